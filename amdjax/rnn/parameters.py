@@ -283,6 +283,12 @@ def _places(params: Parameters) -> dict[tuple[int, str, str], Place]:
     return out
 
 
+def _checked(name: str, params: Any) -> Parameters:
+    if not isinstance(params, Parameters):
+        raise TypeError(f"{name}: params must be Parameters, got {params!r}.")
+    return params
+
+
 def pack(params: Parameters) -> Array:
     """All weights in one vector, in the order of MIOpen.
 
@@ -298,6 +304,9 @@ def pack(params: Parameters) -> Array:
     Returns:
       An array of shape `(params.size,)`.
 
+    Raises:
+      TypeError: `params` are no `Parameters`.
+
     Example:
       >>> from amdjax import rnn
       >>> net = rnn.LSTM(3, 5, key=amdjax.random.key(0))
@@ -307,7 +316,7 @@ def pack(params: Parameters) -> Array:
       Place(offset=85, shape=(5, 5))
     """
     parts = []
-    for position, field, name in _places(params):
+    for position, field, name in _places(_checked("pack", params)):
         layer = Layer(params, position)
         whole = field == "projection"
         array = layer.weights.projection if whole else Gate(layer, name)._part(field)
@@ -327,6 +336,7 @@ def unpack(params: Parameters, vector: ArrayLike) -> Parameters:
       New `Parameters`, for `module.replace(weights=...)`.
 
     Raises:
+      TypeError: `params` are no `Parameters`.
       ValueError: the vector has another size.
 
     Example:
@@ -335,6 +345,7 @@ def unpack(params: Parameters, vector: ArrayLike) -> Parameters:
       >>> rnn.unpack(params, jnp.array([2.0, 3.0])).layer(0).gate("h").hidden_kernel
       Array([[3.]], dtype=float32)
     """
+    params = _checked("unpack", params)
     vector = as_array("unpack", vector, 1)
     if vector.shape != (params.size,):
         raise ValueError(f"unpack: vector must have shape {(params.size,)}, got {vector.shape}.")
@@ -357,20 +368,22 @@ _TORCH = {
 }  # fmt: skip
 
 
-def _torch_names(module: Any) -> dict[str, tuple[int | None, str]]:
+def _torch_names(name: str, module: Any) -> dict[str, tuple[int | None, str]]:
     """Names in PyTorch's state dict: of which weights they are which field."""
-    cell = isinstance(module.weights, Weights)
+    cell = isinstance(getattr(module, "weights", None), Weights)
+    if not cell and not isinstance(getattr(module, "params", None), Parameters):
+        raise TypeError(f"{name}: module must be a recurrent module, got {module!r}.")
     if not cell and module.reverse:
-        raise ValueError("PyTorch has no layers that go in reverse alone.")
+        raise ValueError(f"{name}: PyTorch has no layers that go in reverse alone.")
     out: dict[str, tuple[int | None, str]] = {}
     for position, weights in enumerate([module.weights] if cell else module.weights):
         if weights.input_kernel is None or weights.peepholes is not None:
-            raise ValueError("PyTorch has neither peepholes nor input_mode='skip'.")
+            raise ValueError(f"{name}: PyTorch has neither peepholes nor input_mode='skip'.")
         layer, direction = divmod(position, 1 if cell else len(module.params.directions))
         suffix = "" if cell else f"_l{layer}" + ("_reverse" if direction else "")
-        for field, name in _TORCH.items():
+        for field, torch_name in _TORCH.items():
             if getattr(weights, field) is not None:
-                out[name + suffix] = (None if cell else position), field
+                out[torch_name + suffix] = (None if cell else position), field
     return out
 
 
@@ -387,6 +400,7 @@ def from_torch(module: M, state_dict: Mapping[str, Any]) -> M:
       The module with these weights, in its own dtype.
 
     Raises:
+      TypeError: for no recurrent module, or no mapping.
       ValueError: names or shapes differ, or PyTorch has no such module.
 
     Example:
@@ -395,7 +409,9 @@ def from_torch(module: M, state_dict: Mapping[str, Any]) -> M:
       >>> rnn.from_torch(net, rnn.to_torch(net))
       GRU(weights=(Weights(input_kernel=float32[3,15], hidden_kernel=float32[5,15], ...
     """
-    names = _torch_names(module)
+    names = _torch_names("from_torch", module)
+    if not isinstance(state_dict, Mapping):
+        raise TypeError(f"from_torch: state_dict must be a mapping, got {state_dict!r}.")
     if names.keys() != state_dict.keys():
         differing = sorted(names.keys() ^ state_dict.keys())
         raise ValueError(f"from_torch: state_dict and module differ in {', '.join(differing)}.")
@@ -421,6 +437,7 @@ def to_torch(module: Any) -> dict[str, np.ndarray]:
       NumPy arrays by name, as PyTorch's `load_state_dict` takes them once they are tensors.
 
     Raises:
+      TypeError: for no recurrent module.
       ValueError: PyTorch has no such module.
 
     Example:
@@ -429,9 +446,9 @@ def to_torch(module: Any) -> dict[str, np.ndarray]:
       >>> {name: array.shape for name, array in state.items()}["weight_ih"]
       (15, 3)
     """
-    cell = isinstance(module.weights, Weights)
+    names, cell = _torch_names("to_torch", module), isinstance(module.weights, Weights)
     out = {}
-    for name, (position, field) in _torch_names(module).items():
+    for name, (position, field) in names.items():
         weights = module.weights if cell else module.weights[position]
         out[name] = np.ascontiguousarray(np.asarray(getattr(weights, field)).T)
     return out
