@@ -46,7 +46,9 @@ from amdjax.nn.losses import *  # noqa: F403
 from amdjax.nn.module import *  # noqa: F403
 from amdjax.nn.normalization import *  # noqa: F403
 from amdjax.nn.pooling import *  # noqa: F403
+from amdjax.nn.precision import *  # noqa: F403
 from amdjax.nn.regularization import *  # noqa: F403
+from amdjax.nn.summary import *  # noqa: F403
 from amdjax.nn.trees import *  # noqa: F403
 
 _complete(globals(), _docs.FAMILIES, _docs.PHRASES)

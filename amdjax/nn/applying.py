@@ -10,6 +10,7 @@ from amdjax.core.key_paths import keystr
 from amdjax.core.pytree import tree_flatten_with_path, tree_map
 from amdjax.nn._scope import Scope, is_training, training
 from amdjax.nn.module import Module
+from amdjax.nn.precision import Policy
 
 __all__ = ["apply", "is_training"]
 
@@ -22,6 +23,7 @@ def apply(
     key: Any = None,
     train: bool | None = None,
     method: str | Callable[..., Any] | None = None,
+    policy: Policy | None = None,
     **kwargs: Any,
 ) -> tuple[Any, T]:
     """Call a network; returns its result and the network with its new state.
@@ -42,6 +44,7 @@ def apply(
         False outside of one.
       method: what to call in place of the module itself: the name of a method, or a function that
         takes the module first.
+      policy: dtypes to compute in; None means those of the network and its arguments.
       kwargs: what the module is called with by name.
 
     Returns:
@@ -56,10 +59,15 @@ def apply(
         >>> layer.mean
         Array([1., 2.], dtype=float32)
     """
-    scope = Scope(key, functools.cache(lambda: _places(model)))
+    used = model if policy is None else policy.cast_to_compute(model)
+    if policy is not None:
+        args, kwargs = policy.cast_to_compute((args, kwargs))
+    scope = Scope(key, functools.cache(lambda: places(used)))
     with scope, training(is_training(train)):
-        y = _callee(model, method)(*args, **kwargs)
-    return y, _updated(model, scope.records)
+        y = _callee(used, method)(*args, **kwargs)
+    if policy is not None:
+        y = policy.cast_to_output(y)
+    return y, _updated(model, used, scope.records)
 
 
 def _callee(model: Any, method: str | Callable[..., Any] | None) -> Callable[..., Any]:
@@ -77,20 +85,32 @@ def _below(tree: Any) -> Callable[[Any], bool]:
     return lambda x: isinstance(x, Module) and x is not tree
 
 
-def _places(tree: Any, prefix: str = "") -> dict[int, str]:
+def places(tree: Any, prefix: str = "") -> dict[int, str]:
     """The path of each module in a tree, by its id."""
-    places = {id(tree): prefix} if isinstance(tree, Module) else {}
+    found = {id(tree): prefix} if isinstance(tree, Module) else {}
     for path, node in tree_flatten_with_path(tree, is_leaf=_below(tree))[0]:
         if isinstance(node, Module):
-            places |= _places(node, prefix + keystr(path))
-    return places
+            found |= places(node, prefix + keystr(path))
+    return found
 
 
-def _updated(tree: T, records: dict[int, dict[str, Any]]) -> T:
-    """A tree with what its modules recorded."""
+def map_modules(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
+    """A tree with each module replaced by `f` of it, inner ones first.
+
+    Args:
+      f: takes a module, in which inner ones have been replaced, and the modules of `rest` there.
+      tree: a module, or a container of modules.
+      rest: trees of the same form.
+    """
+    inner = lambda x, *xs: map_modules(f, x, *xs) if isinstance(x, Module) else x
+    changed = tree_map(inner, tree, *rest, is_leaf=_below(tree))
+    return f(changed, *rest) if isinstance(tree, Module) else changed
+
+
+def _updated(model: T, used: T, records: dict[int, dict[str, Any]]) -> T:
+    """A network with what the modules of `used`, which has its form, recorded."""
     if not records:
-        return tree
-    inner = lambda x: _updated(x, records) if isinstance(x, Module) else x
-    changed = tree_map(inner, tree, is_leaf=_below(tree))
-    values = records.get(id(tree))
-    return changed.replace(**values) if values else changed
+        return model
+    return map_modules(
+        lambda module, used: module.replace(**records.get(id(used), {})), model, used
+    )

@@ -133,7 +133,7 @@ class Module:
         """
         if unknown := changes.keys() - self.__dataclass_fields__:  # type: ignore[attr-defined]
             raise TypeError(f"{type(self).__name__} has no field {min(unknown)!r}.")
-        return _build(type(self), {**self.__dict__, **changes})
+        return build(type(self), {**self.__dict__, **changes})
 
     def next_key(self, key: Any = None) -> Any:
         """A key for what is random in a call of this module.
@@ -211,14 +211,14 @@ class Module:
         usual = _defaults(cls)
         fields = {f.name: f for f in dataclasses.fields(cls) if f.repr and hasattr(self, f.name)}
         shown = [
-            f"{name}={_text(getattr(self, name))}"
+            f"{name}={text(getattr(self, name))}"
             for name, field in fields.items()
             if not (field.metadata.get("static") and usual.get(name, self) == getattr(self, name))
         ]
         return _bracketed(f"{cls.__name__}(", shown, ")")
 
 
-def _build(cls: type[T], values: dict[str, Any]) -> T:
+def build(cls: type[T], values: dict[str, Any]) -> T:
     """An instance with given fields, without a call of `__init__`."""
     module = object.__new__(cls)
     module.__dict__.update(values)
@@ -247,7 +247,7 @@ def _register(cls: type) -> None:
         return tuple(zip(keys, get(module, names))), get(module, static_names)
 
     def unflatten(meta: tuple[Any, ...], children: Any) -> Any:
-        return _build(cls, {**dict(zip(names, children)), **dict(zip(static_names, meta))})
+        return build(cls, {**dict(zip(names, children)), **dict(zip(static_names, meta))})
 
     register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
 
@@ -257,18 +257,19 @@ def _defaults(cls: type) -> dict[str, Any]:
     return {p.name: p.default for p in inspect.signature(cls).parameters.values()}
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
+    """A value in constructor form, arrays as dtype and shape."""
     if isinstance(value, (Array, np.ndarray)):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
     if type(value) is tuple:
-        return _bracketed("(", list(map(_text, value)), ",)" if len(value) == 1 else ")")
+        return _bracketed("(", list(map(text, value)), ",)" if len(value) == 1 else ")")
     if type(value) is list:
-        return _bracketed("[", list(map(_text, value)), "]")
+        return _bracketed("[", list(map(text, value)), "]")
     if type(value) is dict:
-        return _bracketed("{", [f"{k!r}: {_text(v)}" for k, v in value.items()], "}")
+        return _bracketed("{", [f"{k!r}: {text(v)}" for k, v in value.items()], "}")
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         pairs = zip(value._fields, value)
-        return _bracketed(f"{type(value).__name__}(", [f"{k}={_text(v)}" for k, v in pairs], ")")
+        return _bracketed(f"{type(value).__name__}(", [f"{k}={text(v)}" for k, v in pairs], ")")
     return getattr(value, "__name__", None) or repr(value)
 
 
@@ -317,7 +318,7 @@ def _renewed(module: Module, name: str, new: Any) -> Any:
             fits = fits and _kind(leaf) == _kind(new_leaf)
             leaves[i] = new_leaf
     if not fits:
-        raise ValueError(f"{what} must keep the form {_text(old)}, got {_text(new)}.")
+        raise ValueError(f"{what} must keep the form {text(old)}, got {text(new)}.")
     return tree_unflatten(tree, leaves)
 
 

@@ -71,16 +71,6 @@ def test_a_layer_called_twice_goes_on_from_its_first_call():
     assert_statistics(after.first, statistics(normal, *once))
 
 
-def test_a_module_at_two_places_is_one():
-    shared = nn.BatchNorm(3)
-    model = Parent(shared, {"b": [shared]})
-    _, after = nn.apply(model, X, train=True)
-    np.testing.assert_array_equal(after.first.mean, after.blocks["b"][0].mean)
-    once = statistics(X, np.zeros(3), np.ones(3))
-    normal = (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-5)
-    assert_statistics(after.first, statistics(normal, *once))
-
-
 def test_methods_functions_and_containers_of_modules():
     model = parent()
     by_name, _ = nn.apply(model, X, method="twice")
