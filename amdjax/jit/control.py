@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
-from amdjax.jit.plan import CONTROL, Body, Label, Storage, View
+from amdjax.jit.hoisting import Hoisted
+from amdjax.jit.plan import CONTROL, Body, Label, Planner, Storage, View
 from amdjax.jit.updates import updates_in_place
 from amdjax.passes import prepare_body
 from amdjax.runtime import vm
@@ -95,6 +96,12 @@ class _Carry:
             self.next.append(View(_Pointer(slots[1], pair)))
             self.swaps.append(slots)
 
+    @property
+    def unchanged(self) -> dict[Var, View]:
+        """Values that are passed on as they are."""
+        found = zip(self.invars, self.outs, self.current, strict=True)
+        return {invar: view for invar, out, view in found if out is invar}
+
     def swap(self) -> None:
         for a, b in self.swaps:
             self.p.emit(vm.SWAP, a, b)
@@ -139,6 +146,8 @@ def lower_while(body: Body, eqn: JaxprEqn) -> None:
     flag = p.arena(1)
     p.touch(flag)
     again, done = Label(), Label()
+    consts = dict(zip(step.jaxpr.invars, (p.view(body.env, x) for x in body_consts)))
+    hoisted = _hoist(p, step, consts | carry.unchanged)
     start = p.time
     p.label(again)
     env = dict(
@@ -151,20 +160,21 @@ def lower_while(body: Body, eqn: JaxprEqn) -> None:
     p.bind_constants(cond, env)
     p.body(cond.jaxpr, env, [flag])
     p.emit(vm.UNLESS, flag, done)
-    env = dict(
-        zip(
-            step.jaxpr.invars,
-            [*(p.view(body.env, x) for x in body_consts), *carry.current],
-            strict=True,
-        )
-    )
+    env = consts | dict(zip(step.jaxpr.invars[n_body:], carry.current, strict=True))
     p.bind_constants(step, env)
-    p.body(step.jaxpr, env, carry.next)
+    p.body(step.jaxpr, env, carry.next, hoisted=hoisted)
     carry.swap()
     p.emit(vm.JUMP, again)
     p.label(done)
     p.loop_scope(start)
     _finish_carry(body, eqn.outvars, carry)
+
+
+def _hoist(p: Planner, step: ClosedJaxpr, fixed: dict[Var, View]) -> Hoisted:
+    """Write what a loop's body computes of its constants alone."""
+    env = dict(fixed)
+    p.bind_constants(step, env)
+    return p.hoist(step.jaxpr, env, env)
 
 
 def _finish_carry(body: Body, outvars: Sequence[Var], carry: _Carry) -> None:
@@ -194,6 +204,8 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
     counter = p.slot()
     p.emit(vm.SET, counter, 0)
     end, again = Label(), Label()
+    env = dict(zip(const_vars, (p.view(body.env, x) for x in consts), strict=True))
+    hoisted = _hoist(p, step, env | carry.unchanged) if length > 1 else None
     start = p.time
     if length:
         p.label(again)
@@ -205,8 +217,6 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
             first = view.offset + (nbytes * (length - 1) if reverse else 0)
             return View(view.storage, first, counter, -nbytes if reverse else nbytes)
 
-        env: dict[Var, View] = {}
-        env.update(zip(const_vars, (p.view(body.env, x) for x in consts), strict=True))
         env.update(zip(carry_vars, carry.current, strict=True))
         env.update(
             zip(
@@ -217,7 +227,7 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
         )
         p.bind_constants(step, env)
         y_views = [slice_of(y, v.aval) for y, v in zip(ys, y_vars, strict=True)]
-        p.body(step.jaxpr, env, [*carry.next, *y_views])
+        p.body(step.jaxpr, env, [*carry.next, *y_views], hoisted=hoisted)
         carry.swap()
         p.emit(vm.ADD, counter, 1)
         p.emit(vm.REPEAT, counter, length, again)

@@ -10,7 +10,7 @@ iteration of a loop is needed until the loop ends.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from amdjax.core.config import config
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
+from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
@@ -348,12 +349,14 @@ class Planner:
         env: dict[Var, View],
         destinations: Sequence[View],
         outermost: bool = False,
+        hoisted: Hoisted | None = None,
     ) -> None:
         """Write the instructions of a prepared program; results go to `destinations`."""
+        hoisted = hoisted or Hoisted()
         fusion = self.fused(jaxpr)
         jaxpr = fusion.jaxpr
         self.observe("fusion", fusion)
-        self.observe("schedule", Schedule(fusion, self.target))
+        self.observe("schedule", Schedule(fusion, self.target, hoisted.fixed))
         if self.loader is not None:
             self.loader.expect(len(fusion.steps))
         wanted: dict[Var, View] = {}
@@ -368,9 +371,25 @@ class Planner:
                     continue
                 if is_bitcast(step.eqn) or changes_in_place(step, fusion):
                     wanted.setdefault(source, wanted[step.eqn.outvars[0]])
-        Body(self, fusion, env, wanted, outermost).run()
+        Body(self, fusion, env, wanted, outermost, hoisted).run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), v.aval.nbytes)
+
+    def hoist(self, jaxpr: Jaxpr, env: dict[Var, View], fixed: Collection[Var]) -> Hoisted:
+        """Write, before a loop, what the steps of its body compute of `fixed` variables alone."""
+        hoisted = Hoisted(frozenset(fixed))
+        fusion = self.fused(jaxpr)
+        body = Body(self, fusion, dict(env), {}, False, hoisted)
+        for step in fusion.steps:
+            if not isinstance(step, Single) or not is_shaped(step.eqn) or is_bitcast(step.eqn):
+                continue
+            if any(x in hoisted.fixed for x in step.eqn.invars if isinstance(x, Var)):
+                calls = body.shaped(step)
+                count = independent(calls, hoisted.fixed)
+                temps: dict[Temp, View] = {}
+                body.calls(calls[:count], temps)
+                hoisted.steps[id(step.eqn)] = calls[count:], temps
+        return hoisted
 
 
 class Body:
@@ -383,9 +402,10 @@ class Body:
         env: dict[Var, View],
         wanted: dict[Var, View],
         outermost: bool,
+        hoisted: Hoisted,
     ):
         self.p, self.fusion, self.env, self.wanted = planner, fusion, env, wanted
-        self.outermost = outermost
+        self.outermost, self.hoisted = outermost, hoisted
         self.last_use = self._last_uses()
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
         self.taken: set[Var] = set()  # dead values whose memory another value has already
@@ -420,9 +440,8 @@ class Body:
             self.rename(source, eqn.outvars[0])
             return
         if is_shaped(eqn):
-            ctx = ShapedContext(eqn, self.p.target, epilogue(step, self.fusion))
-            p = self.p
-            self.calls(p.repeats.single(step, ctx.epilogue, lambda: p.fitted(lower_shaped(ctx))))
+            known = self.hoisted.steps.get(id(eqn))
+            self.calls(*(known or (self.shaped(step),)))
         elif isinstance(rule, Shaped):
             for v in step_writes(step):
                 self.place(v)
@@ -435,6 +454,13 @@ class Body:
                 f"translation rule for primitive '{eqn.primitive.name}' not found: give it a "
                 "lowering, such as interpreters.mlir.lower_fun of a function of other operations"
             )
+
+    def shaped(self, step: Single) -> Sequence[Call | Copy]:
+        """The launches of a kernel family."""
+        p, fixed = self.p, self.hoisted.fixed
+        ctx = ShapedContext(step.eqn, p.target, epilogue(step, self.fusion), fixed)
+        lower = lambda: p.fitted(lower_shaped(ctx))
+        return p.repeats.single(step, ctx.epilogue, fixed, lower)
 
     def rename(self, source: Var, result: Var) -> None:
         """Another name for a value; its memory is not taken over while both are in use."""
@@ -493,8 +519,9 @@ class Body:
         self.taken.add(source)
         return True
 
-    def calls(self, calls: Sequence[Call | Copy]) -> None:
-        temps: dict[Temp, View] = {}
+    def calls(self, calls: Sequence[Call | Copy], temps: dict[Temp, View] | None = None) -> None:
+        """Write launches; `temps` says where workspace lies, and is told of more."""
+        temps = {} if temps is None else temps
 
         def address(arg: Any) -> View:
             if isinstance(arg, int):

@@ -8,7 +8,7 @@ step gets the same kernels with its own variables as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,12 +50,17 @@ class Repeats:
         return self._calls(step, lower)
 
     def single(
-        self, single: Single, epilogue: Epilogue | None, lower: Callable[[], Calls]
+        self,
+        single: Single,
+        epilogue: Epilogue | None,
+        fixed: Collection[Var],
+        lower: Callable[[], Calls],
     ) -> Calls:
         """The launches of a shaped kernel and what is fused behind it."""
         producer = epilogue.producers.get if epilogue else lambda v: None
         step = _Step(producer, self.by_line)
         step.equation(single.eqn)
+        step.code.append(tuple(x in fixed for x in single.eqn.invars))
         for v in epilogue.stored if epilogue else ():
             step.code.append(step.number(v))
         return self._calls(step, lower)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from amdjax.core.jaxpr import JaxprEqn
+from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.core.lowering import Shaped
 from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
 from amdjax.schedule.equations import is_bitcast
@@ -30,10 +31,15 @@ def is_shaped(eqn: JaxprEqn) -> bool:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The steps of a program and how a machine computes them; planned again when printed."""
+    """The steps of a program and how a machine computes them; planned again when printed.
+
+    Args:
+      fixed: variables that the loop around the program does not change.
+    """
 
     fusion: Fusion
     target: Machine
+    fixed: Collection[Var] = ()
 
     def __str__(self) -> str:
         lines = []
@@ -44,6 +50,7 @@ class Schedule:
                 plan = plan_region(step, self.fusion, self.target)
                 lines.append("  no elements" if plan is None else f"  {plan}")
             elif is_shaped(step.eqn) and not is_bitcast(step.eqn):
-                ctx = ShapedContext(step.eqn, self.target, epilogue(step, self.fusion))
+                fused = epilogue(step, self.fusion)
+                ctx = ShapedContext(step.eqn, self.target, fused, self.fixed)
                 lines.append(f"  {plan_shaped(ctx)}")
         return "\n".join(lines)

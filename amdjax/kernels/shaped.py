@@ -17,7 +17,7 @@ each, as on a CPU with vectors as wide as a wave.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal as Choice, Protocol, TypeVar
 
@@ -152,11 +152,14 @@ class ShapedContext:
       eqn: the equation.
       machine: what is compiled for.
       epilogue: what is fused behind its (single) result, if anything.
+      fixed: variables that the loop around does not change. Launches at the beginning that read
+        nothing else, and write workspace that no later one writes, run once, before the loop.
     """
 
     eqn: JaxprEqn
     machine: CpuTarget | GpuTarget
     epilogue: Epilogue | None = None
+    fixed: Collection[Var] = ()
 
     @property
     def rule(self) -> Shaped:

@@ -55,6 +55,8 @@ class Source:
       depth: loops that are summed over; both operands count through them in the same order.
       limits: coordinates with bounds.
       flip: bits that packing turns over in each element.
+      fixed: the loop that the contraction stands in does not change it: what packs all of it runs
+        once, before the loop.
     """
 
     owner: Any
@@ -65,6 +67,7 @@ class Source:
     depth: tuple[Axis, ...]
     limits: tuple[Limit, ...] = ()
     flip: int = 0
+    fixed: bool = False
 
     @property
     def line_count(self) -> int:

@@ -20,7 +20,7 @@ def dot_contraction(ctx: ShapedContext) -> Contraction:
             for dims in (batch[side], free, contract[side])
         )
         dtype = part_dtype(short_dtype(operand.aval.dtype))
-        sources.append(Source(operand, dtype, 0, entries, lines, depth))
+        sources.append(Source(operand, dtype, 0, entries, lines, depth, fixed=operand in ctx.fixed))
     a, b = sources
     out = ctx.outputs[0]
     axes = [Axis(n, s) for n, s in zip(out.aval.shape, row_major(out.aval.shape))]

@@ -91,7 +91,7 @@ def candidates(
     panel = depth * size * shape.columns
     for rows in _extents(high, most_rows):
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide
-        shared = ceil_div(high, rows) > 1
+        shared = problem.b.fixed or ceil_div(high, rows) > 1
         if not shared:
             most_columns = min(most_columns, max(1, private_cache(target) // 3 // panel))
         for columns in _extents(wide, most_columns):
@@ -138,7 +138,7 @@ def block_cost(problem: Contraction, target: CpuTarget, blocking: Blocking) -> f
     few = programs < 8 * target.threads
     rounds = ceil_div(programs, target.threads) if few else programs / target.threads
     cost = rounds * each
-    if blocking.shared:
+    if blocking.shared and not problem.b.fixed:
         packed = 2 * PACKING * shape.columns * wide * problem.batches
         cost += packed / shape.cycles / target.threads
     return cost
