@@ -7,7 +7,13 @@ from typing import Any
 
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.jit.api import jit
-from amdjax.transforms.differentiate import check_argnums, check_callable, differentiated, vjp
+from amdjax.transforms.differentiate import (
+    as_asked,
+    check_argnums,
+    check_callable,
+    differentiated,
+    vjp,
+)
 
 __all__ = ["fwd_and_bwd"]
 
@@ -50,8 +56,7 @@ def fwd_and_bwd(
         return vjp(partial, *chosen, has_aux=has_aux)
 
     def bwd(residuals: Any, cotangent: Any) -> Any:
-        cts = residuals(cotangent)
-        return cts[0] if isinstance(argnums, int) else cts
+        return as_asked(argnums, residuals(cotangent))
 
     return (jit(fwd), jit(bwd)) if jitted else (fwd, bwd)
 

@@ -24,7 +24,7 @@ from amdjax.runtime.devices import local_device_count
 from amdjax.transforms import ops
 from amdjax.transforms.axes import AxisData
 from amdjax.transforms.batching import batch_flat
-from amdjax.transforms.flat import FlatFunction, fun_name
+from amdjax.transforms.flat import FlatFunction, fun_name, positions_of
 from amdjax.transforms.transfers import laid_out
 
 __all__ = ["Infer", "pmap", "shard_map", "smap"]
@@ -295,7 +295,7 @@ def pmap(
                 f"pmap {what} must be an int, None, or (nested) container with those types as "
                 f"leaves, but got {axes!r}."
             )
-    static = _positions(static_broadcasted_argnums)
+    static = positions_of(static_broadcasted_argnums)
     name = "_internal_pmap_axis_name" if axis_name is None else axis_name
     device = one_device_of(devices, "pmap") if devices is not None else None
 
@@ -342,7 +342,7 @@ def pmap(
         return flat.unflatten([x if d is None else _with_axis(x, d) for x, d in zip(outs, places)])
 
     compiled = jit(
-        mapped, static_argnums=tuple(static), donate_argnums=_positions(donate_argnums),
+        mapped, static_argnums=tuple(static), donate_argnums=positions_of(donate_argnums),
         device=device, backend=backend if device is None else None,
     )  # fmt: skip
     wrapped = functools.wraps(fun)(call)
@@ -357,10 +357,6 @@ def _joined(x: Any, axis: int | None, name: Hashable) -> Any:
     entries = () if axis is None else (*[None] * (axis % x.ndim), name)
     mesh = Mesh([x.device], name)
     return get_backend().device_put(x, NamedSharding(mesh, PartitionSpec(*entries)))
-
-
-def _positions(nums: Any) -> tuple[int, ...]:
-    return (nums,) if isinstance(nums, int) else tuple(nums)
 
 
 def _mapped_leaves(

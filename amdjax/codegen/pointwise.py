@@ -84,23 +84,6 @@ def _is_finite(f: Function, x: Value) -> Value:
     return f.fcmp("olt", magnitude, llvm.const(x.type, float("inf")))
 
 
-def _integer_pow(f: Function, x: Value, n: int) -> Value:
-    """Repeated squaring; for floats a negative power is the reciprocal of the positive one."""
-    if n == 0:
-        return llvm.const(x.type, 1)
-    if n < 0:
-        return f.fdiv(llvm.const(x.type, 1.0), _integer_pow(f, x, -n))
-    result: Value | None = None
-    while n:
-        if n & 1:
-            result = x if result is None else f.mul(result, x)
-        n >>= 1
-        if n:
-            x = f.mul(x, x)
-    assert result is not None
-    return result
-
-
 def _extremum(predicate: str) -> Callable[[Function, Value, Value], Value]:
     """The greater or lesser operand, NaN if either is one.
 
@@ -121,7 +104,7 @@ _FLOAT_RULES: dict[str, Callable[..., Value]] = {
     "add": Function.add, "sub": Function.sub, "mul": Function.mul, "div": Function.fdiv,
     "neg": Function.neg, "abs": _overloaded("fabs"), "fma": Function.fma,
     "min": _extremum("olt"), "max": _extremum("ogt"),
-    "is_finite": _is_finite, "integer_pow": _integer_pow, "copysign": _overloaded("copysign"),
+    "is_finite": _is_finite, "copysign": _overloaded("copysign"),
 }  # fmt: skip
 
 _BOOL_RULES: dict[str, Callable[..., Value]] = {
@@ -187,7 +170,7 @@ def _int_rules(signed: bool) -> dict[str, Callable[..., Value]]:
         "add": Function.add, "sub": Function.sub, "mul": Function.mul, "neg": Function.neg,
         "div": _divide(signed, False), "rem": _divide(signed, True),
         "abs": _with_flag("abs") if signed else lambda f, x: x,
-        "sign": _int_sign(signed), "integer_pow": _integer_pow,
+        "sign": _int_sign(signed),
         "min": _overloaded(s + "min"), "max": _overloaded(s + "max"),
         "and": Function.and_, "or": Function.or_, "xor": Function.xor, "not": Function.not_,
         "shl": _shift("shl"), "shr_logical": _shift("lshr"), "shr_arithmetic": _shift("ashr"),

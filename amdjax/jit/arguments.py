@@ -11,11 +11,11 @@ from amdjax.core import transfers
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete
 from amdjax.core.aval import abstract_types, get_aval, is_array_like
 from amdjax.core.backend import get_backend
-from amdjax.core.flattening import tree_flatten, tree_leaves, tree_unflatten
+from amdjax.core.flattening import tree_flatten, tree_unflatten
 from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer, eval_trace
 from amdjax.core.treedef import PyTreeDef
-from amdjax.transforms.flat import argument_names, fun_name, signature
+from amdjax.transforms.flat import argument_names, fun_name, positions_of, signature
 
 _OWN = frozenset((ConcreteArray, PlacedArray, Ref))
 
@@ -116,41 +116,54 @@ class Parameters:
         """
         self.check_leaves(leaves, args, kwargs)
         if not abstract_types.isdisjoint(map(type, leaves)):
-            self._refuse_abstract(leaves, args, kwargs)
+            raise self._refusal(leaves, args, kwargs)
         try:
             return [x if type(x) in _OWN else self._array(x) for x in leaves]
         except OverflowError as e:
-            raise self._overflow(leaves, args, kwargs, e) from None
+            raise self._refusal(leaves, args, kwargs, e) from None
 
-    def _overflow(
-        self, leaves: Sequence[Any], args: Any, kwargs: dict[str, Any], error: OverflowError
-    ) -> OverflowError:
-        """The error of an integer that no dtype holds, with the name of the argument."""
-        names = argument_names(self.fun, *self._traced_only(args, kwargs))
-        for name, leaf in zip(names, leaves):
+    def check_leaves(self, leaves: Sequence[Any], args: Any, kwargs: dict[str, Any]) -> None:
+        """Raise a TypeError that names the argument of which a leaf is no array."""
+        if not all(map(is_array_like, leaves)):
+            raise self._refusal(leaves, args, kwargs)
+
+    def _refusal(
+        self,
+        leaves: Sequence[Any],
+        args: Any,
+        kwargs: dict[str, Any],
+        error: OverflowError | None = None,
+    ) -> Exception:
+        """The error of a leaf that is no array with a value, with the name of its argument."""
+        fixed = self._fixed(len(args))
+        traced = tuple(None if i in fixed else x for i, x in enumerate(args))
+        by_name = {k: None if k in self._static_names else x for k, x in kwargs.items()}
+        named = list(zip(argument_names(self.fun, traced, by_name), leaves))
+        for name, x in named:
+            if not is_array_like(x):
+                return TypeError(
+                    f"Error interpreting argument to {self.name} as an abstract array. The "
+                    f"problematic value is of type {type(x)} and was passed to the function at "
+                    f"path {name}: {x!r} is not a valid JAX type. Arguments are arrays, scalars, "
+                    "or pytrees of them; mark others with static_argnums or static_argnames."
+                )
+        for name, x in named:
+            if type(x) in abstract_types:
+                return TypeError(
+                    f"Argument '{name}' of shape {get_aval(x)} of type {type(x)} is not a valid "
+                    f"JAX type. A {type(x).__name__} does not have a value: {self.name} can be "
+                    "traced or lowered with it, not called."
+                )
+        assert error is not None
+        for name, x in named:
             try:
-                get_aval(leaf)
+                get_aval(x)
             except OverflowError:
                 return OverflowError(
                     f"An overflow was encountered in a call of {self.name}, in the argument whose "
                     f"argument path is {name}. {error}"
                 )
         return error
-
-    def _refuse_abstract(self, leaves: Sequence[Any], args: Any, kwargs: dict[str, Any]) -> None:
-        names = argument_names(self.fun, *self._traced_only(args, kwargs))
-        name, x = next((n, x) for n, x in zip(names, leaves) if type(x) in abstract_types)
-        raise TypeError(
-            f"Argument '{name}' of shape {get_aval(x)} of type {type(x)} is not a valid JAX type. "
-            f"A {type(x).__name__} does not have a value: {self.name} can be traced or lowered "
-            "with it, not called."
-        )
-
-    def _traced_only(self, args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """Arguments with None in place of the static ones."""
-        fixed = self._fixed(len(args))
-        args = tuple(None if i in fixed else x for i, x in enumerate(args))
-        return args, {k: None if k in self._static_names else x for k, x in kwargs.items()}
 
     def _array(self, x: Any) -> ConcreteArray:
         if isinstance(x, Tracer):
@@ -162,24 +175,6 @@ class Parameters:
                 transfers.check("host_to_device", what)
                 return ConcreteArray(aval, get_backend().borrow(x))
         return asarray_concrete(x)
-
-    def check_leaves(self, leaves: Sequence[Any], args: Any, kwargs: dict[str, Any]) -> None:
-        """Raise a TypeError that names the argument of which a leaf is no array."""
-        if not all(map(is_array_like, leaves)):
-            self._reject(args, kwargs)
-
-    def _reject(self, args: Any, kwargs: dict[str, Any]) -> None:
-        args, kwargs = self._traced_only(args, kwargs)
-        names = argument_names(self.fun, args, kwargs)
-        for name, leaf in zip(names, tree_leaves((args, kwargs)), strict=True):
-            if not is_array_like(leaf):
-                raise TypeError(
-                    f"Error interpreting argument to {self.name} as an abstract array. The "
-                    f"problematic value is of type {type(leaf)} and was passed to the function at "
-                    f"path {name}: {leaf!r} is not a valid JAX type. Arguments are arrays, "
-                    "scalars, or pytrees of them; mark others with static_argnums or "
-                    "static_argnames."
-                )
 
     def _fixed(self, n: int) -> set[int]:
         """The static ones among `n` positional arguments."""
@@ -212,13 +207,7 @@ class Parameters:
 def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:
     """Positions and names, each found from the other where one of them is not given."""
     infer_nums, infer_names = nums is None, names is None
-    if nums is None:
-        nums = ()
-    elif isinstance(nums, (int, np.integer)):
-        nums = (nums,)
-    elif not isinstance(nums, Iterable):
-        raise TypeError(f"jit: {what}_argnums must be ints, got {nums!r}")
-    given_nums = tuple(nums)
+    given_nums = () if nums is None else positions_of(nums)
     if not isinstance(names, (str, Iterable, type(None))):
         raise TypeError(f"jit: {what}_argnames must be strings, got {names!r}")
     given_names = () if names is None else (names,) if isinstance(names, str) else tuple(names)

@@ -124,9 +124,9 @@ def both(cond: Real, x: Pair, y: Pair) -> Pair:
 def _complex(fn: Callable[..., Pair]) -> Callable[..., Elem]:
     """A formula on pairs of parts as an operation on complex elements."""
 
-    def op(b: Builder, *values: Elem, **attrs: Any) -> Elem:
+    def op(b: Builder, *values: Elem) -> Elem:
         pairs = [(Real(b, b.real(x)), Real(b, b.imag(x))) for x in values]
-        re, im = fn(*pairs, **attrs)
+        re, im = fn(*pairs)
         return b.complex(re.el, im.el)
 
     return op
@@ -191,21 +191,6 @@ def square(x: Pair) -> Pair:
     # The sum of equal parts may overflow, and what vanishes is no negative zero.
     real = where(gap.equals(0.0), 0.0, where(total.equals(0.0), 0.0, gap * total))
     return real, product + product
-
-
-def integer_pow(x: Pair, n: int) -> Pair:
-    one = (x[0].lift(1.0), x[0].lift(0.0))
-    if n == 0:
-        return one
-    result, factor, rest = None, x, abs(n)
-    while rest:
-        if rest & 1:
-            result = factor if result is None else mul(result, factor)
-        rest >>= 1
-        if rest:
-            factor = square(factor)
-    assert result is not None
-    return div(one, result) if n < 0 else result
 
 
 def equal(x: Pair, y: Pair) -> Real:
@@ -512,7 +497,7 @@ def atan(x: Pair) -> Pair:
 
 COMPLEX_OPS: dict[str, Callable[..., Any]] = {
     **{fn.__name__: _complex(fn) for fn in (
-        add, sub, mul, div, neg, sign, square, integer_pow, sqrt, rsqrt, exp, exp2, expm1, log,
+        add, sub, mul, div, neg, sign, square, sqrt, rsqrt, exp, exp2, expm1, log,
         log1p, logistic, sinh, cosh, tanh, sin, cos, tan, asin, acos, atan, asinh, acosh, atanh,
     )},
     "pow": _complex(power), "log2": _complex(_log_base(2.0)), "log10": _complex(_log_base(10.0)),

@@ -344,7 +344,7 @@ class ElementBuilder:
             x = float(np.asarray(x).astype(dtypes.dtype_from_short_name(name)))
         return El(name, self.k.const(compute_dtype(name), x))
 
-    def op(self, name: str, *xs: El, **attrs: Any) -> El:
+    def op(self, name: str, *xs: El) -> El:
         """A tile op on elements of one dtype."""
         name = name.rstrip("_")
         if name == "select":
@@ -352,10 +352,8 @@ class ElementBuilder:
         if name == "compare":
             raise TypeError("call b.compare(predicate, x, y)")
         if any([x.is_complex for x in xs]):
-            return COMPLEX_OPS[name](self, *xs, **attrs)
+            return COMPLEX_OPS[name](self, *xs)
         dtype = xs[-1].dtype
-        if name == "integer_pow":
-            return self._wrap(dtype, self.k.integer_pow(xs[0].value, attrs["n"]))
         rounded = dtype if dtype in ("f16", "bf16") and name in tile.NARROW else ""
         values = [x.value for x in xs]
         narrow = dtype in _NARROW_INTS and name in _WIDENED
@@ -371,7 +369,7 @@ class ElementBuilder:
     def __getattr__(self, name: str) -> Callable[..., El]:
         if name.startswith("__"):
             raise AttributeError(name)
-        return lambda *xs, **attrs: self.op(name, *xs, **attrs)
+        return lambda *xs: self.op(name, *xs)
 
     def _wrap(self, dtype: str, value: tile.Value) -> El:
         """Integers narrower than their register keep to their width."""
@@ -441,9 +439,6 @@ class ElementBuilder:
 
     def complex(self, re: El, im: El) -> El:
         return El("c64" if re.dtype == "f32" else "c128", re.value, im.value)
-
-    def integer_pow(self, x: El, y: int) -> El:
-        return self.op("integer_pow", x, n=y)
 
     def fold(self, extents: Sequence[int], init: Any, fn: Callable[..., Any]) -> Any:
         """Loop over `extents`: `acc = fn(index, acc)`; `acc` is an element or a list of them."""

@@ -211,9 +211,6 @@ class Builder:
     def max(self, a: Value, b: Value | float) -> Value:
         return self.op("max", a, self.like(b, a))
 
-    def integer_pow(self, x: Value, n: int) -> Value:
-        return self._pure_op(ops.IntegerPow, (x,), n=n)
-
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         return self.op("select", cond, a, b)
 

@@ -30,6 +30,7 @@ from amdjax.transforms.flat import (
     flatten_result,
     fun_name,
     join_args,
+    positions_of,
     resolve_kwargs,
     split_args,
 )
@@ -43,8 +44,7 @@ from amdjax.transforms.zero import (
 
 
 def _nondiff_positions(fun: Any, argnums: Any, argnames: Any) -> tuple[int, ...]:
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    return tuple(sorted({*positions, *argnums_of_names(fun, argnames)}))
+    return tuple(sorted({*positions_of(argnums), *argnums_of_names(fun, argnames)}))
 
 
 _SETTERS = frozenset(("defjvp", "defjvps", "defvjp", "def_vmap"))

@@ -22,6 +22,7 @@ from amdjax.transforms.flat import (
     flatten_fun,
     fun_name,
     join_args,
+    positions_of,
     shaped,
     split_args,
 )
@@ -363,8 +364,7 @@ def value_and_grad(
         value, f_vjp = pull_back(flat, leaves, tree_structure(tuple(chosen)))
         _check_scalar(value)
         check_grad_output("grad", holomorphic, value)
-        g = f_vjp(as_result(ones_like_aval(get_aval(value))))
-        g = g[0] if isinstance(argnums, (int, np.integer)) else g
+        g = as_asked(argnums, f_vjp(as_result(ones_like_aval(get_aval(value)))))
         return ((value, flat.aux), g) if has_aux else (value, g)
 
     public = functools.wraps(fun)(api_boundary(value_and_gradient))
@@ -378,19 +378,16 @@ def check_callable(fun: Any) -> None:
 
 
 def check_argnums(argnums: Any) -> None:
-    numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else argnums
-    ok = isinstance(numbers, (tuple, list)) and all(
-        isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in numbers
-    )
-    if not ok:
+    numbers = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
+    if not all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in numbers):
         raise TypeError(f"argnums must be an int or a tuple of ints, got {argnums!r}.")
 
 
 def differentiated(
     fun: Callable[..., Any], argnums: Argnums, args: Any, kwargs: dict[str, Any]
-) -> tuple[Callable[..., Any], list[Any]]:
+) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """The function of the differentiated arguments alone, and those arguments."""
-    numbers = (argnums,) if isinstance(argnums, (int, np.integer)) else tuple(argnums)
+    numbers = positions_of(argnums)
     count = len(args)
     for n in numbers:
         if not -count <= n < count:
@@ -407,7 +404,12 @@ def differentiated(
         return fun(*join_args(positions, values, others), **kwargs)
 
     partial.__name__ = fun_name(fun)
-    return partial, chosen
+    return partial, tuple(chosen)
+
+
+def as_asked(argnums: Argnums, values: Sequence[Any]) -> Any:
+    """Of values of the differentiated arguments all, or the only one where `argnums` is an int."""
+    return tuple(values) if isinstance(argnums, (tuple, list)) else values[0]
 
 
 def check_grad_input(name: str, holomorphic: bool, allow_int: bool, x: Any) -> None:

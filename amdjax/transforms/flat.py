@@ -6,7 +6,7 @@ import functools
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval, is_array_like, is_valid_value
@@ -209,6 +209,11 @@ def resolve_kwargs(
             f"{', '.join(given)}"
         )
     return bound.args
+
+
+def positions_of(argnums: Any) -> tuple[int, ...]:
+    """Positions of arguments, given as one number or several."""
+    return tuple(argnums) if isinstance(argnums, Iterable) else (argnums,)
 
 
 def argnums_of_names(fun: Callable[..., Any], names: Any) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from amdjax.core.pytree import (
 from amdjax.transforms import ops
 from amdjax.transforms.differentiate import (
     Argnums,
+    as_asked,
     check_argnums,
     check_callable,
     check_grad_input,
@@ -60,8 +61,7 @@ def jacfwd(
     @functools.wraps(fun)
     @api_boundary
     def jacobian_fun(*args: Any, **kwargs: Any) -> Any:
-        partial, chosen = differentiated(fun, argnums, args, kwargs)
-        point = tuple(chosen)
+        partial, point = differentiated(fun, argnums, args, kwargs)
         for x in tree_flatten(point)[0]:
             _check_jacfwd_input(holomorphic, x)
         push = functools.partial(jvp, partial, point, has_aux=has_aux)
@@ -71,8 +71,7 @@ def jacfwd(
             y, columns = vmap(lambda t: push(t), out_axes=(None, -1))(_basis(point))
         for leaf in tree_flatten(y)[0]:
             _check_jacfwd_output(holomorphic, leaf)
-        example = chosen[0] if isinstance(argnums, (int, np.integer)) else point
-        jac = tree_map(functools.partial(_unravel, example, -1), columns, y)
+        jac = tree_map(functools.partial(_unravel, as_asked(argnums, point), -1), columns, y)
         return (jac, aux) if has_aux else jac
 
     return jacobian_fun
@@ -119,9 +118,7 @@ def jacrev(
             y, pull = vjp(partial, *chosen)
         for leaf in tree_flatten(y)[0]:
             _check_jacrev_output(holomorphic, leaf)
-        rows = vmap(pull)(_basis(y))
-        rows = rows[0] if isinstance(argnums, (int, np.integer)) else rows
-        example = chosen[0] if isinstance(argnums, (int, np.integer)) else tuple(chosen)
+        rows, example = as_asked(argnums, vmap(pull)(_basis(y))), as_asked(argnums, chosen)
         rows = tree_map(_without_float0, rows, example)
         by_input = tree_map(functools.partial(_unravel, y, 0), rows, example)
         jac = tree_transpose(tree_structure(example), tree_structure(y), by_input)

@@ -33,7 +33,14 @@ from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflat
 from amdjax.core.trace import eval_trace
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.discharge import without_own_refs
-from amdjax.transforms.flat import FlatFunction, argnums_of_names, debug_info, join_args, split_args
+from amdjax.transforms.flat import (
+    FlatFunction,
+    argnums_of_names,
+    debug_info,
+    join_args,
+    positions_of,
+    split_args,
+)
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.remat_policies import Policy, is_kept
 from amdjax.transforms.reverse import transpose_call
@@ -347,7 +354,7 @@ def checkpoint(
         raise TypeError(
             f"checkpoint: prevent_cse must be a bool or tuple of bools, got {prevent_cse!r}"
         )
-    if not isinstance(static_argnums, (int, tuple, list, range)):
+    if not isinstance(static_argnums, (int, np.integer, tuple, list, range)):
         raise TypeError(
             f"checkpoint: static_argnums must be an int or a tuple of ints, got {static_argnums!r}"
         )
@@ -361,9 +368,8 @@ def checkpoint(
         )
     if not callable(fun):
         raise TypeError(f"checkpoint: fun must be callable, got {fun!r}")
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     names = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
-    numbers = (*numbers, *argnums_of_names(fun, names))
+    numbers = (*positions_of(static_argnums), *argnums_of_names(fun, names))
     traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
 
     @functools.wraps(fun)

@@ -30,6 +30,7 @@ from amdjax.transforms.flat import (
     described_aval,
     fun_name,
     join_args,
+    positions_of,
     shaped,
     split_args,
 )
@@ -208,7 +209,7 @@ def make_jaxpr(
       >>> print(amdjax.make_jaxpr(lambda x: amdjax.lax.sin(x))(1.0))
       { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
     """
-    numbers = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    numbers = positions_of(static_argnums)
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
 

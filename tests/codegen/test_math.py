@@ -160,9 +160,8 @@ def test_special_pairs(name, reference, dtype):
 def test_nan_of_any_payload_stays_nan(name):
     payloads = np.array([0x7F800001, 0x7FBFFFFF, 0x7FFFFFFF, 0xFF812345, 0xFFFFFFFF], np.uint32)
     x = payloads.view(np.float32)
-    options = {"n": 3} if name == "integer_pow" else {}
     pairs = name in ("pow", "atan2", "rem", "nextafter")
-    assert np.isnan(evaluate(name, x, *([np.full_like(x, 2)] * pairs), **options)).all()
+    assert np.isnan(evaluate(name, x, *([np.full_like(x, 2)] * pairs))).all()
 
 
 # Exact functions
@@ -201,21 +200,6 @@ def test_exact_pairs(name, reference, dtype):
         want = reference(x, y)
     ok = same_bits(evaluate(name, x, y), want)
     assert ok.all(), (x[~ok], y[~ok])
-
-
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, 10, -1, -2, -5])
-def test_integer_pow(n):
-    x = np.random.default_rng(0).uniform(-3, 3, 1000).astype(np.float32)
-    want = x.astype(np.float64) ** n
-    np.testing.assert_allclose(evaluate("integer_pow", x, n=n), want, rtol=8e-7)
-
-
-def test_integer_pow_of_integers_needs_a_natural_exponent():
-    kernel = harness.Kernel(lambda f, x: MATH["integer_pow"](f, x, 5), ["i32"], "i32", 4)
-    x = np.arange(-8, 8, dtype=np.int32)
-    np.testing.assert_array_equal(kernel(x, dtype=np.int32), x**5)
-    with pytest.raises(ValueError, match="negative power"):
-        harness.Kernel(lambda f, x: MATH["integer_pow"](f, x, -1), ["i32"], "i32", 4)
 
 
 def test_integer_rem_and_sign():
@@ -438,8 +422,7 @@ def test_no_calls_in_machine_code(target):
     for name, fn in MATH.items():
         for elem in ("float", "double"):
             arity = 2 if name in ("pow", "atan2", "rem", "nextafter") else 1
-            emit = (lambda f, x: MATH["integer_pow"](f, x, 3)) if name == "integer_pow" else fn
-            assert not CALL.search(assembly(target, emit, [elem] * arity, elem)), (name, elem)
+            assert not CALL.search(assembly(target, fn, [elem] * arity, elem)), (name, elem)
     for source, to in [("f32", "bf16"), ("f64", "f16"), ("f32", "i64"), ("u64", "f32"),
                        ("f64", "u64"), ("f8_e4m3fn", "f32"), ("f64", "f8_e5m2")]:  # fmt: skip
         emit = CONVERSIONS[source, to]

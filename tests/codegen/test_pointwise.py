@@ -156,13 +156,6 @@ def test_is_finite_and_select(dtype):
     same(got, np.where(a < b, a, b))
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 7, -1, -2])
-def test_integer_powers(n):
-    x = np.array([0.5, -2.0, 3.0, 1.0], np.float32)
-    got = elementwise(lambda k, v: k.integer_pow(v, n), x, out=np.float32)
-    np.testing.assert_allclose(got, x.astype(np.float64) ** n, rtol=8 * 2**-24)
-
-
 @pytest.mark.parametrize("source", [np.float32, np.float64])
 @pytest.mark.parametrize("target", INTS)
 def test_floats_to_integers_saturate(source, target):

@@ -16,7 +16,7 @@ from .conversions import CONVERSIONS, convert
 from .exponential import exp, exp2, expm1, log, log1p, log2, log10, logistic
 from .hyperbolic import acosh, asinh, atanh, cosh, sinh, tanh
 from .narrow import NARROW
-from .power import cbrt, integer_pow, pow, rsqrt, sqrt
+from .power import cbrt, pow, rsqrt, sqrt
 from .rounding import ceil, floor, nextafter, rem, round_away, round_even, sign, trunc
 from .special import bessel_i0e, bessel_i1e, digamma, erf, erf_inv, erfc, lgamma
 from .trigonometric import acos, asin, atan, atan2, cos, sin, tan
@@ -25,7 +25,7 @@ _FUNCTIONS = (
     exp, exp2, expm1, log, log2, log10, log1p, logistic,
     sin, cos, tan, asin, acos, atan, atan2,
     sinh, cosh, tanh, asinh, acosh, atanh,
-    sqrt, rsqrt, cbrt, pow, integer_pow,
+    sqrt, rsqrt, cbrt, pow,
     erf, erfc, erf_inv, lgamma, digamma, bessel_i0e, bessel_i1e,
     floor, ceil, trunc, round_even, round_away, sign, nextafter, rem,
 )  # fmt: skip

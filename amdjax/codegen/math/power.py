@@ -83,23 +83,6 @@ def _inverse_cbrt_step(a: Expr, y: Expr) -> Expr:
     return fma(y * h, fma(h, 2 / 9, 1 / 3), y)
 
 
-@elementwise
-def integer_pow(x: Expr, n: int) -> Expr:
-    """`x**n` for a Python integer by repeated squaring; a negative power is `1 / x**-n`."""
-    if n < 0:
-        if not x.type.is_float:
-            raise ValueError(f"Integers cannot be raised to the negative power {n}.")
-        return 1.0 / integer_pow(x, -n)
-    result, square = None, x
-    while n:
-        if n & 1:
-            result = square if result is None else result * square
-        n >>= 1
-        if n:
-            square = square * square
-    return x.like(1) if result is None else result
-
-
 def multiply(a: Pair, b: Pair) -> Pair:
     """The product of two pairs, to twice the precision but a few bits."""
     high = a[0] * b[0]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from amdjax.tile.attributes import Attribute, Constant, Found, Word
+from amdjax.tile.attributes import Constant, Found, Word
 from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
 __all__ = [
     "COMPARISONS", "ELEMENTWISE", "NARROW", "Bitcast", "Comparison", "Const", "Convert",
-    "Elementwise", "IntegerPow", "Select",
+    "Elementwise", "Select",
 ]  # fmt: skip
 
 _NUMBERS = frozenset((*FLOATS, *INTEGERS))
@@ -138,15 +138,6 @@ class Div(Elementwise, name="div"):
     __slots__ = ()
     dtypes = _NUMBERS
     same_along = Found[tuple[int, ...]](())
-
-
-class IntegerPow(Elementwise, name="integer_pow"):
-    """`x` to the power of a constant."""
-
-    __slots__ = ()
-    arity, dtypes = 1, _NUMBERS
-    x = Operand(0)
-    n = Attribute[int]()
 
 
 class Select(Elementwise, name="select"):
