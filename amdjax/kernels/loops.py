@@ -9,7 +9,7 @@ from typing import Any
 
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.shaped import Call, ShapedContext
-from amdjax.schedule.element import ElementBuilder
+from amdjax.schedule.arithmetic import Arithmetic
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Buffer, Builder, Value, itemsize
@@ -23,7 +23,7 @@ def row_major(shape: Sequence[int]) -> list[int]:
     return [math.prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
-def precedes(b: ElementBuilder, x: El, y: El) -> El:
+def precedes(b: Arithmetic, x: El, y: El) -> El:
     """Lexicographic order of complex numbers."""
     tied = b.compare("lt", b.imag(x), b.imag(y))
     return b.select(

@@ -18,20 +18,20 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
-from amdjax.core import dtypes
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Element, Pointwise
 from amdjax.core.source_info import Origin
-from amdjax.schedule.complex_math import COMPLEX_OPS
+from amdjax.schedule.arithmetic import Arithmetic, aligned
 from amdjax.schedule.index import (
-    TRUE,
     Dynamic,
     Guard,
     Index,
     LoopVar,
     Quotient,
     Symbol,
+    all_of,
     delinear,
+    in_bounds,
     linear,
 )
 from amdjax.schedule.values import (
@@ -46,9 +46,6 @@ from amdjax.schedule.values import (
 )
 from amdjax.tile.types import CACHE_LINE
 
-_NARROW_INTS = frozenset({"i4", "u4", "i2", "u2"})
-#: Operations that read the bits of the byte above an int4 or int2, and whether as of a signed one.
-_WIDENED = {"clz": "u", "popcnt": "u", "shr_logical": "u", "shr_arithmetic": "i"}
 UNROLL_FOLD = 32
 DEEP = 25  # nested values from which chains are followed step by step
 
@@ -61,7 +58,7 @@ CONTROL: dict[str, Callable[[ElementBuilder, JaxprEqn, tuple[Index, ...]], list[
 
 
 class ElementBuilder:
-    """Writes tile code for elements.
+    """Writes tile code for elements; what `Arithmetic` has are methods, too.
 
     Args:
       k: where the code goes.
@@ -77,7 +74,7 @@ class ElementBuilder:
         memory: Callable[[Var], tile.Buffer],
         special: Reader | None = None,
     ):
-        self.k = k
+        self.k, self.arithmetic = k, Arithmetic(k)
         self.producers = producers
         self.memory = memory
         self.special = special
@@ -91,6 +88,11 @@ class ElementBuilder:
         self.guards: list[Guard] = []
         self.visible = tile.Visible()
         self.depth = 0  # of calls that follow operands
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.arithmetic, name)
 
     # What is known
 
@@ -118,7 +120,7 @@ class ElementBuilder:
     def value(self, atom: Var | Literal, index: Sequence[Index]) -> El:
         """The element of `atom` at `index`."""
         if isinstance(atom, Literal):
-            return self.const(atom.val, atom.aval.dtype)
+            return self.arithmetic.const(atom.val, atom.aval.dtype)
         index = tuple(
             [
                 Index.of(i) if n != 1 else Index(0)
@@ -196,7 +198,7 @@ class ElementBuilder:
         if isinstance(rule, Pointwise):
             values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
             if isinstance(rule.op, str):
-                result = self.op(rule.op, *values)
+                result = self.arithmetic.op(rule.op, *values)
             else:
                 result = rule.op(self, *values, **eqn.params)
         elif isinstance(rule, Element):
@@ -214,7 +216,7 @@ class ElementBuilder:
     def _typed(self, x: El, var: Var) -> El:
         """Bring a rule's result to the dtype its type rule promised."""
         dtype = short_dtype(var.aval.dtype)
-        return x if x.dtype == dtype else self.convert(x, dtype)
+        return x if x.dtype == dtype else self.arithmetic.convert(x, dtype)
 
     # What element rules call
 
@@ -246,7 +248,7 @@ class ElementBuilder:
             value = then()
         finally:
             self.guards.pop()
-        return self.select(El("bool", self.guard_value(guard)), value, otherwise())
+        return self.arithmetic.select(El("bool", self.guard_value(guard)), value, otherwise())
 
     def piecewise(self, i: Index, ranges: Sequence[tuple[int, int, Callable[[], El]]]) -> El:
         """The value of the part `(start, stop, fn)` whose range contains `i`, found by halving."""
@@ -277,20 +279,7 @@ class ElementBuilder:
     def delinear(position: Index, shape: Sequence[int]) -> tuple[Index, ...]:
         return delinear(position, tuple(shape))
 
-    @staticmethod
-    def in_bounds(i: Index, n: int) -> Guard:
-        i = Index.of(i)
-        return i.ge(0) & i.lt(n)
-
-    @staticmethod
-    def all_of(*guards: Guard | bool) -> Guard | bool:
-        out = TRUE
-        for g in guards:
-            if g is False:
-                return False
-            if isinstance(g, Guard):
-                out = out & g
-        return out
+    in_bounds, all_of = staticmethod(in_bounds), staticmethod(all_of)
 
     def guard_value(self, guard: Guard | bool) -> tile.Value:
         """A guard as a boolean tile."""
@@ -299,8 +288,8 @@ class ElementBuilder:
         out = None
         for c in guard.conditions:
             left = self.index_tile(c.index)
-            test = self._aligned("ge" if c.kind == "ge" else "eq", left, self.k.const("index", 0))
-            out = test if out is None else self._aligned("and", out, test)
+            test = aligned(self.k, "ge" if c.kind == "ge" else "eq", left, self.k.const("index", 0))
+            out = test if out is None else aligned(self.k, "and", out, test)
         return out if out is not None else self.k.const("bool", True)
 
     def index_value(self, i: Index | int, dtype: Any) -> El:
@@ -311,7 +300,7 @@ class ElementBuilder:
         x = self.index_tile(i)
         small = lo is not None and hi is not None and lo >= -(1 << 31) and hi < (1 << 31)
         source = "i32" if small else "i64"
-        return self.convert(El(source, self.k.convert(x, source)), name)
+        return self.arithmetic.convert(El(source, self.k.convert(x, source)), name)
 
     def as_index(self, x: El, lo: int | None = None, hi: int | None = None) -> Index:
         """An integer value as an index, with what is known of its range."""
@@ -326,119 +315,11 @@ class ElementBuilder:
         low, high = i.range()
         if low is not None and low >= lo and high is not None and high <= hi:
             return i
-        x = self._aligned("max", self.index_tile(i), self.k.const("index", lo))
-        x = self._aligned("min", x, self.k.const("index", hi))
+        x = aligned(self.k, "max", self.index_tile(i), self.k.const("index", lo))
+        x = aligned(self.k, "min", x, self.k.const("index", hi))
         return self.as_index(El("index", x), lo, hi)
 
-    # Arithmetic
-
-    def const(self, x: Any, dtype: Any) -> El:
-        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
-        if name in ("c64", "c128"):
-            x = complex(x)
-            part = part_dtype(name)
-            return El(name, self.k.const(part, x.real), self.k.const(part, x.imag))
-        if isinstance(x, np.generic) and x.dtype.kind not in "biufc":
-            x = float(x) if not name.startswith(("i", "u")) else int(x)
-        if compute_dtype(name) == "f32" and name != "f32":  # the number as that dtype holds it
-            x = float(np.asarray(x).astype(dtypes.dtype_from_short_name(name)))
-        return El(name, self.k.const(compute_dtype(name), x))
-
-    def op(self, name: str, *xs: El) -> El:
-        """A tile op on elements of one dtype."""
-        name = name.rstrip("_")
-        if name == "select":
-            return self.select(*xs)
-        if name == "compare":
-            raise TypeError("call b.compare(predicate, x, y)")
-        if any([x.is_complex for x in xs]):
-            return COMPLEX_OPS[name](self, *xs)
-        dtype = xs[-1].dtype
-        rounded = dtype if dtype in ("f16", "bf16") and name in tile.NARROW else ""
-        values = [x.value for x in xs]
-        narrow = dtype in _NARROW_INTS and name in _WIDENED
-        if narrow:
-            values = [self._within(_WIDENED[name] + dtype[1:], v) for v in values]
-        value = self._aligned(name, *values, rounded=rounded)
-        if value.dtype == "bool":
-            return El("bool", value)
-        if narrow and name == "clz":  # of the byte, less the bits that are no part of the integer
-            value = self._aligned("sub", value, self.k.const(value.dtype, 8 - int(dtype[1:])))
-        return self._wrap(dtype, value)
-
-    def __getattr__(self, name: str) -> Callable[..., El]:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return lambda *xs: self.op(name, *xs)
-
-    def _wrap(self, dtype: str, value: tile.Value) -> El:
-        """Integers narrower than their register keep to their width."""
-        return El(dtype, self._within(dtype, value) if dtype in _NARROW_INTS else value)
-
-    def _within(self, dtype: str, value: tile.Value) -> tile.Value:
-        """What the lowest bits of a value mean as an integer narrower than its register."""
-        return self.k.convert(self.k.convert(value, dtype), compute_dtype(dtype))
-
-    def _aligned(self, name: str, *xs: tile.Value, rounded: str = "") -> tile.Value:
-        shapes = {x.shape for x in xs if x.shape}
-        if len(shapes) > 1:
-            shape = np.broadcast_shapes(*shapes)
-            xs = tuple([self.k.broadcast(x, shape) if x.shape else x for x in xs])
-        return self.k.op(name, *xs, rounded=rounded)
-
-    def compare(self, predicate: str, x: El, y: El) -> El:
-        return self.op(predicate, x, y)
-
-    def select(self, cond: El, a: El, b: El) -> El:
-        if a.is_complex or b.is_complex:
-            pairs = zip(a.parts, b.parts, strict=True)
-            return El(a.dtype, *(self._select(cond.value, x, y) for x, y in pairs))
-        return El(a.dtype, self._select(cond.value, a.value, b.value))
-
-    def _select(self, cond: tile.Value, a: tile.Value, b: tile.Value) -> tile.Value:
-        if a is b:
-            return a
-        return self._aligned("select", cond, a, b)
-
-    def convert(self, x: El, dtype: Any) -> El:
-        """Convert; to a narrow dtype this rounds to what that dtype can hold."""
-        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
-        if x.dtype == name:
-            return x
-        if name in ("c64", "c128"):
-            part = part_dtype(name)
-            real, imag = (x.parts[0], x.parts[1]) if x.is_complex else (x.value, None)
-            re = self.convert(El(part_dtype(x.dtype), real), part).value
-            im = (
-                self.k.const(part, 0.0)
-                if imag is None
-                else self.convert(El(part_dtype(x.dtype), imag), part).value
-            )
-            return El(name, re, im)
-        if x.is_complex:
-            if name == "bool":
-                zero = self.const(0, x.dtype)
-                return self.ne(x, zero)
-            return self.convert(El(part_dtype(x.dtype), x.parts[0]), name)
-        narrow = self.k.convert(x.value, name)
-        return El(name, self.k.convert(narrow, compute_dtype(name)))
-
-    def bitcast(self, x: El, dtype: Any) -> El:
-        """Reinterpret the bits of an element as another dtype of the same width."""
-        name = dtype if isinstance(dtype, str) else short_dtype(dtype)
-        bits = self.k.bitcast(self.k.convert(x.value, x.dtype), name)
-        return El(name, self.k.convert(bits, compute_dtype(name)))
-
-    def real(self, x: El) -> El:
-        return El(part_dtype(x.dtype), x.parts[0])
-
-    def imag(self, x: El) -> El:
-        if not x.is_complex:
-            return self.const(0, x.dtype)
-        return El(part_dtype(x.dtype), x.parts[1])
-
-    def complex(self, re: El, im: El) -> El:
-        return El("c64" if re.dtype == "f32" else "c128", re.value, im.value)
+    # Loops
 
     def fold(self, extents: Sequence[int], init: Any, fn: Callable[..., Any]) -> Any:
         """Loop over `extents`: `acc = fn(index, acc)`; `acc` is an element or a list of them."""
@@ -498,16 +379,16 @@ class ElementBuilder:
         for s, c in i.terms:
             x = self._symbol_tile(s)
             if c != 1:
-                x = self._aligned("mul", x, self.k.const("index", c))
-            total = x if total is None else self._aligned("add", total, x)
+                x = aligned(self.k, "mul", x, self.k.const("index", c))
+            total = x if total is None else aligned(self.k, "add", total, x)
         if total is None:
             return self.k.const("index", i.const)
-        return self._aligned("add", total, self.k.const("index", i.const)) if i.const else total
+        return aligned(self.k, "add", total, self.k.const("index", i.const)) if i.const else total
 
     def _symbol_tile(self, s: Symbol) -> tile.Value:
         lanes = self._lanes_of(s)
         if lanes is not None:
-            return self._aligned("add", self.spread(lanes, self.k.iota(lanes.count)), lanes.base)
+            return aligned(self.k, "add", self.spread(lanes, self.k.iota(lanes.count)), lanes.base)
         if s in self.scalars:
             return self.scalars[s]
         if isinstance(s, Dynamic):
@@ -521,10 +402,10 @@ class ElementBuilder:
         name = "rem" if s.remainder else "div"
         if lo is not None and lo >= 0 and hi is not None and hi < (1 << 31):
             # Vector units multiply and shift 32-bit integers, they do not divide 64-bit ones.
-            narrow = self._aligned(name, self.k.convert(x, "u32"), self.k.const("u32", s.by))
+            narrow = aligned(self.k, name, self.k.convert(x, "u32"), self.k.const("u32", s.by))
             return self.k.convert(narrow, "index")
         # A dividend that may be negative is one whose guard fails there: the result is not used.
-        return self._aligned(name, x, self.k.const("index", s.by))
+        return aligned(self.k, name, x, self.k.const("index", s.by))
 
     # Memory
 
@@ -568,7 +449,7 @@ class ElementBuilder:
                 masks.append(lanes.mask)
         out = None
         for m in masks:
-            out = m if out is None else self._aligned("and", out, m)
+            out = m if out is None else aligned(self.k, "and", out, m)
         return out
 
     def load(self, var: Var, offset: Index) -> El:

@@ -7,6 +7,8 @@ ranges of their operands, so that a reshape back and forth disappears.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
@@ -297,3 +299,16 @@ def delinear(position: Index, shape: tuple[int, ...]) -> tuple[Index, ...]:
         i = position // inner if inner else Index(0)
         out.append(i % n if k and n else i)
     return tuple(out)
+
+
+def in_bounds(i: Index, n: int) -> Guard:
+    """Whether an index is one of an axis of `n` elements."""
+    i = Index.of(i)
+    return i.ge(0) & i.lt(n)
+
+
+def all_of(*guards: Guard | bool) -> Guard | bool:
+    """Whether all of some guards hold."""
+    if any(g is False for g in guards):
+        return False
+    return functools.reduce(operator.and_, (g for g in guards if isinstance(g, Guard)), TRUE)

@@ -8,6 +8,7 @@ from typing import Any
 from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn
 from amdjax.core.lowering import Reduce
+from amdjax.schedule.arithmetic import aligned
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index
 from amdjax.schedule.values import El, short_dtype
@@ -79,7 +80,7 @@ class Reduction:
         if x.is_complex or x.dtype in ("i4", "u4", "i2", "u2"):
             return b.op(name, x, y)
         # In the accumulator's own precision: narrow floats are rounded once, at the end.
-        return El(x.dtype, b._aligned(name, x.value, y.value))
+        return El(x.dtype, aligned(b.k, name, x.value, y.value))
 
     def horizontal(self, b: ElementBuilder, accs: Sequence[El]) -> list[El]:
         """Combine the lanes of the accumulators."""

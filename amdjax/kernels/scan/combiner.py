@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amdjax.kernels.loops import precedes
 from amdjax.kernels.shaped import ShapedContext
-from amdjax.schedule.element import ElementBuilder
+from amdjax.schedule.arithmetic import Arithmetic
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.tile import Builder
 from amdjax.tile.identities import identity
@@ -52,7 +52,7 @@ class Combiner:
         return El(self.dtype, *(k.const(computed, x) for x in parts))
 
     def __call__(self, k: Builder, left: El, right: El) -> El:
-        b = _elements(k)
+        b = Arithmetic(k)
         if self.op == "logaddexp":
             return _log_add_exp(b, left, right)
         if self.is_complex and self.op in ("min", "max"):
@@ -63,11 +63,7 @@ class Combiner:
         return b.op(self.op, left, right)
 
 
-def _elements(k: Builder) -> ElementBuilder:
-    return ElementBuilder(k, {}, lambda var: None)  # type: ignore[arg-type, return-value]
-
-
-def _log_add_exp(b: ElementBuilder, x: El, y: El) -> El:
+def _log_add_exp(b: Arithmetic, x: El, y: El) -> El:
     """`log(exp(x) + exp(y))`; equal infinities stay what they are."""
     if not x.is_complex:
         delta = b.sub(x, y)
@@ -81,7 +77,7 @@ def _log_add_exp(b: ElementBuilder, x: El, y: El) -> El:
     return b.select(empty, high, _wrapped(b, total))
 
 
-def _wrapped(b: ElementBuilder, x: El) -> El:
+def _wrapped(b: Arithmetic, x: El) -> El:
     """The same logarithm with its imaginary part within half a turn."""
     part = part_dtype(x.dtype)
     turns = b.floor(b.add(b.mul(b.imag(x), b.const(0.5 / math.pi, part)), b.const(0.5, part)))

@@ -34,6 +34,7 @@ from amdjax.kernels.loops import (
 )
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, shaped
 from amdjax.passes import prepare
+from amdjax.schedule.arithmetic import Arithmetic
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import Family, Solver, busy_time
@@ -546,7 +547,7 @@ def _combiner(ctx: ShapedContext, k: Builder) -> Callable[[El, El], El]:
         return _applied(prepare(ClosedJaxpr(program, list(ctx.params["update_consts"]))), k)
 
     def combine(old: El, new: El) -> El:
-        b = ElementBuilder(k, {}, _no_memory)
+        b = Arithmetic(k)
         if not op:
             return new
         if op in ("min", "max") and old.is_complex:
