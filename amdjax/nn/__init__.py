@@ -3,6 +3,7 @@
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn import _docs, initializers as initializers, losses as losses
+from amdjax.nn.activations import *  # noqa: F403
 from amdjax.nn.applying import *  # noqa: F403
 from amdjax.nn.attention import dot_product_attention as dot_product_attention
 from amdjax.nn.block_scaling import *  # noqa: F403
@@ -17,6 +18,7 @@ from amdjax.nn.functions import (
     hard_swish as hard_swish,
     hard_tanh as hard_tanh,
     identity as identity,
+    kthvalue as kthvalue,
     leaky_relu as leaky_relu,
     log1mexp as log1mexp,
     log_sigmoid as log_sigmoid,

@@ -21,6 +21,7 @@ from amdjax.numpy._util import (
     broadcast_arrays,
     broadcast_to,
     canonical_axes,
+    canonical_axis,
     constant,
     convert,
     is_kind,
@@ -337,21 +338,25 @@ def _masked(x: Array, axis: Axis, where: Array | None) -> tuple[Array, tuple[int
     return lax.sub(x, stop_gradient(broadcast_to(largest, x.shape))), axes, largest
 
 
-def _softmax_values(x: Array, where: Array | None, axis: Axis) -> Array:
-    shifted, axes, _ = _masked(x, axis, where)
-    terms = lax.exp(shifted)
+def _softmax_values(x: Array, where: Array | None, axis: Axis, fast: bool) -> Array:
+    if fast:
+        axes = canonical_axes(axis, x.ndim)
+        terms = lax.exp(x if where is None else select(where, x, constant(x, -np.inf)))
+    else:
+        shifted, axes, _ = _masked(x, axis, where)
+        terms = lax.exp(shifted)
     total = jnp.sum(terms, axes, keepdims=True)
     if where is not None:
         total = select(lax.eq(total, constant(total, 0)), constant(total, 1), total)
     return lax.div(terms, broadcast_to(total, terms.shape))
 
 
-def _make_softmax(axis: Axis) -> Any:
+def _make_softmax(axis: Axis, fast: bool) -> Any:
     """Softmax along `axis` with its own derivative, which needs nothing but the result."""
 
     @custom_jvp
     def softmax(x: Array, where: Array | None) -> Array:
-        return _softmax_values(x, where, axis)
+        return _softmax_values(x, where, axis, fast)
 
     def jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
         y = softmax(*primals)
@@ -363,26 +368,44 @@ def _make_softmax(axis: Axis) -> Any:
     return softmax
 
 
-@composite(static_argnames="axis")
-def _softmax(x: Array, where: Array | None, axis: Axis) -> Array:
+@composite(static_argnames=("axis", "fast"))
+def _softmax(x: Array, where: Array | None, axis: Axis, fast: bool) -> Array:
     if config.softmax_custom_jvp:
-        return _make_softmax(axis)(x, where)
-    return _softmax_values(x, where, axis)
+        return _make_softmax(axis, fast)(x, where)
+    return _softmax_values(x, where, axis, fast)
 
 
-def softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -> Array:
+def softmax(
+    x: ArrayLike,
+    axis: Axis = -1,
+    where: ArrayLike | None = None,
+    *,
+    algorithm: str = "accurate",
+) -> Array:
     """Exponentials of the elements, divided by their sum along `axis`.
 
     Args:
       x: exponents.
       axis: the axis or axes that sum to one; None means all.
       where: mask of the elements to include; the others are 0.
+      algorithm: "accurate" takes the largest element from all; "fast" does not, so that it reads
+        `x` once less and overflows where an element is above some 88 (11 in float16); "log" gives
+        the logarithm, as `log_softmax`.
+
+    Raises:
+      ValueError: for an axis out of range, an unknown `algorithm`.
 
         >>> nn.softmax(jnp.array([1.0, 1.0]))
         Array([0.5, 0.5], dtype=float32)
     """
     x, where = _with_mask("softmax", x, where)
-    return _softmax(x, where, _static(axis))
+    if algorithm not in ("accurate", "fast", "log"):
+        raise ValueError(
+            f'softmax: algorithm must be "accurate", "fast" or "log", got {algorithm!r}.'
+        )
+    if algorithm == "log":
+        return _log_softmax(x, where, _static(axis))
+    return _softmax(x, where, _static(axis), algorithm == "fast")
 
 
 @composite(static_argnames="axis")
@@ -457,6 +480,43 @@ def standardize(
     (x,) = promote_args_inexact("standardize", x)
     opt = lambda v: None if v is None else as_array("standardize", v)
     return _standardize(x, _static(axis), opt(mean), opt(variance), epsilon, opt(where), algorithm)
+
+
+def kthvalue(
+    x: ArrayLike, k: int, axis: int = -1, *, keepdims: bool = False
+) -> tuple[Array, Array]:
+    """The `k`-th smallest elements along an axis, and where they are.
+
+    Args:
+      x: array.
+      k: 1 for the smallest.
+      axis: the axis that is searched.
+      keepdims: keep it with size one.
+
+    Returns:
+      The elements and their int32 positions, of equal ones that of the `k`-th in order. NaN counts
+      as larger than all.
+
+    Raises:
+      ValueError: for an axis out of range, or a `k` that is no number from 1 to its size.
+
+        >>> nn.kthvalue(jnp.array([5.0, 1.0, 3.0]), 2)
+        (Array(3., dtype=float32), Array(2, dtype=int32))
+    """
+    x = as_array("kthvalue", x)
+    axis = canonical_axis(axis, x.ndim)
+    if not isinstance(k, (int, np.integer)) or not 1 <= k <= x.shape[axis]:
+        raise ValueError(f"kthvalue: k must lie between 1 and {x.shape[axis]}, got {k!r}.")
+    return _kthvalue(x, int(k), axis, bool(keepdims))
+
+
+@composite(static_argnames=("k", "axis", "keepdims"))
+def _kthvalue(x: Array, k: int, axis: int, keepdims: bool) -> tuple[Array, Array]:
+    places = lax.broadcasted_iota(np.dtype(np.int32), x.shape, axis)
+    _, places = lax.sort_key_val(stop_gradient(x), places, axis)
+    at = lax.slice_in_dim(places, k - 1, k, axis=axis)
+    value = jnp.take_along_axis(x, at, axis)
+    return (value, at) if keepdims else (jnp.squeeze(value, axis), jnp.squeeze(at, axis))
 
 
 @composite(static_argnames=("num_classes", "dtype", "axis"))

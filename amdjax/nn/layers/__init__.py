@@ -1,5 +1,6 @@
 """Modules over the functional layers, a file for each kind."""
 
+from amdjax.nn.layers.activation import *  # noqa: F403
 from amdjax.nn.layers.containers import *  # noqa: F403
 from amdjax.nn.layers.convolution import *  # noqa: F403
 from amdjax.nn.layers.linear import *  # noqa: F403
