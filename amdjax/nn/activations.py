@@ -86,7 +86,7 @@ def scaled_tanh(x: ArrayLike, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0) -> 
         Array([1.], dtype=float32)
     """
     (x,) = promote_args_inexact("scaled_tanh", x)
-    return beta * jnp.tanh(alpha * x)
+    return jnp.multiply(beta, jnp.tanh(alpha * x))
 
 
 @composite(static_argnames="axis")
@@ -112,7 +112,8 @@ def prelu(x: ArrayLike, alpha: ArrayLike, axis: int = -1) -> Array:
         axis = canonical_axis(axis, x.ndim)
         if alpha.shape != (x.shape[axis],):
             raise ValueError(
-                f"prelu: alpha must be a number or have shape ({x.shape[axis]},), got {alpha.shape}."
+                f"prelu: alpha must be a number or have shape ({x.shape[axis]},), got "
+                f"{alpha.shape}."
             )
         alpha = alpha.reshape(-1, *(1,) * (x.ndim - 1 - axis))
     # What is infinite and positive must not reach the slope of `alpha`.

@@ -81,8 +81,8 @@ def test_modules():
     layer = nn.GLU(3, 4, activation=nn.silu, key=key)
     values, gates = np.split(x @ layer.kernel, 2, -1)
     np.testing.assert_allclose(layer(x), values * nn.silu(gates), rtol=1e-5)
-    np.testing.assert_allclose(nn.Sequential([layer, nn.PReLU(4)])(x),
-                               np.where(layer(x) > 0, layer(x), layer(x) / 4), rtol=1e-6)  # fmt: skip
+    sloped = np.where(layer(x) > 0, layer(x), layer(x) / 4)
+    np.testing.assert_allclose(nn.Sequential([layer, nn.PReLU(4)])(x), sloped, rtol=1e-6)
     assert nn.count_parameters(nn.PReLU(4)) == 4
     assert nn.PReLU(axis=1, dtype=jnp.bfloat16).alpha.dtype == jnp.bfloat16
     with pytest.raises(ValueError, match="alpha"):
