@@ -14,6 +14,7 @@ from . import (
     rnn,
     sorting,
     startup,
+    vision,
 )
 from .workload import Workload
 
@@ -29,6 +30,7 @@ FAMILIES = (
     nn,
     control_flow,
     models,
+    vision,
 )
 
 
