@@ -115,7 +115,12 @@ def _load_methods() -> None:
     _importlib.import_module("amdjax.numpy")
 
 
+def _load_finder() -> None:
+    _importlib.import_module("amdjax.find")
+
+
 _backend.set_backend(_load_backend)
+_backend.set_finder(_load_finder)
 _array.set_methods_loader(_load_methods)
 
 if _typing.TYPE_CHECKING:
@@ -131,7 +136,7 @@ _LAZY = (
     "ops", "optim", "custom_batching", "checkpoint_policies", "flatten_util", "custom_derivatives",
     "ad_checkpoint", "test_util", "image", "dlpack", "doctor", "api_util", "extend", "interpreters",
     "sharding", "experimental", "example_libraries", "monitoring", "profiler", "distributed",
-    "ad", "memory",
+    "ad", "memory", "find",
 )  # fmt: skip
 _ELSEWHERE = {
     **dict.fromkeys(

@@ -102,6 +102,21 @@ def set_backend(loader: Callable[[], Backend]) -> None:
         _loader, _backend = loader, None
 
 
+_load_finder: Callable[[], None] | None = None
+
+
+def set_finder(load: Callable[[], None]) -> None:
+    """Name the function that loads what knows measured choices."""
+    global _load_finder
+    _load_finder = load
+
+
+def load_finder() -> None:
+    """Load what knows measured choices; it makes itself known to the planner."""
+    if _load_finder is not None:
+        _load_finder()
+
+
 def get_backend() -> Backend:
     """The backend, loaded now if it has not been."""
     return _backend if _backend is not None else _load_backend()

@@ -187,6 +187,22 @@ _FLAGS = (
     _flag_bool("enable_compilation_cache", True, "Use the on-disk kernel cache."),
     _flag_text("cache_dir", "Folder of the on-disk kernel cache."),
     _flag_int("cache_max_bytes", 2**30, "Size at which the kernel cache evicts; -1: never."),
+    # Traced, since other choices are other programs.
+    _flag_enum(
+        "find_mode",
+        "fast",
+        ("off", "fast", "normal", "hybrid", "dynamic_hybrid"),
+        "Whether programs are compiled by measured choices, and what is measured for it.",
+        True,
+    ),
+    _flag_enum(
+        "find_enforce",
+        "none",
+        ("none", "db_update", "search", "search_db_update", "db_clean"),
+        "Measure, or forget, whatever find_mode says.",
+        True,
+    ),
+    Flag("db_path", str, None, "File of measured choices; off: none.", None, True, True),
     _flag_text("dump", "Folder which receives every stage of every compile."),
     _flag_enum("transfer_guard", None, _GUARDS, "Guard on all implicit transfers."),
     _flag_enum("transfer_guard_host_to_device", None, _GUARDS, "Guard on host to device."),

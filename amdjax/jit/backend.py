@@ -35,6 +35,9 @@ _READ_BY_LOWERINGS = (
     "deterministic",
     "threefry_partitionable",
     "check",
+    "find_mode",
+    "find_enforce",
+    "db_path",
 )
 
 

@@ -21,6 +21,7 @@ from amdjax.core.config import config
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
+from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
@@ -193,6 +194,7 @@ class Planner:
     # The whole program
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
+        ask_finder()
         closed = prepare(closed, self.observe)
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}

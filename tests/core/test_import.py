@@ -7,7 +7,8 @@ import pytest
 
 HEAVY = (
     "llvmlite", "scipy", "hip", "opt_einsum", "logging", "matplotlib", "sklearn", "decimal",
-    "difflib", "amdjax.jit.report", "amdjax.codegen.elf", "amdjax.kernels.sorting.gpu",
+    "difflib", "sqlite3", "amdjax.find", "amdjax.jit.report",
+    "amdjax.codegen.elf", "amdjax.kernels.sorting.gpu",
 )  # fmt: skip
 
 

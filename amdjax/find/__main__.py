@@ -1,0 +1,149 @@
+"""The command `python -m amdjax.find`: shows, fills and edits databases of measured choices."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sqlite3
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from amdjax.find.database import Database, MachineKey, Result
+from amdjax.find.known import user_database
+from amdjax.find.machines import version
+from amdjax.find.problem import Problem
+from amdjax.find.tuning import tune
+from amdjax.jit.finding import database_path
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit code: 0 if all is well."""
+    options = _parser().parse_args(arguments)
+    try:
+        return int(options.run(options) or 0)
+    except (OSError, ValueError, sqlite3.Error) as e:
+        print(f"amdjax.find: {e}", file=sys.stderr)
+        return 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m amdjax.find", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(run: Any, help: str, name: str = "") -> argparse.ArgumentParser:
+        added = commands.add_parser(name or run.__name__, help=help, description=help)
+        added.set_defaults(run=run)
+        return added
+
+    shown = command(show, "Show what is known: of each problem the fastest way, or all of them.")
+    shown.add_argument("--all", action="store_true", help="all ways, wrong and failed ones too")
+    shown.add_argument("--kind", help="only problems of this kind, such as product")
+    about = "Search the problems of a function of some arguments."
+    tuned = command(tune_function, about, "tune")
+    tuned.add_argument("function", metavar="MODULE:FUNCTION")
+    tuned.add_argument("arguments", metavar="MODULE:ARGUMENTS", help="a function that returns them")
+    tuned.add_argument("--budget", type=float, default=60.0, help="seconds (default: 60)")
+    tuned.add_argument("--exhaustive", action="store_true", help="try all plans")
+    exported = command(export, "Write the database as JSON, a line each result.")
+    exported.add_argument("file", type=Path)
+    merged = command(merge, "Add the results of other databases, or of what export wrote.")
+    merged.add_argument("files", type=Path, nargs="+")
+    cleaned = command(clean, "Remove results of other versions of the compiler, or all.")
+    cleaned.add_argument("--all", action="store_true", help="all results")
+    return parser
+
+
+def _database() -> Database:
+    database = user_database()
+    if database is None:
+        raise ValueError("there is no database: AMDJAX_DB_PATH turns it off, or it cannot be used")
+    return database
+
+
+def show(options: argparse.Namespace) -> None:
+    """Print results, problem by problem."""
+    print(database_path())
+    seen = None
+    for problem, machine, made_by, result in _database().rows():
+        if options.kind and problem.kind != options.kind:
+            continue
+        place = problem, machine, made_by
+        if place != seen:
+            print(f"\n{problem}\n  on {machine}, by {made_by}")
+        elif not options.all:
+            continue
+        seen = place
+        print(f"  {_text(result)}")
+
+
+def _text(result: Result) -> str:
+    way = "; ".join(f"{d.solver}: {d.plan}" if d.plan else d.solver for d in result.decisions)
+    if result.seconds is None:
+        return f"{result.status} ({result.note}): {way}"
+    time = f"{result.seconds * 1e6:.1f} µs ± {result.spread * 1e6:.1f}"
+    return f"{'estimated ' if result.estimated else ''}{time}: {way}"
+
+
+def tune_function(options: argparse.Namespace) -> None:
+    """Tune a function of a module."""
+    sys.path.insert(0, "")
+    f, arguments = map(_named, (options.function, options.arguments))
+    tune(f, *arguments(), budget=options.budget, exhaustive=options.exhaustive)
+
+
+def _named(text: str) -> Any:
+    module, separator, name = text.partition(":")
+    if not separator:
+        raise ValueError(f"{text!r} is not MODULE:NAME")
+    return getattr(importlib.import_module(module), name)
+
+
+def export(options: argparse.Namespace) -> None:
+    """Write all results as lines of JSON."""
+    with options.file.open("w", encoding="utf-8") as out:
+        for problem, machine, made_by, result in _database().rows():
+            data = {
+                **problem.to_json(), "machine": machine.name, "units": machine.units,
+                "version": made_by, "result": [*result.row()],
+            }  # fmt: skip
+            out.write(json.dumps(data, ensure_ascii=False) + "\n")
+
+
+def merge(options: argparse.Namespace) -> None:
+    """Add the results of files."""
+    database, count = _database(), 0
+    for path in options.files:
+        for entry in _entries(path):
+            database.record(*entry)
+            count += 1
+    print(f"{count} results merged into {database.path}")
+
+
+def _entries(path: Path) -> Iterator[tuple[Problem, MachineKey, str, Result]]:
+    with path.open("rb") as file:
+        is_database = file.read(15) == b"SQLite format 3"
+    if is_database:
+        yield from Database(path, writable=False).rows()
+        return
+    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+        try:
+            data = json.loads(line)
+            problem = Problem(str(data["kind"]), str(data["program"]))
+            machine = MachineKey(str(data["machine"]), int(data["units"]))
+            yield problem, machine, str(data["version"]), Result.of_row(data["result"])
+        except (ValueError, KeyError, TypeError) as e:
+            raise ValueError(f"{path}, line {number}: no result of find: {e!r}") from None
+
+
+def clean(options: argparse.Namespace) -> None:
+    """Remove results."""
+    database = _database()
+    count = database.forget(version=None if options.all else version())
+    print(f"{count} results removed from {database.path}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,307 @@
+"""What was measured, on disk: solutions by problem, machine and version of the compiler.
+
+SQLite in WAL mode: many processes read and write at once, and whatever was written stays when one
+of them is killed. A database that is damaged is set aside, with a warning, and a new one begun: it
+holds nothing that cannot be measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import sqlite3
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from amdjax.find.problem import Problem
+from amdjax.schedule.search import Decision
+
+__all__ = ["SCHEMA", "Database", "MachineKey", "Result"]
+
+SCHEMA = 1  # of tables; a database with a later one is left alone
+_BUSY_SECONDS = 30.0  # to wait while another process writes
+
+_TABLES = """
+CREATE TABLE problems (
+  id INTEGER PRIMARY KEY, key BLOB NOT NULL UNIQUE, kind TEXT NOT NULL, program TEXT NOT NULL
+);
+CREATE TABLE machines (
+  id INTEGER PRIMARY KEY, name TEXT NOT NULL, units INTEGER NOT NULL, UNIQUE (name, units)
+);
+CREATE TABLE solutions (
+  problem INTEGER NOT NULL REFERENCES problems ON DELETE CASCADE,
+  machine INTEGER NOT NULL REFERENCES machines,
+  version TEXT NOT NULL,
+  decisions TEXT NOT NULL,
+  status TEXT NOT NULL,
+  seconds REAL, spread REAL, workspace INTEGER,
+  estimated INTEGER NOT NULL,
+  note TEXT NOT NULL, time REAL NOT NULL,
+  PRIMARY KEY (problem, machine, version, decisions)
+) WITHOUT ROWID;
+"""
+_COLUMNS = "decisions, status, seconds, spread, workspace, estimated, note"
+
+
+@dataclass(frozen=True)
+class MachineKey:
+    """A machine as far as times on it go.
+
+    Args:
+      name: the GPU target; the model and features of a CPU.
+      units: compute units, or threads.
+    """
+
+    name: str
+    units: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.units} units"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What is known of one way to solve a problem.
+
+    Args:
+      decisions: the way.
+      status: `right`, `wrong` or `failed`.
+      seconds: median time of a run; None unless it is right.
+      spread: half the distance of the quartiles of times, in seconds.
+      workspace: bytes besides arguments and results.
+      estimated: whether the time is a model's.
+      note: how far results were off, or why it failed.
+    """
+
+    decisions: tuple[Decision, ...]
+    status: str
+    seconds: float | None = None
+    spread: float = 0.0
+    workspace: int = 0
+    estimated: bool = False
+    note: str = ""
+
+    def row(self) -> tuple[Any, ...]:
+        """The values of the columns."""
+        return (
+            json.dumps(self.decisions, ensure_ascii=False), self.status, self.seconds, self.spread,
+            self.workspace, int(self.estimated), self.note,
+        )  # fmt: skip
+
+    @staticmethod
+    def of_row(row: Sequence[Any]) -> Result:
+        """The result of such values."""
+        decisions = tuple(Decision(*map(str, x)) for x in json.loads(row[0]))
+        return replace(Result(decisions, *row[1:]), estimated=bool(row[5]))
+
+
+class Database:
+    """Results of searches, shared by processes.
+
+    Args:
+      path: of the file, made when missing.
+      writable: whether results may be recorded; others are read where they lie.
+
+    Raises:
+      sqlite3.OperationalError: the file cannot be opened, read or made.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, writable: bool = True):
+        self.path, self.writable = Path(path), writable
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        with self._connected():
+            pass
+
+    # Reading
+
+    def choice(
+        self, problem: Problem, machine: MachineKey, version: str
+    ) -> tuple[Decision, ...] | None:
+        """The fastest right way that is known.
+
+        Measured before estimated, by this version of the compiler before others, on a machine with
+        as many units before the nearest.
+        """
+        query = f"""SELECT {_COLUMNS} FROM solutions JOIN machines ON machines.id = machine
+            JOIN problems ON problems.id = problem
+            WHERE key = ? AND name = ? AND status = 'right' AND seconds IS NOT NULL
+            ORDER BY version != ?, estimated, abs(units - ?), seconds LIMIT 1"""
+        rows = self._read(query, _key(problem), machine.name, version, machine.units)
+        return Result.of_row(rows[0]).decisions if rows else None
+
+    def results(self, problem: Problem, machine: MachineKey, version: str) -> list[Result]:
+        """All that is known of a problem, the fastest first."""
+        query = f"""SELECT {_COLUMNS} FROM solutions JOIN machines ON machines.id = machine
+            JOIN problems ON problems.id = problem
+            WHERE key = ? AND name = ? AND units = ? AND version = ?
+            ORDER BY status != 'right', estimated, seconds"""
+        rows = self._read(query, _key(problem), machine.name, machine.units, version)
+        return [Result.of_row(row) for row in rows]
+
+    def rows(self) -> Iterator[tuple[Problem, MachineKey, str, Result]]:
+        """Everything, problem by problem."""
+        query = f"""SELECT kind, program, name, units, version, {_COLUMNS} FROM solutions
+            JOIN machines ON machines.id = machine JOIN problems ON problems.id = problem
+            ORDER BY kind, problem, machine, version, status != 'right', estimated, seconds"""
+        for kind, program, name, units, version, *rest in self._read(query):
+            yield Problem(kind, program), MachineKey(name, units), version, Result.of_row(rest)
+
+    # Writing
+
+    def record(self, problem: Problem, machine: MachineKey, version: str, result: Result) -> None:
+        """Add a result, in the place of an earlier one; an estimate never replaces a time."""
+        with self._writing() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO problems (key, kind, program) VALUES (?, ?, ?)",
+                (_key(problem), problem.kind, problem.program),
+            )
+            db.execute(
+                "INSERT OR IGNORE INTO machines (name, units) VALUES (?, ?)",
+                (machine.name, machine.units),
+            )
+            db.execute(
+                f"""INSERT INTO solutions (problem, machine, version, {_COLUMNS}, time)
+                SELECT problems.id, machines.id, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM problems, machines
+                WHERE key = ? AND name = ? AND units = ?
+                ON CONFLICT DO UPDATE SET status = excluded.status, seconds = excluded.seconds,
+                  spread = excluded.spread, workspace = excluded.workspace,
+                  estimated = excluded.estimated, note = excluded.note, time = excluded.time
+                WHERE excluded.estimated <= solutions.estimated""",
+                (
+                    version, *result.row(), time.time(), _key(problem), machine.name, machine.units,
+                ),
+            )  # fmt: skip
+
+    def forget(self, problem: Problem | None = None, version: str | None = None) -> int:
+        """Remove results.
+
+        Args:
+          problem: of which; None for all.
+          version: of the compiler whose results stay; None to remove those of all.
+
+        Returns:
+          How many were removed.
+        """
+        with self._writing() as db:
+            found = db.execute(
+                """DELETE FROM solutions WHERE (? IS NULL OR version != ?)
+                AND (? IS NULL OR problem IN (SELECT id FROM problems WHERE key = ?))""",
+                (version, version, *[None if problem is None else _key(problem)] * 2),
+            )
+            db.execute("DELETE FROM problems WHERE id NOT IN (SELECT problem FROM solutions)")
+            return found.rowcount
+
+    def close(self) -> None:
+        """Give the file back."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                self._connection.close()
+            self._connection = None
+
+    # The file
+
+    def _read(self, query: str, *values: Any) -> list[Any]:
+        with self._connected() as db:
+            return db.execute(query, values).fetchall()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sqlite3.Connection]:
+        with self._connected() as db:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                yield db
+            except BaseException:
+                db.execute("ROLLBACK")
+                raise
+            db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        with self._lock:
+            # A connection must not be used on the other side of a fork.
+            if self._connection is None or self._pid != os.getpid():
+                self._connection, self._pid = self._opened(), os.getpid()
+            yield self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        if not self.writable:
+            return self._only_read()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._prepared()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as e:
+            self._set_aside(e)
+            return self._prepared()
+
+    def _only_read(self) -> sqlite3.Connection:
+        """A connection to a database that others may be writing to, or that lies where none can."""
+        name = f"{self.path.absolute().as_uri()}?mode=ro"
+        db = self._connect(name)
+        try:
+            _schema(db)
+        except sqlite3.OperationalError:  # no place for what WAL mode shares
+            db.close()
+            db = self._connect(f"{name}&immutable=1")
+        return db
+
+    def _connect(self, name: str) -> sqlite3.Connection:
+        return sqlite3.connect(
+            name, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
+        )
+
+    def _prepared(self) -> sqlite3.Connection:
+        """A connection to a sound database of our schema."""
+        db = self._connect(self.path.absolute().as_uri())
+        try:
+            db.execute("PRAGMA foreign_keys = ON")
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            if _schema(db) == 0:
+                db.execute("BEGIN IMMEDIATE")
+                if _schema(db) == 0:  # no other process was faster
+                    for statement in filter(str.strip, _TABLES.split(";")):
+                        db.execute(statement)
+                    db.execute(f"PRAGMA user_version = {SCHEMA}")
+                db.execute("COMMIT")
+            if _schema(db) > SCHEMA:
+                raise sqlite3.OperationalError(
+                    f"{self.path} was written by a later version of amdjax: schema {_schema(db)}, "
+                    f"of which this one knows {SCHEMA}; set AMDJAX_DB_PATH to another file"
+                )
+            (sound,) = db.execute("PRAGMA quick_check(1)").fetchone()
+            if sound != "ok":
+                raise sqlite3.DatabaseError(sound)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+        aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
+        warnings.warn(
+            f"{self.path} is damaged ({error}): it is now {aside.name}, and a new one is begun",
+            stacklevel=2,
+        )
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(f"{self.path}{suffix}", f"{aside}{suffix}")
+
+
+def _schema(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _key(problem: Problem) -> bytes:
+    text = f"{problem.kind}\0{problem.program}"
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()

@@ -1,0 +1,191 @@
+"""The problems of a program: its steps, each by itself, as text that tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from amdjax.core.jaxpr import (
+    ClosedJaxpr,
+    DropVar,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Opaque,
+    Var,
+    subjaxprs,
+    subjaxprs_of_value,
+)
+from amdjax.core.parse import parse_jaxpr
+from amdjax.core.pprint import format_jaxpr
+from amdjax.jit.schedule import epilogue, is_shaped
+from amdjax.jit.updates import readers_first
+from amdjax.kernels.shaped import ShapedContext
+from amdjax.passes import prepare
+from amdjax.schedule.element_loops import separate_numbers
+from amdjax.schedule.equations import is_bitcast
+from amdjax.schedule.fusion import Fusion, Region, fuse
+from amdjax.schedule.writer import Machine
+from amdjax.targets import GpuTarget
+
+__all__ = ["Problem", "Step", "is_independent", "problem_of", "steps"]
+
+#: What the planner plans: an equation with what is fused behind it, or a region of a program.
+Step = ShapedContext | tuple[Region, Fusion]
+
+#: Kinds of problems by the names of kernel families; others are called as those.
+KINDS = {
+    "dot_general": "product",
+    "conv_general_dilated": "convolution",
+    "cumulative": "scan",
+    "top_k": "selection",
+}
+#: By the name of a loop's body, the parameter that counts its constants.
+_CONSTANTS = {"jaxpr": "num_consts", "cond_jaxpr": "cond_nconsts", "body_jaxpr": "body_nconsts"}
+WIDE = 1 << 20  # columns in which every equation is one line
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A step of a program: one equation with what is fused behind it, or a fused region.
+
+    Problems are equal if the same is to be computed, whatever the programs they come from.
+
+    Args:
+      kind: `product`, `convolution`, `sort`, `selection`, `scan`, `scatter`, …; `map` and `rows`
+        are fused regions without and with reductions.
+      program: what is computed, a program in its printed form.
+
+    Example:
+      >>> import numpy as np
+      >>> from amdjax import find
+      >>> problem, = find.problems(jnp.tanh, jnp.ones((64, 64)))
+      >>> print(problem)
+      map: { lambda ; a:f32[64,64]. let b:f32[64,64] = tanh a in (b,) }
+    """
+
+    kind: str
+    program: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.program}"
+
+    @cached_property
+    def closed(self) -> ClosedJaxpr:
+        """The program.
+
+        Raises:
+          JaxprSyntaxError: the text is no program.
+        """
+        return parse_jaxpr(self.program)
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Whether the text tells all of the program, which has no functions in its parameters."""
+        return not any(_opaque(eqn.params) for eqn in _equations(self.closed))
+
+    def to_json(self) -> dict[str, str]:
+        """The problem as plain data.
+
+        Returns:
+          A dictionary of strings, from which `Problem(**data)` is the problem.
+        """
+        return {"kind": self.kind, "program": self.program}
+
+
+def _equations(program: Jaxpr | ClosedJaxpr) -> Iterator[JaxprEqn]:
+    yield from program.eqns
+    for inner in subjaxprs(program):
+        yield from _equations(inner)
+
+
+def _opaque(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_opaque, value.values()))
+    return (
+        any(map(_opaque, value)) if isinstance(value, (tuple, list)) else isinstance(value, Opaque)
+    )
+
+
+def problem_of(step: Step) -> Problem:
+    """The problem that a step is."""
+    if isinstance(step, ShapedContext):
+        return _of_equation(step)
+    return _of_region(*step)
+
+
+def _of_equation(ctx: ShapedContext) -> Problem:
+    behind = ctx.epilogue.producers if ctx.epilogue else {}
+    results = ctx.epilogue.stored if ctx.epilogue else ctx.eqn.outvars
+    own = dict.fromkeys(ctx.eqn.outvars, ctx.eqn)
+    program = _program([v for v in results if v.aval.size], lambda v: own.get(v) or behind.get(v))
+    name = ctx.rule.name
+    return Problem(KINDS.get(name, name), program)
+
+
+def _of_region(region: Region, fusion: Fusion) -> Problem:
+    own = {v: r.eqn for r in region.roots for v in r.vars}
+    results = [v for r in region.roots for v in r.vars if v in fusion.stored]
+
+    def producer(v: Var) -> JaxprEqn | None:
+        return own.get(v) or (fusion.producers.get(v) if v not in fusion.roots else None)
+
+    return Problem("map" if region.axes is None else "rows", _program(results, producer))
+
+
+def _program(results: list[Var], producer: Callable[[Var], JaxprEqn | None]) -> str:
+    """The equations that make results, as they are needed, and what they read as arguments."""
+    inputs: dict[Var, None] = {}
+    eqns: dict[JaxprEqn, None] = {}
+
+    def visit(v: Any) -> None:
+        eqn = None if isinstance(v, Literal) else producer(v)
+        if eqn is None:
+            if not isinstance(v, Literal):
+                inputs.setdefault(v)
+        elif eqn not in eqns:
+            for operand in eqn.invars:
+                visit(operand)
+            eqns.setdefault(eqn)
+
+    results = [v for v in results if not isinstance(v, DropVar)]
+    for v in results:
+        visit(v)
+    return format_jaxpr(Jaxpr((), tuple(inputs), tuple(results), tuple(eqns)), width=WIDE)
+
+
+def is_independent(step: Step) -> bool:
+    """Whether a step takes the same time anywhere.
+
+    In a loop, what is computed of its constants alone, as the packing of a matrix, is done before
+    it: alone, such a step takes longer, and other plans may suit it.
+    """
+    return not (isinstance(step, ShapedContext) and any(x in step.fixed for x in step.inputs))
+
+
+def steps(closed: ClosedJaxpr, machine: Machine, fixed: Sequence[bool] = ()) -> Iterator[Step]:
+    """The steps of a program that kernels compute, those of loops and branches included.
+
+    Args:
+      closed: the program.
+      machine: what it is planned for.
+      fixed: which of its arguments the loop around does not change.
+    """
+    closed = prepare(closed)
+    constant = {v for v, is_fixed in zip(closed.jaxpr.invars, fixed, strict=False) if is_fixed}
+    fusion = fuse(separate_numbers(closed.jaxpr), on_gpu=isinstance(machine, GpuTarget))
+    fusion = readers_first(fusion)
+    for step in fusion.steps:
+        if isinstance(step, Region):
+            if 0 not in step.domain:
+                yield step, fusion
+        elif is_shaped(step.eqn):
+            yield ShapedContext(step.eqn, machine, epilogue(step, fusion), constant)
+        elif not is_bitcast(step.eqn):
+            for name, value in step.eqn.params.items():
+                for body in subjaxprs_of_value(value):
+                    if isinstance(body, ClosedJaxpr):
+                        count = step.eqn.params.get(_CONSTANTS.get(name, ""), 0)
+                        yield from steps(body, machine, [True] * count)

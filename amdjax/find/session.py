@@ -1,0 +1,266 @@
+"""One problem on one machine: its programs, whether they are right, and how long they take."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from amdjax.core import dtypes
+from amdjax.core.array import asarray_concrete
+from amdjax.core.config import enable_x64
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.find.arguments import as_float64, in_float64, random_arguments, whole_arguments
+from amdjax.find.database import Result
+from amdjax.find.known import applying
+from amdjax.find.problem import Problem, problem_of, steps
+from amdjax.jit.cpu.program import compile_for_cpu
+from amdjax.kernels.shaped import ShapedContext, plan_shaped
+from amdjax.schedule.regions import plan_region
+from amdjax.schedule.search import FAMILIES, Decision, Decisions, deciding
+from amdjax.schedule.writer import Machine
+from amdjax.targets import GpuTarget
+
+__all__ = ["Program", "Session", "compiled"]
+
+SAMPLE_SECONDS = 1e-3  # at least as long runs are timed together
+SLOW = 3.0  # times as long as the usual plan: not worth more than one look
+#: Kinds of which every right plan gives equal results for small whole numbers.
+EXACT = ("product", "convolution", "sort", "selection", "scan", "scatter")
+WORSE = 8.0  # times the usual plan's error that another plan's may be
+ULPS = 4.0  # of the largest result that it may be off besides
+
+Run = Callable[[Sequence[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled problem.
+
+    Args:
+      run: gives its results of arrays.
+      workspace: bytes that it needs besides arguments and results.
+    """
+
+    run: Run
+    workspace: int
+
+    def results(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Results of one run."""
+        return [np.asarray(x) for x in self.run([asarray_concrete(x) for x in arguments])]
+
+
+def compiled(closed: ClosedJaxpr, machine: Machine) -> Program:
+    """A program for a machine of this computer."""
+    if isinstance(machine, GpuTarget):
+        # late: loads with the first GPU
+        from amdjax.jit.gpu.executable import GpuExecutable
+
+        executable = GpuExecutable(closed, machine, (), lambda stage, x: None)
+        return Program(executable, executable.plan.arena_bytes)
+    program = compile_for_cpu(closed)
+    return Program(program, program.plan.arena_bytes)
+
+
+class Session:
+    """Tries ways to solve one problem.
+
+    Args:
+      problem: what is to be computed.
+      machine: what computes it; of this computer.
+
+    Raises:
+      ValueError: the problem, as a program, is not one step.
+    """
+
+    def __init__(self, problem: Problem, machine: Machine):
+        self.problem, self.machine = problem, machine
+        if not problem.is_whole:
+            raise ValueError(f"a parameter of this problem is a function: {problem}")
+        found = [step for step in steps(problem.closed, machine) if problem_of(step) == problem]
+        if len(found) != 1:
+            raise ValueError(f"this problem is no step of a program for {machine}: {problem}")
+        (self._step,) = found
+
+    # Decisions
+
+    def plan(self, wanted: Sequence[Decision | None] = (), *, listing: bool = False) -> Decisions:
+        """What is decided, planning by `wanted`, and with `listing` what could have been."""
+        with deciding(wanted, listing=listing) as decisions:
+            if isinstance(self._step, ShapedContext):
+                plan_shaped(self._step)
+            else:
+                plan_region(*self._step, self.machine)
+        return decisions
+
+    @cached_property
+    def usual(self) -> tuple[Decision, ...]:
+        """What is decided without measuring."""
+        return tuple(self.plan().taken)
+
+    def compile(self, decisions: Sequence[Decision]) -> Program:
+        """The program by these decisions."""
+        with applying({self.problem: decisions}):
+            return compiled(self.problem.closed, self.machine)
+
+    # Measuring
+
+    @cached_property
+    def _arguments(self) -> list[np.ndarray]:
+        return random_arguments(self.problem)
+
+    @cached_property
+    def _arrays(self) -> list[Any]:
+        return [asarray_concrete(x) for x in self._arguments]
+
+    @cached_property
+    def _reference(self) -> _Reference:
+        return _Reference(self)
+
+    @cached_property
+    def _usual_watch(self) -> _Stopwatch:
+        return _Stopwatch(self.compile(self.usual), self._arrays)
+
+    @cached_property
+    def usual_seconds(self) -> float:
+        """Of a run by what is decided without measuring: the unit of all other times."""
+        return statistics.median(self._usual_watch.sample() for _ in range(9))
+
+    def measure(self, decisions: Sequence[Decision], rounds: int = 5) -> Result:
+        """Compile, compare with the reference, and time beside the usual plan."""
+        decisions = tuple(decisions)
+        try:
+            program = self.compile(decisions)
+            wrong = self._reference.fault(program, decisions)
+        except Exception as e:  # whatever goes wrong with a plan, others are left
+            return Result(decisions, "failed", note=f"{type(e).__name__}: {e}"[:500])
+        if wrong is not None:
+            return Result(decisions, "wrong", workspace=program.workspace, note=wrong)
+        seconds, spread = self._time(program, rounds)
+        return Result(decisions, "right", seconds, spread, program.workspace)
+
+    def _time(self, program: Program, rounds: int) -> tuple[float, float]:
+        """Median and spread.
+
+        Other programs disturb some runs; of several the least disturbed ones are compared with
+        those of the usual plan, whose median is known best.
+        """
+        unit, watch = self.usual_seconds, _Stopwatch(program, self._arrays)
+        if watch.first > SLOW * unit and (again := watch.sample()) > SLOW * unit:
+            return again, 0.0
+        usual, found = [], []
+        for _ in range(rounds):
+            usual.append(self._usual_watch.sample())
+            found.append(watch.sample())
+        low, middle, high = statistics.quantiles(found, n=4)
+        seconds = unit * min(found) / min(usual)
+        return seconds, seconds * (high - low) / (2 * middle)
+
+
+class _Stopwatch:
+    """Times runs of a program, as many together as a clock can tell."""
+
+    def __init__(self, program: Program, arrays: Sequence[Any]):
+        self._run, self._arrays = program.run, arrays
+        self._batch = 1
+        self.sample()
+        self.first = self.sample()
+        self._batch = max(1, round(SAMPLE_SECONDS / max(self.first, 1e-7)))
+
+    def sample(self) -> float:
+        """Seconds of a run."""
+        run, arrays = self._run, self._arrays
+        start = time.perf_counter()
+        for _ in range(self._batch):
+            results = run(arrays)
+        for x in results:
+            x.block_until_ready()
+        return (time.perf_counter() - start) / self._batch
+
+
+class _Reference:
+    """What results have to be: those in float64, as nearly as the usual plan's are."""
+
+    def __init__(self, session: Session):
+        problem = session.problem
+        usual = session.compile(session.usual)
+        self._arguments = session._arguments
+        self._found = usual.results(self._arguments)
+        self._exact = self._in_float64(problem) or [x.astype(np.float64) for x in self._found]
+        self._whole: list[np.ndarray] | None = None
+        if problem.kind in EXACT and not _has_short_floats(problem):
+            self._whole_arguments = whole_arguments(problem)
+            self._whole = usual.results(self._whole_arguments)
+
+    def _in_float64(self, problem: Problem) -> list[np.ndarray] | None:
+        closed = in_float64(problem)
+        if closed is None:
+            return None
+        with enable_x64(True), applying({}):
+            program = compile_for_cpu(closed)
+            results = program([asarray_concrete(x) for x in as_float64(self._arguments)])
+            return [np.asarray(x) for x in results]
+
+    def fault(self, program: Program, decisions: Sequence[Decision]) -> str | None:
+        """How results are wrong; None if they are right."""
+        for x, usual, exact in zip(
+            program.results(self._arguments), self._found, self._exact, strict=True
+        ):
+            if (text := _difference(x, usual, exact)) is not None:
+                return text
+        if self._whole is None or any(map(_is_approximate, decisions)):
+            return None
+        for x, usual in zip(program.results(self._whole_arguments), self._whole, strict=True):
+            if not _nearly_equal(x, usual):
+                return f"results differ for whole numbers, by {_largest(x, usual):.3g}"
+        return None
+
+
+def _is_approximate(decision: Decision) -> bool:
+    solvers = FAMILIES[decision.family].solvers
+    return any(solver.name == decision.solver and solver.approximate for solver in solvers)
+
+
+def _has_short_floats(problem: Problem) -> bool:
+    """Whether sums may be rounded to 16 bits or fewer on the way."""
+    short = (np.float16, dtypes.bfloat16)
+    return problem.kind == "scan" and any(a.dtype in short for a in problem.closed.in_avals)
+
+
+def _difference(x: np.ndarray, usual: np.ndarray, exact: np.ndarray) -> str | None:
+    if not dtypes.issubdtype(x.dtype, np.inexact):
+        return None if np.array_equal(x, usual) else "results are not equal"
+    found, usual, exact = (np.asarray(a).astype(_wide(a)) for a in (x, usual, exact))
+    finite = np.isfinite(usual) & np.isfinite(exact)
+    if not np.array_equal(np.isfinite(found) | ~finite, np.ones(finite.shape, bool)):
+        return "results are not finite"
+    if not np.array_equal(found[~finite], usual[~finite], equal_nan=True):
+        return "results differ where they are not finite"
+    if not finite.any():
+        return None
+    found, usual, exact = found[finite], usual[finite], exact[finite]
+    error, known = np.abs(found - exact).max(), np.abs(usual - exact).max()
+    eps = float(dtypes.finfo(x.dtype).eps)
+    bound = WORSE * known + ULPS * eps * np.abs(exact).max()
+    return None if error <= bound else f"error {error:.3g} exceeds {bound:.3g}"
+
+
+def _wide(x: np.ndarray) -> Any:
+    return np.complex128 if x.dtype.kind == "c" else np.float64
+
+
+def _largest(x: np.ndarray, y: np.ndarray) -> float:
+    return float(np.abs(x.astype(_wide(x)) - y.astype(_wide(y))).max(initial=0.0))
+
+
+def _nearly_equal(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether numbers differ by the last bits at most, as elementary functions behind sums do."""
+    if not dtypes.issubdtype(x.dtype, np.inexact):
+        return np.array_equal(x, y)
+    a, b = x.astype(_wide(x)), y.astype(_wide(y))
+    return np.allclose(a, b, ULPS * float(dtypes.finfo(x.dtype).eps), 0.0, equal_nan=True)

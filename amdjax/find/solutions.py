@@ -1,0 +1,381 @@
+"""Solutions of a problem: found by measuring, saved, loaded and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from amdjax.core.array import Array, asarray_concrete
+from amdjax.find.database import Database, Result
+from amdjax.find.known import set_search, user_database
+from amdjax.find.machines import machine_key, machine_named, version
+from amdjax.find.problem import Problem
+from amdjax.find.session import Program, Session
+from amdjax.schedule.search import Decision, UnknownDecision
+from amdjax.schedule.writer import Machine
+from amdjax.targets import GpuTarget
+
+__all__ = ["Solution", "find_solutions", "load_solution", "search"]
+
+FORMAT = 1  # of saved solutions
+EACH = 4  # plans of a solver that are tried unless the search is exhaustive
+FINALISTS = 3  # that are measured once more
+FINAL_ROUNDS = 15
+GAIN = 0.98  # of the time so far that makes another round of a search worth it
+ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A way to solve a problem: algorithms and their plans, and how long it takes.
+
+    Args:
+      problem: what is computed.
+      decisions: what was chosen for it: families, solvers, plans.
+      time: median of a run, in seconds.
+      spread: half the distance between the quartiles of runs, in seconds.
+      workspace_bytes: memory that it needs besides arguments and results.
+      target: what it is for: `cpu`, or a GPU as in `gfx942`.
+      estimated: whether `time` comes from a model, not from a clock.
+
+    Example:
+      >>> from amdjax import find
+      >>> x = jnp.ones((30, 40))
+      >>> problem, = find.problems(lambda x, y: x @ y, x, x.T)
+      >>> best = find.find_solutions(problem)[0]
+      >>> best.run(x, x.T)[0].shape
+      (30, 30)
+    """
+
+    problem: Problem
+    decisions: tuple[Decision, ...]
+    time: float
+    spread: float
+    workspace_bytes: int
+    target: str
+    estimated: bool = False
+
+    @property
+    def solver(self) -> str:
+        """Names of the algorithms."""
+        return " + ".join(dict.fromkeys(d.solver for d in self.decisions))
+
+    @property
+    def plan(self) -> str:
+        """How they compute it, as text."""
+        return "; ".join(d.plan for d in self.decisions if d.plan)
+
+    def __str__(self) -> str:
+        kind = "estimated " if self.estimated else ""
+        time = f"{kind}{self.time * 1e6:.1f} µs ± {self.spread * 1e6:.1f}"
+        return f"{time}, {self.workspace_bytes} bytes of workspace: {self.solver}: {self.plan}"
+
+    @cached_property
+    def _program(self) -> Program:
+        session = Session(self.problem, machine_named(self.target))
+        session.plan(self.decisions)  # raises if a plan is none any more
+        return session.compile(self.decisions)
+
+    def compile(self) -> Callable[..., list[Array]]:
+        """Compile the solution.
+
+        Returns:
+          A function of the problem's arguments, arrays, that returns its results in a list.
+
+        Raises:
+          UnknownDecision: this version of the compiler, or this machine, has no such plan.
+        """
+        program, avals = self._program, self.problem.closed.in_avals
+
+        def run(*arrays: Any) -> list[Array]:
+            found = [asarray_concrete(x) for x in arrays]
+            if len(found) != len(avals):
+                raise TypeError(f"Solution.run takes {len(avals)} arrays, got {len(found)}")
+            for i, (x, aval) in enumerate(zip(found, avals, strict=True)):
+                if x.shape != aval.shape or x.dtype != aval.dtype:
+                    raise TypeError(
+                        f"Solution.run: array {i} must be {aval.str_short()}, "
+                        f"got {x.aval.str_short()}"
+                    )
+            return program.run(found)
+
+        return run
+
+    def run(self, *arrays: Any) -> list[Array]:
+        """Compute the problem in this way.
+
+        Args:
+          arrays: the problem's arguments.
+
+        Returns:
+          Its results.
+
+        Raises:
+          TypeError: the arrays have other shapes or dtypes than the problem's arguments.
+          UnknownDecision: this version of the compiler, or this machine, has no such plan.
+        """
+        return self.compile()(*arrays)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the solution to a file, as JSON.
+
+        Args:
+          path: of the file.
+        """
+        data = {
+            "amdjax_solution": FORMAT, "problem": self.problem.to_json(), "target": self.target,
+            "decisions": [list(d) for d in self.decisions], "time": self.time,
+            "spread": self.spread, "workspace_bytes": self.workspace_bytes,
+            "estimated": self.estimated,
+        }  # fmt: skip
+        Path(path).write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+def load_solution(path: str | os.PathLike[str]) -> Solution:
+    """Read a solution that `Solution.save` wrote.
+
+    Args:
+      path: of the file.
+
+    Returns:
+      The solution.
+
+    Raises:
+      ValueError: the file holds no solution, or one of a later version.
+    """
+    try:
+        data = json.loads(Path(path).read_text("utf-8"))
+        if data["amdjax_solution"] != FORMAT:
+            raise ValueError(f"format {data['amdjax_solution']}, of which this knows {FORMAT}")
+        problem = Problem(*(str(data["problem"][key]) for key in ("kind", "program")))
+        decisions = tuple(Decision(*map(str, d)) for d in data["decisions"])
+        problem.closed  # noqa: B018  (raises if it is no program)
+        return Solution(
+            problem, decisions, float(data["time"]), float(data["spread"]),
+            int(data["workspace_bytes"]), str(data["target"]), bool(data["estimated"]),
+        )  # fmt: skip
+    except (ValueError, KeyError, TypeError) as e:
+        raise ValueError(f"load_solution: {os.fspath(path)} holds no solution: {e}") from None
+
+
+def find_solutions(
+    problem: Problem,
+    *,
+    sort: Literal["time", "workspace"] = "time",
+    exhaustive: bool = False,
+    workspace_limit: int | None = None,
+    limit: int | None = None,
+    target: str | Machine | None = None,
+    refresh: bool = False,
+) -> list[Solution]:
+    """Measure the ways to solve a problem.
+
+    Each is compared with results in float64 before it counts. Results are recorded in the user's
+    database as they come, and are not measured again; programs that are compiled from then on use
+    the fastest.
+
+    Args:
+      problem: one of `problems(f, ...)`.
+      sort: what the solutions are ordered by.
+      exhaustive: whether to try all plans of all algorithms, not only the most promising ones.
+      workspace_limit: bytes of workspace that solutions may need.
+      limit: the most solutions to return.
+      target: `cpu`, or a GPU of this computer as in `gfx942`; the default device if None.
+      refresh: whether to measure again what is known.
+
+    Returns:
+      The solutions whose results are right, the best first.
+
+    Raises:
+      ValueError: the problem is no step of a program for the target, or `sort` is unknown.
+
+    Warns:
+      UserWarning: some plan's results are wrong.
+
+    Example:
+      >>> from amdjax import find
+      >>> x = jnp.ones((64, 3))
+      >>> problem, = find.problems(lambda x: jnp.sort(x, axis=0), x)
+      >>> sorted({s.solver for s in find.find_solutions(problem)})
+      ['digits', 'network']
+    """
+    if sort not in ("time", "workspace"):
+        raise ValueError(f"find_solutions: sort must be 'time' or 'workspace', got {sort!r}")
+    machine = machine_named(target)
+    found = search(problem, machine, exhaustive=exhaustive, refresh=refresh)
+    name = machine.name if isinstance(machine, GpuTarget) else "cpu"
+    solutions = [
+        Solution(problem, r.decisions, r.seconds, r.spread, r.workspace, name, r.estimated)
+        for r in found
+        if r.seconds is not None and r.status == "right"
+        if workspace_limit is None or r.workspace <= workspace_limit
+    ]
+    by_time = lambda s: s.time
+    by_workspace = lambda s: (s.workspace_bytes, s.time)
+    return sorted(solutions, key=by_time if sort == "time" else by_workspace)[:limit]
+
+
+def search(
+    problem: Problem,
+    machine: Machine,
+    *,
+    exhaustive: bool = False,
+    algorithms_only: bool = False,
+    refresh: bool = False,
+    deadline: float = float("inf"),
+    watch: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """Measure ways to solve a problem, and record them.
+
+    Args:
+      problem: what is to be computed.
+      machine: what computes it.
+      exhaustive: whether to try all plans.
+      algorithms_only: whether one plan of each algorithm suffices.
+      refresh: whether to measure again what is known.
+      deadline: when to stop, as `time.monotonic` has it.
+      watch: receives each result.
+    """
+    run = _Search(problem, machine, user_database(), refresh, watch)
+    each = None if exhaustive else 1 if algorithms_only else EACH
+    for decisions in run.candidates(each):
+        run.result(decisions)
+        if time.monotonic() > deadline:
+            break
+    run.finish(deadline)
+    return list(run.results.values())
+
+
+class _Search:
+    """The ways of one problem that were tried."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        machine: Machine,
+        database: Database | None,
+        refresh: bool,
+        watch: Callable[[Result], None],
+    ):
+        self.session = Session(problem, machine)
+        self.problem, self.key = problem, machine_key(machine)
+        self.database, self.watch = database, watch
+        self.measured = False
+        self.results: dict[tuple[Decision, ...], Result] = {}
+        if database is not None and not refresh:
+            known = database.results(problem, self.key, version())
+            self.results = {r.decisions: r for r in known if not r.estimated}
+
+    def result(self, decisions: tuple[Decision, ...]) -> Result:
+        """What is known of a way, measured now if need be."""
+        found = self.results.get(decisions)
+        if found is None:
+            found = self._measured(decisions)
+            if found.status == "wrong":
+                warnings.warn(
+                    f"a plan computes wrong results and is not used: {found.note}: "
+                    f"{decisions} for {self.problem}",
+                    stacklevel=4,
+                )
+        self.watch(found)
+        return found
+
+    def _measured(self, decisions: tuple[Decision, ...], rounds: int = 5) -> Result:
+        self.measured = True
+        found = self.results[decisions] = self.session.measure(decisions, rounds)
+        if self.database is not None:
+            self.database.record(self.problem, self.key, version(), found)
+        return found
+
+    def best(self) -> Result | None:
+        """The fastest way so far."""
+        right = [r for r in self.results.values() if r.status == "right"]
+        return min(right, key=lambda r: r.seconds or 0.0, default=None)
+
+    def candidates(self, each: int | None) -> Iterator[tuple[Decision, ...]]:
+        """Ways to try: the usual one, then what differs from the best so far, while that helps."""
+        yield self.session.usual
+        seen = {self.session.usual}
+        start = self.session.usual
+        for _ in range(ROUNDS):
+            for decisions in self._neighbors(start, each):
+                if decisions not in seen:
+                    seen.add(decisions)
+                    yield decisions
+            best, first = self.best(), self.results.get(start)
+            if best is None or best.decisions == start:
+                return
+            if first and first.seconds and (best.seconds or 0.0) > GAIN * first.seconds:
+                return
+            start = best.decisions
+
+    def _neighbors(
+        self, start: tuple[Decision, ...], each: int | None
+    ) -> Iterator[tuple[Decision, ...]]:
+        """Ways that differ in one choice, or in all choices of a family alike."""
+        planned = self.session.plan(start, listing=True)
+        for at, options in enumerate(planned.options):
+            first: dict[str, int] = {}
+            for option in options:
+                first[option.solver] = first.get(option.solver, 0) + 1
+                if each is not None and first[option.solver] > each:
+                    continue
+                yield from self._with(start[:at], option)
+        families = [d.family for d in planned.taken]
+        for family in dict.fromkeys(f for f in families if families.count(f) > 1):
+            at = families.index(family)
+            for solver in dict.fromkeys(d.solver for d in planned.options[at]):
+                yield from self._alike(start, family, solver)
+
+    def _with(
+        self, before: tuple[Decision, ...], option: Decision
+    ) -> Iterator[tuple[Decision, ...]]:
+        """The way that takes an option, and what is usual behind it."""
+        try:
+            yield tuple(self.session.plan((*before, option)).taken)
+        except UnknownDecision:
+            return
+
+    def _alike(
+        self, start: tuple[Decision, ...], family: str, solver: str
+    ) -> Iterator[tuple[Decision, ...]]:
+        """The way in which one solver computes all that it can of a family's problems."""
+        wanted: list[Decision | None] = []
+        planned = self.session.plan(start, listing=True)
+        for decision, options in zip(planned.taken, planned.options, strict=True):
+            of_solver = (o for o in options if decision.family == family and o.solver == solver)
+            wanted.append(next(of_solver, decision))
+        try:
+            yield tuple(self.session.plan(wanted).taken)
+        except UnknownDecision:
+            return
+
+    def finish(self, deadline: float) -> None:
+        """Measure the fastest once more, longer, until the fastest is one of those."""
+        again: set[tuple[Decision, ...]] = set()
+        if not self.measured:
+            return
+        while len(again) < FINALISTS and time.monotonic() < deadline:
+            best = self.best()
+            if best is None or best.decisions in again or len(self.results) < 2:
+                return
+            again.add(best.decisions)
+            self._measured(best.decisions, FINAL_ROUNDS)
+
+
+def _search_for_jit(problem: Problem, machine: Machine, algorithms_only: bool) -> None:
+    """A search while a program is compiled; what cannot be searched is left as it is."""
+    try:
+        search(problem, machine, algorithms_only=algorithms_only, refresh=True)
+    except ValueError:
+        return
+
+
+set_search(_search_for_jit)

@@ -1,0 +1,263 @@
+"""find: problems of programs, solutions that are measured and right, what programs follow."""
+
+import json
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import find, jit, lax
+from amdjax.core.config import State
+from amdjax.find import session, solutions
+from amdjax.find.database import Database
+from amdjax.find.known import applying
+from amdjax.find.machines import default_machine
+from amdjax.jit.finding import ask_finder
+from amdjax.schedule.search import FAMILIES, Solver
+
+pytestmark = pytest.mark.cpu_only
+X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def database(tmp_path):
+    """A user's database of the test's own."""
+    path = tmp_path / "find.db"
+    with _set("db_path", str(path)):
+        yield path
+    amdjax.clear_caches()
+
+
+def _set(name, value):
+    return State(name)(value)
+
+
+def conv(x, w):
+    return lax.conv_general_dilated(
+        x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+
+
+#: Programs, their arguments, and the kinds of their problems.
+CASES = {
+    "product": (lambda x: jnp.tanh(x @ x.T), [X], ["product"]),
+    "convolution": (
+        lambda x, w: conv(x, w) + 1,
+        [X.reshape(1, 8, 8, 96), X[:27].reshape(3, 3, 96, 3)],
+        ["convolution"],
+    ),
+    "sort": (lambda x: jnp.sort(x, axis=0), [X], ["sort"]),
+    "selection": (lambda x: lax.top_k(x.reshape(-1), 3), [X], ["selection"]),
+    "scan": (lambda x: jnp.cumsum(x, axis=1), [X], ["scan"]),
+    "softmax": (lambda x: jnp.exp(x) / jnp.exp(x).sum(1, keepdims=True), [X], ["rows"]),
+    "scatter": (lambda x, i: x.at[i].add(1), [X, np.arange(5)], None),
+    "loop": (lambda x: lax.fori_loop(0, 3, lambda i, y: jnp.sin(y @ y), x), [X[:, :64]], None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_problems(name):
+    """Problems of a program are problems of their own programs, printed and read back."""
+    f, args, kinds = CASES[name]
+    found = find.problems(f, *args)
+    assert kinds is None or [p.kind for p in found] == kinds
+    assert len(set(found)) == len(found) > 0
+    for problem in found:
+        back = find.Problem(**json.loads(json.dumps(problem.to_json())))
+        assert back == problem and hash(back) == hash(problem) and back.is_whole
+        session.Session(back, default_machine())  # raises unless it is one step
+
+
+def test_problems_of_equal_steps_are_equal():
+    def f(x, y):
+        return jnp.tanh(x @ y) @ y, y @ y, jnp.tanh(y @ y.T)
+
+    found = find.problems(f, X[:, :64], X[:, :64])
+    other = find.problems(lambda a, b: jnp.tanh(b @ a), X[:, :64], X[:, :64])
+    assert other[-1] in found
+
+
+@pytest.mark.parametrize("name", ["product", "convolution", "sort", "softmax"])
+def test_solutions_are_right(name):
+    f, args, _ = CASES[name]
+    expected = [np.asarray(x) for x in amdjax.tree.leaves(jit(f)(*args))]
+    (*_, problem) = find.problems(f, *args)
+    found = find.find_solutions(problem)
+    assert found and [s.time for s in found] == sorted(s.time for s in found)
+    assert all(s.time > 0 and s.spread >= 0 and s.workspace_bytes >= 0 for s in found)
+    arguments = [np.asarray(x) for x in _arguments_of(problem, f, args)]
+    for solution in found:
+        for x, y in zip(solution.run(*arguments), expected, strict=True):
+            np.testing.assert_allclose(x, y, 2e-5, 2e-5)
+    by_space = find.find_solutions(problem, sort="workspace")
+    assert [s.workspace_bytes for s in by_space] == sorted(s.workspace_bytes for s in by_space)
+    least = by_space[0].workspace_bytes
+    limited = find.find_solutions(problem, workspace_limit=least, limit=1)
+    assert len(limited) == 1 and limited[0].workspace_bytes == least
+
+
+def _arguments_of(problem, f, args):
+    """A problem's arguments where it is the last step of a program."""
+    shapes = [a.shape for a in problem.closed.in_avals]
+    return [next(x for x in (*args, *(x.T for x in args)) if x.shape == s) for s in shapes]
+
+
+def test_solutions_are_saved_without_code(tmp_path):
+    (problem,) = find.problems(lambda x: jnp.sort(x), X)
+    solution = find.find_solutions(problem, limit=1)[0]
+    path = tmp_path / "solution.json"
+    solution.save(path)
+    assert find.load_solution(path) == solution
+    np.testing.assert_array_equal(find.load_solution(path).run(X)[0], np.sort(X))
+    for bad in ("", "{}", "[]", '{"amdjax_solution": 2}', path.read_text().replace("lambda", "x")):
+        path.write_text(bad)
+        with pytest.raises(ValueError, match="holds no solution"):
+            find.load_solution(path)
+
+
+def test_solution_checks_its_arguments():
+    (problem,) = find.problems(lambda x: jnp.sort(x), X)
+    solution = find.find_solutions(problem, limit=1)[0]
+    with pytest.raises(TypeError, match="takes 1 arrays, got 2"):
+        solution.run(X, X)
+    with pytest.raises(TypeError, match=r"array 0 must be .*64,96.*, got .*96,64"):
+        solution.run(X.T)
+    with pytest.raises(ValueError, match="sort must be"):
+        find.find_solutions(problem, sort="size")
+
+
+def test_results_last(database, monkeypatch):
+    """A second search measures nothing, one that refreshes does."""
+    (problem,) = find.problems(lambda x: jnp.sort(x), X)
+    first = find.find_solutions(problem)
+    monkeypatch.setattr(session.Session, "measure", lambda *args: pytest.fail("measured again"))
+    assert find.find_solutions(problem) == first
+    with pytest.raises(pytest.fail.Exception):
+        find.find_solutions(problem, refresh=True)
+
+
+def planned(f, *args):
+    return jit(f).lower(*args).compile().as_text("schedule")
+
+
+def test_programs_follow_what_is_known(database):
+    """Another way than the usual one, once it is known to be the fastest."""
+
+    def f(x):
+        return jnp.sort(x, axis=0)
+
+    usual = planned(f, X)
+    (problem,) = find.problems(f, X)
+    found = find.find_solutions(problem)
+    db = Database(database)
+    rows = {result.decisions: entry for *entry, result in db.rows()}
+    other = next(s for s in found if s.plan not in usual)
+    result = next(r for *_, r in db.rows() if r.decisions == other.decisions)
+    db.record(*rows[other.decisions], replace(result, seconds=1e-12))
+    ask_finder()
+    assert other.plan in planned(f, X) and usual == planned_by("off", f)
+    np.testing.assert_array_equal(jit(f)(X), np.sort(X, axis=0))
+
+
+def planned_by(mode, f):
+    with _set("find_mode", mode):
+        return planned(f, X)
+
+
+def test_unknown_plans_are_not_followed(database):
+    """As after a change of the compiler: the usual plan serves."""
+
+    def f(x):
+        return jnp.sort(x, axis=0)
+
+    usual = planned(f, X)
+    (problem,) = find.problems(f, X)
+    find.find_solutions(problem)
+    db = Database(database)
+    for entry in list(db.rows()):
+        *key, result = entry
+        gone = tuple(d._replace(plan="a plan of old") for d in result.decisions)
+        db.record(*key, replace(result, decisions=gone, seconds=1e-12))
+    assert planned(f, X) == usual
+    np.testing.assert_array_equal(jit(f)(X), np.sort(X, axis=0))
+
+
+@pytest.mark.parametrize("mode", ["normal", "hybrid", "dynamic_hybrid"])
+def test_modes_search_while_compiling(mode, database):
+    def f(x):
+        return jnp.sort(x, axis=0)
+
+    with _set("find_mode", mode):
+        np.testing.assert_array_equal(jit(f)(X + len(mode)), np.sort(X + len(mode), axis=0))
+    known = [r for *_, r in Database(database).rows()]
+    assert len({r.decisions[0].solver for r in known}) == 2
+    with _set("find_enforce", "db_clean"):
+        jit(lambda x: f(x))(X)
+    assert not list(Database(database).rows())
+
+
+def test_wrong_plans_are_reported_and_not_chosen(monkeypatch, database):
+    """A solver that leaves out the last of what is summed."""
+    family = FAMILIES["product on a CPU"]
+    packed = family.solvers[-1]
+
+    def short(problem, target):
+        plan = packed.usual(problem, target)
+        a, b = plan.problem.a, plan.problem.b
+        depth = a.depth[0].extent - 1
+        cut = [replace(x, depth=(replace(x.depth[0], extent=depth),)) for x in (a, b)]
+        return [replace(plan, problem=replace(plan.problem, a=cut[0], b=cut[1]))]
+
+    monkeypatch.setattr(family, "solvers", [*family.solvers, Solver("short", short, tier=99)])
+    (problem,) = find.problems(lambda x, y: x @ y, X, X.T)
+    with pytest.warns(UserWarning, match="computes wrong results and is not used: error"):
+        found = find.find_solutions(problem)
+    assert found and all("short" not in s.solver for s in found)
+    assert [
+        r.status for *_, r in Database(database).rows() if r.decisions[0].solver == "short"
+    ] == ["wrong"]
+
+
+def test_failing_plans_are_recorded_and_skipped(monkeypatch, database):
+    class Failing:
+        def emit(self, ctx):
+            raise RuntimeError("no such kernel")
+
+        def __str__(self):
+            return "a plan that fails"
+
+    family = FAMILIES["sort on a CPU"]
+    broken = Solver("broken", lambda problem, target: [Failing()], tier=99)
+    monkeypatch.setattr(family, "solvers", [*family.solvers, broken])
+    (problem,) = find.problems(lambda x: jnp.sort(x), X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = find.find_solutions(problem)
+    assert found and all("broken" not in s.solver for s in found)
+    failed = [r for *_, r in Database(database).rows() if r.status == "failed"]
+    assert [r.note for r in failed] == ["RuntimeError: no such kernel"]
+
+
+def test_tune(database, capsys):
+    def f(x):
+        return jnp.sort(jnp.tanh(x @ x.T), axis=0)
+
+    tuning = find.tune(f, X, budget=20)
+    assert {s.problem.kind for s in tuning.solutions} >= {"product", "sort"}
+    assert tuning.before > 0 and tuning.after > 0 and not tuning.unsolved
+    assert "times as fast" in capsys.readouterr().out
+    assert {p.kind for p, *_ in Database(database).rows()} >= {"product", "sort"}
+    np.testing.assert_allclose(jit(f)(X), np.sort(np.tanh(X @ X.T), axis=0), 1e-5, 1e-5)
+
+
+def test_tune_without_time():
+    tuning = find.tune(lambda x: jnp.sort(x), X, budget=0, quiet=True)
+    assert not tuning.solutions and [why for _, why in tuning.unsolved] == ["no time was left"]
+
+
+def test_applying_is_of_this_thread_and_nests():
+    with applying({}):
+        assert solutions.Session(find.problems(jnp.sort, X)[0], default_machine()).usual
