@@ -7,6 +7,7 @@ from amdjax.nn.activations import *  # noqa: F403
 from amdjax.nn.applying import *  # noqa: F403
 from amdjax.nn.attention import dot_product_attention as dot_product_attention
 from amdjax.nn.block_scaling import *  # noqa: F403
+from amdjax.nn.checkpoints import *  # noqa: F403
 from amdjax.nn.convolution import *  # noqa: F403
 from amdjax.nn.functions import (
     celu as celu,
