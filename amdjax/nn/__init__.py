@@ -43,6 +43,7 @@ from amdjax.nn.functions import (
     swish as swish,
     tanh as tanh,
 )
+from amdjax.nn.interop import *  # noqa: F403
 from amdjax.nn.layers import *  # noqa: F403
 from amdjax.nn.linear import *  # noqa: F403
 from amdjax.nn.losses import *  # noqa: F403

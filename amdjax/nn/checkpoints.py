@@ -191,7 +191,7 @@ def _executor() -> ThreadPoolExecutor:
 
 
 def _log_failure(writing: Future[None]) -> None:
-    """What goes wrong in the other thread is heard of even if nobody waits."""
+    """What goes wrong in the other thread is heard of even without `wait`."""
     # late: it takes long to load
     import logging
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 import numpy as np
@@ -19,6 +19,7 @@ from amdjax.core.pytree import (
     tree_unflatten,
 )
 from amdjax.nn import _scope
+from amdjax.nn._torch import TorchTensor
 from amdjax.numpy._util import dtype_of, is_arraylike
 
 __all__ = ["Module", "state", "static"]
@@ -204,6 +205,14 @@ class Module:
         scope = _scope.current()
         changes = scope and scope.records.get(id(self))
         return self.replace(**changes) if changes else self
+
+    def torch_tensors(self) -> Sequence[TorchTensor] | None:
+        """What PyTorch calls the parameters of this layer, and how it lays them out.
+
+        Returns:
+          The entries of the layer's state dict; None if they are called as the fields are.
+        """
+        return None
 
     def __repr__(self) -> str:
         """Constructor form: arrays as dtype and shape, settings that are not the usual ones."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -10,6 +10,7 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.nn._scope import is_training
+from amdjax.nn._torch import TorchTensor
 from amdjax.nn.module import Module, static
 from amdjax.nn.regularization import dropout
 from amdjax.numpy._util import ArrayLike, as_array
@@ -133,6 +134,29 @@ class _Recurrent(Module):
                 ends.append(end)
             y = jnp.concatenate(parts, axis=-1) if self.bidirectional else parts[0]
         return y, tuple(ends)
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of PyTorch's layer of this name, as `Module.torch_tensors` says."""
+        directions = ("", "_reverse") if self.bidirectional else ("",)
+        tensors: list[TorchTensor] = []
+        for i in range(len(self.weights)):
+            layer, direction = divmod(i, len(directions))
+            find = lambda module, i=i: module.weights[i]
+            tensors += _torch_tensors(find, f"_l{layer}{directions[direction]}")
+        return tuple(tensors)
+
+
+def _torch_tensors(find: Callable[[Any], Weights], suffix: str) -> Iterator[TorchTensor]:
+    """The entries of PyTorch's state dict that are one `Weights`; the gates' order is the same."""
+    for name, field in (
+        ("weight_ih", "input_kernel"),
+        ("weight_hh", "hidden_kernel"),
+        ("bias_ih", "input_bias"),
+        ("bias_hh", "hidden_bias"),
+        ("weight_hr", "projection"),
+    ):
+        where = lambda layer, field=field: getattr(find(layer), field)
+        yield TorchTensor(name + suffix, where, None if "bias" in name else (1, 0))
 
 
 class LSTM(_Recurrent):
@@ -269,6 +293,10 @@ class _Cell(Module):
         p, wide = self.weights.hidden_kernel.shape
         dtype = jnp.result_type(x, self.weights.hidden_kernel)
         return [jnp.zeros((*x.shape[:-1], n), dtype) for n in (p, wide // self._gates)]
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of PyTorch's cell of this name, as `Module.torch_tensors` says."""
+        return tuple(_torch_tensors(lambda cell: cell.weights, ""))
 
 
 class LSTMCell(_Cell):

@@ -9,6 +9,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
 from amdjax.nn._arguments import check_positive
+from amdjax.nn._torch import TorchTensor
 from amdjax.nn.activations import prelu
 from amdjax.nn.functions import sigmoid
 from amdjax.nn.linear import dense
@@ -43,11 +44,15 @@ class PReLU(Module):
         self, features: int = 1, *, alpha: float = 0.25, axis: int = -1, dtype: Any = None
     ) -> None:
         check_positive("PReLU", features=features)
-        self.alpha, self.axis = jnp.full(features, alpha, dtype or jnp.float32), axis
+        self.alpha, self.axis = jnp.full(features, alpha, dtype or float), axis
 
     def __call__(self, x: ArrayLike) -> Array:
         """As `nn.prelu` with these slopes."""
         return prelu(x, self.alpha, self.axis)
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.PReLU`, as `Module.torch_tensors` says."""
+        return (TorchTensor("weight", "alpha"),)
 
 
 class GLU(Module):

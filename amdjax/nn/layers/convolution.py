@@ -7,6 +7,7 @@ from typing import Any
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
 from amdjax.nn._arguments import Ints, Padding, check_layout, check_positive, hashable, ints
+from amdjax.nn._torch import TorchTensor
 from amdjax.nn.convolution import conv, conv_transpose
 from amdjax.nn.module import Module, static
 from amdjax.numpy._util import ArrayLike
@@ -96,6 +97,12 @@ class Conv(_ConvBase):
         """`nn.conv` with these parameters; `x` of shape `(n, *space, in_channels)`."""
         return conv(x, self.kernel, self.bias, **self._options())
 
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.Conv1d` to `Conv3d`, as `Module.torch_tensors` says."""
+        space = range(2, self.kernel.ndim)
+        axes = (*space, 1, 0) if self.layout == "channels_last" else None
+        return TorchTensor("weight", "kernel", axes), TorchTensor("bias", "bias")
+
 
 class ConvTranspose(_ConvBase):
     """A transposed convolution, with the arguments of `Conv` and `output_padding`.
@@ -130,3 +137,18 @@ class ConvTranspose(_ConvBase):
         """`nn.conv_transpose` with these parameters; `x` of shape `(n, *space, in_channels)`."""
         options = {**self._options(), "output_padding": self.output_padding}
         return conv_transpose(x, self.kernel, self.bias, **options)
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.ConvTranspose1d` to `ConvTranspose3d`, as `Module.torch_tensors` says.
+
+        PyTorch has all input channels first and the outputs of one group, ours the inputs of one
+        group and all outputs.
+        """
+        last, groups = self.layout == "channels_last", self.groups
+        *space, inputs, outputs = self.kernel.shape if last else (
+            *self.kernel.shape[2:], *self.kernel.shape[1::-1])  # fmt: skip
+        split = (groups, inputs, outputs // groups, *space)
+        places = range(3, 3 + len(space))
+        axes = (*places, 1, 0, 2) if last else (0, 2, 1, *places)
+        shape = (groups * inputs, outputs // groups, *space)
+        return TorchTensor("weight", "kernel", axes, split, shape), TorchTensor("bias", "bias")

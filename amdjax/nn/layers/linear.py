@@ -7,6 +7,7 @@ from typing import Any
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
 from amdjax.nn._arguments import check_positive
+from amdjax.nn._torch import TorchTensor
 from amdjax.nn.linear import dense, embedding
 from amdjax.nn.module import Module
 from amdjax.numpy._util import ArrayLike
@@ -59,6 +60,10 @@ class Dense(Module):
         """`nn.dense` with these parameters; `x` of shape `(..., in_features)`."""
         return dense(x, self.kernel, self.bias)
 
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.Linear`, as `Module.torch_tensors` says."""
+        return TorchTensor("weight", "kernel", (1, 0)), TorchTensor("bias", "bias")
+
 
 Linear = Dense
 
@@ -98,3 +103,7 @@ class Embedding(Module):
     def __call__(self, ids: ArrayLike) -> Array:
         """Vectors of `ids`, of shape `(*ids.shape, features)`."""
         return embedding(self.table, ids)
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.Embedding`, as `Module.torch_tensors` says."""
+        return (TorchTensor("weight", "table"),)

@@ -8,6 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn._arguments import check_positive
 from amdjax.nn._scope import is_training
+from amdjax.nn._torch import SCALE_AND_BIAS, TorchTensor
 from amdjax.nn.module import Module, state, static
 from amdjax.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
 from amdjax.numpy._util import ArrayLike
@@ -85,6 +86,15 @@ class BatchNorm(Module):
             self.record(mean=mean, variance=variance)
         return y
 
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.BatchNorm1d` to `BatchNorm3d`, as `Module.torch_tensors` says."""
+        statistics = (
+            TorchTensor("running_mean", "mean"),
+            TorchTensor("running_var", "variance"),
+            TorchTensor("num_batches_tracked", None),
+        )
+        return *SCALE_AND_BIAS, *statistics
+
 
 class LayerNorm(Module):
     """Normalize each example over its last axis.
@@ -122,6 +132,10 @@ class LayerNorm(Module):
         """`nn.layer_norm` with these parameters; `x` of shape `(..., features)`."""
         return layer_norm(x, self.scale, self.bias, epsilon=self.epsilon)
 
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.LayerNorm`, as `Module.torch_tensors` says."""
+        return SCALE_AND_BIAS
+
 
 class RMSNorm(Module):
     """Divide each example by the root mean square of its last axis.
@@ -145,6 +159,10 @@ class RMSNorm(Module):
     def __call__(self, x: ArrayLike) -> Array:
         """`nn.rms_norm` with this scale; `x` of shape `(..., features)`."""
         return rms_norm(x, self.scale, epsilon=self.epsilon)
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.RMSNorm`, as `Module.torch_tensors` says."""
+        return (TorchTensor("weight", "scale"),)
 
 
 class GroupNorm(Module):
@@ -188,3 +206,7 @@ class GroupNorm(Module):
         return group_norm(
             x, self.scale, self.bias, groups=self.groups, axis=self.axis, epsilon=self.epsilon
         )
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.GroupNorm`, as `Module.torch_tensors` says."""
+        return SCALE_AND_BIAS
