@@ -83,7 +83,7 @@ def _text(result: Result) -> str:
     way = "; ".join(f"{d.solver}: {d.plan}" if d.plan else d.solver for d in result.decisions)
     if result.seconds is None:
         return f"{result.status} ({result.note}): {way}"
-    time = f"{result.seconds * 1e6:.1f} µs ± {result.spread * 1e6:.1f}"
+    time = f"{result.seconds * 1e6:.1f} µs + {result.spread * 1e6:.1f}"
     return f"{'estimated ' if result.estimated else ''}{time}: {way}"
 
 

@@ -73,8 +73,8 @@ class Result:
     Args:
       decisions: the way.
       status: `right`, `wrong` or `failed`.
-      seconds: median time of a run; None unless it is right.
-      spread: half the distance of the quartiles of times, in seconds.
+      seconds: of an undisturbed run; None unless it is right.
+      spread: how much longer the median of runs took, in seconds.
       workspace: bytes besides arguments and results.
       estimated: whether the time is a model's.
       note: how far results were off, or why it failed.

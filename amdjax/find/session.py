@@ -29,6 +29,7 @@ from amdjax.targets import GpuTarget
 __all__ = ["Program", "Session", "compiled"]
 
 SAMPLE_SECONDS = 1e-3  # at least as long runs are timed together
+UNIT_SAMPLES = 9
 SLOW = 3.0  # times as long as the usual plan: not worth more than one look
 #: Kinds of which every right plan gives equal results for small whole numbers.
 EXACT = ("product", "convolution", "sort", "selection", "scan", "scatter")
@@ -126,10 +127,13 @@ class Session:
     def _usual_watch(self) -> _Stopwatch:
         return _Stopwatch(self.compile(self.usual), self._arrays)
 
-    @cached_property
+    @property
     def usual_seconds(self) -> float:
-        """Of a run by what is decided without measuring: the unit of all other times."""
-        return statistics.median(self._usual_watch.sample() for _ in range(9))
+        """Of an undisturbed run by what is decided without measuring: the unit of other times."""
+        watch = self._usual_watch
+        while len(watch.samples) < UNIT_SAMPLES:
+            watch.sample()
+        return min(watch.samples)
 
     def measure(self, decisions: Sequence[Decision], rounds: int = 5) -> Result:
         """Compile, compare with the reference, and time beside the usual plan."""
@@ -145,21 +149,23 @@ class Session:
         return Result(decisions, "right", seconds, spread, program.workspace)
 
     def _time(self, program: Program, rounds: int) -> tuple[float, float]:
-        """Median and spread.
+        """Of an undisturbed run, and how much longer the median run is.
 
-        Other programs disturb some runs; of several the least disturbed ones are compared with
-        those of the usual plan, whose median is known best.
+        Other programs disturb some runs: the least disturbed of several are compared with those of
+        the usual plan, taken in turn, whose time is known best.
         """
-        unit, watch = self.usual_seconds, _Stopwatch(program, self._arrays)
-        if watch.first > SLOW * unit and (again := watch.sample()) > SLOW * unit:
-            return again, 0.0
-        usual, found = [], []
+        watch = _Stopwatch(program, self._arrays)
+        if watch.samples[0] > SLOW * self.usual_seconds:
+            again = min(watch.samples[0], watch.sample())
+            if again > SLOW * self.usual_seconds:
+                return again, 0.0
+        usual = []
         for _ in range(rounds):
             usual.append(self._usual_watch.sample())
-            found.append(watch.sample())
-        low, middle, high = statistics.quantiles(found, n=4)
-        seconds = unit * min(found) / min(usual)
-        return seconds, seconds * (high - low) / (2 * middle)
+            watch.sample()
+        found = watch.samples[-rounds:]
+        seconds = self.usual_seconds * min(found) / min(usual)
+        return seconds, seconds * (statistics.median(found) / min(found) - 1)
 
 
 class _Stopwatch:
@@ -167,10 +173,10 @@ class _Stopwatch:
 
     def __init__(self, program: Program, arrays: Sequence[Any]):
         self._run, self._arrays = program.run, arrays
-        self._batch = 1
+        self._batch, self.samples = 1, list[float]()
         self.sample()
-        self.first = self.sample()
-        self._batch = max(1, round(SAMPLE_SECONDS / max(self.first, 1e-7)))
+        self.samples.clear()  # the first run loads what it needs
+        self._batch = max(1, round(SAMPLE_SECONDS / max(self.sample(), 1e-7)))
 
     def sample(self) -> float:
         """Seconds of a run."""
@@ -180,7 +186,8 @@ class _Stopwatch:
             results = run(arrays)
         for x in results:
             x.block_until_ready()
-        return (time.perf_counter() - start) / self._batch
+        self.samples.append((time.perf_counter() - start) / self._batch)
+        return self.samples[-1]
 
 
 class _Reference:

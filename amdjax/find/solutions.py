@@ -39,8 +39,8 @@ class Solution:
     Args:
       problem: what is computed.
       decisions: what was chosen for it: families, solvers, plans.
-      time: median of a run, in seconds.
-      spread: half the distance between the quartiles of runs, in seconds.
+      time: of a run that nothing disturbs, in seconds.
+      spread: how much longer the median of runs took, in seconds.
       workspace_bytes: memory that it needs besides arguments and results.
       target: what it is for: `cpu`, or a GPU as in `gfx942`.
       estimated: whether `time` comes from a model, not from a clock.
@@ -74,7 +74,7 @@ class Solution:
 
     def __str__(self) -> str:
         kind = "estimated " if self.estimated else ""
-        time = f"{kind}{self.time * 1e6:.1f} µs ± {self.spread * 1e6:.1f}"
+        time = f"{kind}{self.time * 1e6:.1f} µs + {self.spread * 1e6:.1f}"
         return f"{time}, {self.workspace_bytes} bytes of workspace: {self.solver}: {self.plan}"
 
     @cached_property
@@ -242,6 +242,9 @@ def search(
       refresh: whether to measure again what is known.
       deadline: when to stop, as `time.monotonic` has it.
       watch: receives each result.
+
+    Returns:
+      All that is known, what is decided without measuring first.
     """
     run = _Search(problem, machine, user_database(), refresh, watch)
     each = None if exhaustive else 1 if algorithms_only else EACH
@@ -250,7 +253,7 @@ def search(
         if time.monotonic() > deadline:
             break
     run.finish(deadline)
-    return list(run.results.values())
+    return sorted(run.results.values(), key=lambda r: r.decisions != run.session.usual)
 
 
 class _Search:
@@ -321,11 +324,13 @@ class _Search:
     ) -> Iterator[tuple[Decision, ...]]:
         """Ways that differ in one choice, or in all choices of a family alike."""
         planned = self.session.plan(start, listing=True)
+        # Of several choices each has its best plans tried, and all are made alike.
+        most = min(each or EACH, 2) if len(planned.options) > 2 else each or EACH
         for at, options in enumerate(planned.options):
             first: dict[str, int] = {}
             for option in options:
                 first[option.solver] = first.get(option.solver, 0) + 1
-                if each is not None and first[option.solver] > each:
+                if each is not None and first[option.solver] > most:
                     continue
                 yield from self._with(start[:at], option)
         families = [d.family for d in planned.taken]

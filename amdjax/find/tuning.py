@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from amdjax.targets import GpuTarget
 
 __all__ = ["Tuning", "problems", "tune"]
 
-ROUNDS = 7  # in which the function is timed before and after, in turn
+ROUNDS = 15  # in which the function is timed before and after, in turn
 
 
 def problems(
@@ -123,18 +122,22 @@ def tune(
     counts = _counted(f, args, machine)
     best: dict[Problem, Solution] = {}
     unsolved: dict[Problem, str] = {}
-    order = _most_expensive_first(counts, machine, unsolved)
-    with _progress(len(order), quiet) as show:
-        for problem, usual in order:
+    weights = _most_expensive_first(counts, machine, unsolved)
+    left = sum(weights.values())
+    with _progress(len(weights), quiet) as show:
+        for problem in weights:
             if time.monotonic() > deadline:
                 unsolved[problem] = "no time was left"
                 continue
-            fastest = _solved(problem, machine, exhaustive, deadline)
-            if fastest is None:
+            now, cost = time.monotonic(), weights[problem]
+            share = now + (deadline - now) * cost / left
+            left -= cost
+            found = _solved(problem, machine, exhaustive, share)
+            if found is None:
                 unsolved[problem] = "no plan gave right results"
                 continue
-            best[problem] = fastest
-            show(f"{problem.kind}: {usual / fastest.time:.2f} times as fast by {fastest.solver}")
+            best[problem], gain = found
+            show(f"{problem.kind}: {gain:.2f} times as fast by {best[problem].solver}")
     decided = {problem: solution.decisions for problem, solution in best.items()}
     before, after = _timed(f, args, decided)
     if user_database() is not None:
@@ -147,31 +150,33 @@ def tune(
 
 def _solved(
     problem: Problem, machine: Machine, exhaustive: bool, deadline: float
-) -> Solution | None:
+) -> tuple[Solution, float] | None:
+    """The fastest way, and how many times as fast as the usual one."""
     found = search(problem, machine, exhaustive=exhaustive, deadline=deadline)
     name = machine.name if isinstance(machine, GpuTarget) else "cpu"
     right = [r for r in found if r.status == "right" and r.seconds is not None]
     if not right:
         return None
     r = min(right, key=lambda r: r.seconds or 0.0)
-    return Solution(problem, r.decisions, r.seconds or 0.0, r.spread, r.workspace, name)
+    best = Solution(problem, r.decisions, r.seconds or 0.0, r.spread, r.workspace, name)
+    usual = found[0].seconds  # the first that is tried
+    return best, (usual or best.time) / best.time
 
 
 def _most_expensive_first(
     counts: Counter[Problem], machine: Machine, unsolved: dict[Problem, str]
-) -> list[tuple[Problem, float]]:
-    """Problems with several solutions, and what each takes by estimates."""
-    found = []
+) -> dict[Problem, float]:
+    """Problems with several solutions, and what all steps of each take by estimates."""
+    found: dict[Problem, float] = {}
     for problem, count in counts.items():
         try:
             session = Session(problem, machine)
             options = session.plan(listing=True).options
             if any(len(o) > 1 for o in options):
-                found.append((count * session.usual_seconds, problem, session.usual_seconds))
+                found[problem] = count * session.usual_seconds
         except ValueError as e:
             unsolved[problem] = str(e)
-    found.sort(key=lambda x: -x[0])
-    return [(problem, seconds) for _, problem, seconds in found]
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
 def _timed(
@@ -189,7 +194,7 @@ def _timed(
             start = time.perf_counter()
             amdjax.block_until_ready(program(*args))
             found.append(time.perf_counter() - start)
-    before, after = (statistics.median(found[1:]) for found in times)
+    before, after = map(min, times)
     return before, after
 
 

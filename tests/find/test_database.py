@@ -183,7 +183,7 @@ def test_command(path, tmp_path, capsys):
         db.record(PROBLEM, MACHINE, "1", Result(way("b"), "wrong", note="error 3"))
         assert main(["show"]) == 0
         out = capsys.readouterr().out
-        assert str(PROBLEM) in out and "2.0 µs ± 0.0: a: plan of a" in out and "error 3" not in out
+        assert str(PROBLEM) in out and "2.0 µs + 0.0: a: plan of a" in out and "error 3" not in out
         assert main(["show", "--all"]) == 0 and "wrong (error 3)" in capsys.readouterr().out
         assert main(["show", "--kind", "scan"]) == 0 and "plan" not in capsys.readouterr().out
         assert main(["export", str(exported)]) == 0
