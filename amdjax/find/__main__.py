@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     tuned.add_argument("arguments", metavar="MODULE:ARGUMENTS", help="a function that returns them")
     tuned.add_argument("--budget", type=float, default=60.0, help="seconds (default: 60)")
     tuned.add_argument("--exhaustive", action="store_true", help="try all plans")
+    tuned.add_argument("--target", help="cpu, or a GPU as in gfx942 (default: the default device)")
+    tuned.add_argument("--model", action="store_true", help="rank plans of a GPU that is not here")
     exported = command(export, "Write the database as JSON, a line each result.")
     exported.add_argument("file", type=Path)
     merged = command(merge, "Add the results of other databases, or of what export wrote.")
@@ -91,7 +93,8 @@ def tune_function(options: argparse.Namespace) -> None:
     """Tune a function of a module."""
     sys.path.insert(0, "")
     f, arguments = map(_named, (options.function, options.arguments))
-    tune(f, *arguments(), budget=options.budget, exhaustive=options.exhaustive)
+    chosen = {name: getattr(options, name) for name in ("budget", "exhaustive", "target", "model")}
+    tune(f, *arguments(), **chosen)
 
 
 def _named(text: str) -> Any:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +17,9 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.find.arguments import as_float64, in_float64, random_arguments, whole_arguments
 from amdjax.find.database import Result
 from amdjax.find.known import applying
+from amdjax.find.model import counted, emulated_program, estimated_seconds, is_here
 from amdjax.find.problem import Problem, problem_of, steps
+from amdjax.find.program import Program
 from amdjax.jit.cpu.program import compile_for_cpu
 from amdjax.kernels.shaped import ShapedContext, plan_shaped
 from amdjax.schedule.regions import plan_region
@@ -26,7 +27,7 @@ from amdjax.schedule.search import FAMILIES, Decision, Decisions, deciding
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-__all__ = ["Program", "Session", "compiled"]
+__all__ = ["Session", "compiled"]
 
 SAMPLE_SECONDS = 1e-3  # at least as long runs are timed together
 UNIT_SAMPLES = 9
@@ -36,28 +37,11 @@ EXACT = ("product", "convolution", "sort", "selection", "scan", "scatter")
 WORSE = 8.0  # times the usual plan's error that another plan's may be
 ULPS = 4.0  # of the largest result that it may be off besides
 
-Run = Callable[[Sequence[Any]], list[Any]]
 
-
-@dataclass(frozen=True)
-class Program:
-    """A compiled problem.
-
-    Args:
-      run: gives its results of arrays.
-      workspace: bytes that it needs besides arguments and results.
-    """
-
-    run: Run
-    workspace: int
-
-    def results(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Results of one run."""
-        return [np.asarray(x) for x in self.run([asarray_concrete(x) for x in arguments])]
-
-
-def compiled(closed: ClosedJaxpr, machine: Machine) -> Program:
-    """A program for a machine of this computer."""
+def compiled(closed: ClosedJaxpr, machine: Machine, emulated: bool = False) -> Program:
+    """A program for a machine of this computer, or for an emulated one."""
+    if isinstance(machine, GpuTarget) and emulated:
+        return emulated_program(closed, machine)
     if isinstance(machine, GpuTarget):
         # late: loads with the first GPU
         from amdjax.jit.gpu.executable import GpuExecutable
@@ -73,14 +57,22 @@ class Session:
 
     Args:
       problem: what is to be computed.
-      machine: what computes it; of this computer.
+      machine: what computes it.
+      model: whether times are those of a model, of a GPU that is emulated.
 
     Raises:
-      ValueError: the problem, as a program, is not one step.
+      ValueError: the problem, as a program, is not one step; or the machine is not there.
     """
 
-    def __init__(self, problem: Problem, machine: Machine):
-        self.problem, self.machine = problem, machine
+    def __init__(self, problem: Problem, machine: Machine, model: bool = False):
+        self.problem, self.machine, self.model = problem, machine, model
+        if isinstance(machine, GpuTarget):
+            if not model and not is_here(machine):
+                raise ValueError(f"{machine.name} is not here; a model can rank its plans")
+            if model and not machine.is_amdgpu:
+                raise ValueError(f"there is no model of {machine.name}")
+        elif model:
+            raise ValueError("there is no model of CPUs, which are measured")
         if not problem.is_whole:
             raise ValueError(f"a parameter of this problem is a function: {problem}")
         found = [step for step in steps(problem.closed, machine) if problem_of(step) == problem]
@@ -107,7 +99,7 @@ class Session:
     def compile(self, decisions: Sequence[Decision]) -> Program:
         """The program by these decisions."""
         with applying({self.problem: decisions}):
-            return compiled(self.problem.closed, self.machine)
+            return compiled(self.problem.closed, self.machine, self.model)
 
     # Measuring
 
@@ -130,6 +122,8 @@ class Session:
     @property
     def usual_seconds(self) -> float:
         """Of an undisturbed run by what is decided without measuring: the unit of other times."""
+        if self.model:
+            return self._time(self.compile(self.usual), 1)[0]
         watch = self._usual_watch
         while len(watch.samples) < UNIT_SAMPLES:
             watch.sample()
@@ -141,12 +135,12 @@ class Session:
         try:
             program = self.compile(decisions)
             wrong = self._reference.fault(program, decisions)
+            seconds, spread = (0.0, 0.0) if wrong else self._time(program, rounds)
         except Exception as e:  # whatever goes wrong with a plan, others are left
             return Result(decisions, "failed", note=f"{type(e).__name__}: {e}"[:500])
         if wrong is not None:
             return Result(decisions, "wrong", workspace=program.workspace, note=wrong)
-        seconds, spread = self._time(program, rounds)
-        return Result(decisions, "right", seconds, spread, program.workspace)
+        return Result(decisions, "right", seconds, spread, program.workspace, self.model)
 
     def _time(self, program: Program, rounds: int) -> tuple[float, float]:
         """Of an undisturbed run, and how much longer the median run is.
@@ -154,6 +148,10 @@ class Session:
         Other programs disturb some runs: the least disturbed of several are compared with those of
         the usual plan, taken in turn, whose time is known best.
         """
+        if self.model:
+            assert isinstance(self.machine, GpuTarget)
+            _, launches = counted(program.run, self._arrays)
+            return estimated_seconds(launches, self.machine), 0.0
         watch = _Stopwatch(program, self._arrays)
         if watch.samples[0] > SLOW * self.usual_seconds:
             again = min(watch.samples[0], watch.sample())

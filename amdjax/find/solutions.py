@@ -16,8 +16,10 @@ from amdjax.core.array import Array, asarray_concrete
 from amdjax.find.database import Database, Result
 from amdjax.find.known import set_search, user_database
 from amdjax.find.machines import machine_key, machine_named, version
+from amdjax.find.model import is_here
 from amdjax.find.problem import Problem
-from amdjax.find.session import Program, Session
+from amdjax.find.program import Program
+from amdjax.find.session import Session
 from amdjax.schedule.search import Decision, UnknownDecision
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
@@ -62,6 +64,15 @@ class Solution:
     target: str
     estimated: bool = False
 
+    @staticmethod
+    def of(problem: Problem, result: Result, machine: Machine) -> Solution:
+        """The solution that a result is."""
+        name = machine.name if isinstance(machine, GpuTarget) else "cpu"
+        return Solution(
+            problem, result.decisions, result.seconds or 0.0, result.spread, result.workspace,
+            name, result.estimated,
+        )  # fmt: skip
+
     @property
     def solver(self) -> str:
         """Names of the algorithms."""
@@ -79,7 +90,9 @@ class Solution:
 
     @cached_property
     def _program(self) -> Program:
-        session = Session(self.problem, machine_named(self.target))
+        machine = machine_named(self.target)
+        emulated = isinstance(machine, GpuTarget) and not is_here(machine)
+        session = Session(self.problem, machine, emulated)
         session.plan(self.decisions)  # raises if a plan is none any more
         return session.compile(self.decisions)
 
@@ -174,6 +187,7 @@ def find_solutions(
     limit: int | None = None,
     target: str | Machine | None = None,
     refresh: bool = False,
+    model: bool = False,
 ) -> list[Solution]:
     """Measure the ways to solve a problem.
 
@@ -187,14 +201,16 @@ def find_solutions(
       exhaustive: whether to try all plans of all algorithms, not only the most promising ones.
       workspace_limit: bytes of workspace that solutions may need.
       limit: the most solutions to return.
-      target: `cpu`, or a GPU of this computer as in `gfx942`; the default device if None.
+      target: `cpu`, or a GPU as in `gfx942`; the default device if None.
       refresh: whether to measure again what is known.
+      model: whether to rank plans of an AMD GPU that is not here, from what its emulator counts.
 
     Returns:
       The solutions whose results are right, the best first.
 
     Raises:
-      ValueError: the problem is no step of a program for the target, or `sort` is unknown.
+      ValueError: the problem is no step of a program for the target, the target is not here and
+        `model` is False, or `sort` is unknown.
 
     Warns:
       UserWarning: some plan's results are wrong.
@@ -209,10 +225,9 @@ def find_solutions(
     if sort not in ("time", "workspace"):
         raise ValueError(f"find_solutions: sort must be 'time' or 'workspace', got {sort!r}")
     machine = machine_named(target)
-    found = search(problem, machine, exhaustive=exhaustive, refresh=refresh)
-    name = machine.name if isinstance(machine, GpuTarget) else "cpu"
+    found = search(problem, machine, exhaustive=exhaustive, refresh=refresh, model=model)
     solutions = [
-        Solution(problem, r.decisions, r.seconds, r.spread, r.workspace, name, r.estimated)
+        Solution.of(problem, r, machine)
         for r in found
         if r.seconds is not None and r.status == "right"
         if workspace_limit is None or r.workspace <= workspace_limit
@@ -230,7 +245,7 @@ def search(
     algorithms_only: bool = False,
     refresh: bool = False,
     deadline: float = float("inf"),
-    watch: Callable[[Result], None] = lambda result: None,
+    model: bool = False,
 ) -> list[Result]:
     """Measure ways to solve a problem, and record them.
 
@@ -241,12 +256,12 @@ def search(
       algorithms_only: whether one plan of each algorithm suffices.
       refresh: whether to measure again what is known.
       deadline: when to stop, as `time.monotonic` has it.
-      watch: receives each result.
+      model: whether times are a model's.
 
     Returns:
       All that is known, what is decided without measuring first.
     """
-    run = _Search(problem, machine, user_database(), refresh, watch)
+    run = _Search(problem, machine, user_database(), refresh, model)
     each = None if exhaustive else 1 if algorithms_only else EACH
     for decisions in run.candidates(each):
         run.result(decisions)
@@ -265,16 +280,16 @@ class _Search:
         machine: Machine,
         database: Database | None,
         refresh: bool,
-        watch: Callable[[Result], None],
+        model: bool,
     ):
-        self.session = Session(problem, machine)
+        self.session = Session(problem, machine, model)
         self.problem, self.key = problem, machine_key(machine)
-        self.database, self.watch = database, watch
+        self.database = database
         self.measured = False
         self.results: dict[tuple[Decision, ...], Result] = {}
         if database is not None and not refresh:
             known = database.results(problem, self.key, version())
-            self.results = {r.decisions: r for r in known if not r.estimated}
+            self.results = {r.decisions: r for r in known if model or not r.estimated}
 
     def result(self, decisions: tuple[Decision, ...]) -> Result:
         """What is known of a way, measured now if need be."""
@@ -287,7 +302,6 @@ class _Search:
                     f"{decisions} for {self.problem}",
                     stacklevel=4,
                 )
-        self.watch(found)
         return found
 
     def _measured(self, decisions: tuple[Decision, ...], rounds: int = 5) -> Result:
@@ -365,7 +379,7 @@ class _Search:
     def finish(self, deadline: float) -> None:
         """Measure the fastest once more, longer, until the fastest is one of those."""
         again: set[tuple[Decision, ...]] = set()
-        if not self.measured:
+        if not self.measured or self.session.model:
             return
         while len(again) < FINALISTS and time.monotonic() < deadline:
             best = self.best()
@@ -377,8 +391,9 @@ class _Search:
 
 def _search_for_jit(problem: Problem, machine: Machine, algorithms_only: bool) -> None:
     """A search while a program is compiled; what cannot be searched is left as it is."""
+    model = isinstance(machine, GpuTarget) and not is_here(machine)
     try:
-        search(problem, machine, algorithms_only=algorithms_only, refresh=True)
+        search(problem, machine, algorithms_only=algorithms_only, refresh=True, model=model)
     except ValueError:
         return
 

@@ -64,7 +64,7 @@ class Tuning:
     """What `tune` found.
 
     Args:
-      before: seconds of a call of the function by estimates.
+      before: seconds of a call of the function by estimates; of a model, those of its problems.
       after: the same by what was found.
       solutions: for each problem the fastest way that is known.
       unsolved: problems that were not tried, and why.
@@ -95,6 +95,8 @@ def tune(
     budget: float = 60.0,
     exhaustive: bool = False,
     quiet: bool = False,
+    target: str | Machine | None = None,
+    model: bool = False,
 ) -> Tuning:
     """Search the fastest solutions of all problems of a function, the most expensive first.
 
@@ -107,6 +109,8 @@ def tune(
       budget: seconds after which no further search is begun.
       exhaustive: whether to try all plans of all algorithms.
       quiet: whether to show no progress and print no summary.
+      target: `cpu`, or a GPU as in `gfx942`; the default device if None.
+      model: whether to rank plans of an AMD GPU that is not here, from what its emulator counts.
 
     Returns:
       Times before and after, and the solutions.
@@ -118,11 +122,11 @@ def tune(
       >>> tuning.before > 0 and tuning.after > 0
       True
     """
-    machine, deadline = machine_named(None), time.monotonic() + budget
+    machine, deadline = machine_named(target), time.monotonic() + budget
     counts = _counted(f, args, machine)
     best: dict[Problem, Solution] = {}
     unsolved: dict[Problem, str] = {}
-    weights = _most_expensive_first(counts, machine, unsolved)
+    weights = _most_expensive_first(counts, machine, unsolved, model)
     left = sum(weights.values())
     with _progress(len(weights), quiet) as show:
         for problem in weights:
@@ -132,14 +136,18 @@ def tune(
             now, cost = time.monotonic(), weights[problem]
             share = now + (deadline - now) * cost / left
             left -= cost
-            found = _solved(problem, machine, exhaustive, share)
+            found = _solved(problem, machine, exhaustive, share, model)
             if found is None:
                 unsolved[problem] = "no plan gave right results"
                 continue
             best[problem], gain = found
             show(f"{problem.kind}: {gain:.2f} times as fast by {best[problem].solver}")
-    decided = {problem: solution.decisions for problem, solution in best.items()}
-    before, after = _timed(f, args, decided)
+    if model:
+        after = sum(counts[problem] * solution.time for problem, solution in best.items())
+        before = sum(weights[problem] for problem in best)
+    else:
+        decided = {problem: solution.decisions for problem, solution in best.items()}
+        before, after = _timed(f, args, decided, machine)
     if user_database() is not None:
         amdjax.clear_caches()  # programs that were compiled by estimates
     tuning = Tuning(before, after, tuple(best.values()), tuple(unsolved.items()))
@@ -149,28 +157,27 @@ def tune(
 
 
 def _solved(
-    problem: Problem, machine: Machine, exhaustive: bool, deadline: float
+    problem: Problem, machine: Machine, exhaustive: bool, deadline: float, model: bool
 ) -> tuple[Solution, float] | None:
     """The fastest way, and how many times as fast as the usual one."""
-    found = search(problem, machine, exhaustive=exhaustive, deadline=deadline)
-    name = machine.name if isinstance(machine, GpuTarget) else "cpu"
+    found = search(problem, machine, exhaustive=exhaustive, deadline=deadline, model=model)
     right = [r for r in found if r.status == "right" and r.seconds is not None]
     if not right:
         return None
     r = min(right, key=lambda r: r.seconds or 0.0)
-    best = Solution(problem, r.decisions, r.seconds or 0.0, r.spread, r.workspace, name)
+    best = Solution.of(problem, r, machine)
     usual = found[0].seconds  # the first that is tried
     return best, (usual or best.time) / best.time
 
 
 def _most_expensive_first(
-    counts: Counter[Problem], machine: Machine, unsolved: dict[Problem, str]
+    counts: Counter[Problem], machine: Machine, unsolved: dict[Problem, str], model: bool
 ) -> dict[Problem, float]:
     """Problems with several solutions, and what all steps of each take by estimates."""
     found: dict[Problem, float] = {}
     for problem, count in counts.items():
         try:
-            session = Session(problem, machine)
+            session = Session(problem, machine, model)
             options = session.plan(listing=True).options
             if any(len(o) > 1 for o in options):
                 found[problem] = count * session.usual_seconds
@@ -180,14 +187,17 @@ def _most_expensive_first(
 
 
 def _timed(
-    f: Callable[..., Any], args: Sequence[Any], decided: dict[Problem, tuple[Decision, ...]]
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    decided: dict[Problem, tuple[Decision, ...]],
+    machine: Machine,
 ) -> tuple[float, float]:
     """Seconds of a call by estimates and by decisions, in turn."""
     lowered = _jitted(f).lower(*args)
     programs = []
     for decisions in ({}, decided):
         with applying(decisions):
-            programs.append(lowered.compile())
+            programs.append(lowered.compile(machine if isinstance(machine, GpuTarget) else None))
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for program, found in zip(programs, times, strict=True):

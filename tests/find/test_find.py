@@ -261,3 +261,22 @@ def test_tune_without_time():
 def test_applying_is_of_this_thread_and_nests():
     with applying({}):
         assert solutions.Session(find.problems(jnp.sort, X)[0], default_machine()).usual
+
+
+def test_a_model_ranks_plans_of_a_gpu_that_is_not_here(database):
+    """By what the emulator counts; results are compared, times never replaced."""
+    x = X[:32, :32].astype(np.float16)
+    (problem,) = find.problems(lambda x: x @ x, x, target="gfx942")
+    with pytest.raises(ValueError, match="gfx942 is not here"):
+        find.find_solutions(problem, target="gfx942")
+    with pytest.raises(ValueError, match="no model of CPUs"):
+        find.find_solutions(find.problems(lambda x: x @ x, x)[0], model=True)
+    found = find.find_solutions(problem, target="gfx942", model=True)
+    assert len(found) > 2 and all(s.estimated and s.target == "gfx942" for s in found)
+    assert "estimated" in str(found[0])
+    exact = (x.astype(np.float64) @ x).astype(np.float16)
+    np.testing.assert_allclose(np.asarray(found[-1].run(x)[0]), exact, 1e-2, 1e-2)
+    tuning = find.tune(lambda x: x @ x, x, target="gfx942", model=True, quiet=True)
+    assert tuning.solutions[0] == found[0] and tuning.before >= tuning.after > 0
+    text = jit(lambda x: x @ x).lower(x).compile("gfx942").as_text("schedule")
+    assert found[0].plan in text
