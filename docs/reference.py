@@ -24,7 +24,8 @@ MODULES = {
         for name in ("cluster.vq", "fft", "integrate", "interpolate", "linalg", "ndimage",
                      "optimize", "signal", "sparse.linalg", "spatial.transform", "special", "stats")
     ),
-    "Networks": ("amdjax.nn", "amdjax.nn.initializers", "amdjax.rnn", "amdjax.optim"),
+    "Networks": ("amdjax.nn", "amdjax.nn.data", "amdjax.nn.initializers", "amdjax.rnn",
+                 "amdjax.optim"),
     "Pytrees": ("amdjax.tree", "amdjax.tree_util", "amdjax.flatten_util"),
     "Devices and tools": ("amdjax.sharding", "amdjax.distributed", "amdjax.debug",
                           "amdjax.profiler", "amdjax.monitoring", "amdjax.stages",

@@ -2,7 +2,8 @@
 
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.nn import _docs, initializers as initializers, losses as losses
+from amdjax.nn import _docs, data as data, initializers as initializers, losses as losses
+from amdjax.nn.accumulation import *  # noqa: F403
 from amdjax.nn.activations import *  # noqa: F403
 from amdjax.nn.applying import *  # noqa: F403
 from amdjax.nn.attention import dot_product_attention as dot_product_attention

@@ -25,7 +25,7 @@ DISTRIBUTIONS = [
     if inspect.ismodule(value) and hasattr(value, "pdf" if hasattr(value, "pdf") else "pmf")
 ]
 MODULES = (
-    *("numpy", "numpy.fft", "numpy.linalg", "nn", "nn.initializers", "optim", "rnn"),
+    *("numpy", "numpy.fft", "numpy.linalg", "nn", "nn.data", "nn.initializers", "optim", "rnn"),
     *("scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.linalg"),
     *("scipy.ndimage", "scipy.optimize", "scipy.signal", "scipy.sparse.linalg"),
     *("scipy.spatial.transform", "scipy.special", "scipy.stats"),
