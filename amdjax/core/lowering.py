@@ -92,6 +92,8 @@ class Shaped(Lowering):
       epilogue: it stores its result tile by tile, and can compute further before it does.
       in_place: the result is the first operand, some of its elements changed.
       flops: `flops(eqn) -> number`, multiplications and additions for an element of the result.
+      composed: the operation as a traceable function of other primitives, for machines on which
+        the family has no plan; None if it always has one.
     """
 
     name: str
@@ -99,6 +101,7 @@ class Shaped(Lowering):
     epilogue: bool = False
     in_place: bool = False
     flops: Callable[[Any], float] = field(default=lambda eqn: 1.0, compare=False)
+    composed: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)

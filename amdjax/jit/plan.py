@@ -26,7 +26,7 @@ from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
-from amdjax.kernels.shaped import ShapedContext, lower_shaped
+from amdjax.kernels.shaped import ShapedContext, find_plan, lower_shaped
 from amdjax.passes import prepare
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
@@ -195,7 +195,7 @@ class Planner:
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder()
-        closed = prepare(closed, self.observe)
+        closed = prepare(closed, self.observe, self.has_kernels)
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}
         inputs = self.next_slot
@@ -222,6 +222,10 @@ class Planner:
             self.hosts,
             self.aliases,
         )
+
+    def has_kernels(self, eqn: JaxprEqn) -> bool:
+        """Whether a kernel family has a plan for an equation."""
+        return find_plan(ShapedContext(eqn, self.target)) is not None
 
     def slot(self) -> int:
         self.next_slot += 1

@@ -32,7 +32,7 @@ from amdjax.targets.cpu import CpuTarget
 
 __all__ = [
     "PLANNERS", "Call", "Copy", "CopyPlan", "InOrder", "KernelPlan", "ShapedContext",
-    "ShapedKernel", "Temp", "lower_shaped", "plan_shaped", "shaped",
+    "ShapedKernel", "Temp", "find_plan", "lower_shaped", "plan_shaped", "shaped",
 ]  # fmt: skip
 
 Calls = Sequence[Call | Copy]
@@ -120,15 +120,23 @@ def plan_shaped(ctx: ShapedContext) -> KernelPlan:
 
 
 def _plan_shaped(ctx: ShapedContext) -> KernelPlan:
-    rule = ctx.rule
+    plan = find_plan(ctx)
+    if plan is None:
+        name = ctx.eqn.primitive.name
+        raise NotImplementedError(f"no kernels for {name} ({ctx.rule.name})")
+    return plan
+
+
+def find_plan(ctx: ShapedContext) -> KernelPlan | None:
+    """How an equation is computed, None if no family has a plan for it."""
     for register in _register_for_gpus if ctx.on_gpu else ():
         register()
     for kind in ("gpu", "cpu") if ctx.on_gpu else ("cpu",):
-        planner = PLANNERS[kind].get(rule.name)
+        planner = PLANNERS[kind].get(ctx.rule.name)
         plan = planner(ctx) if planner is not None else None
         if plan is not None:
             return plan
-    raise NotImplementedError(f"no kernels for {ctx.eqn.primitive.name} ({rule.name})")
+    return None
 
 
 @dataclass

@@ -8,11 +8,10 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn.functions import logsumexp, softmax
-from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, convert
+from amdjax.lax.attention import attention
+from amdjax.numpy._util import ArrayLike, as_array, convert
 
 
 def dot_product_attention(
@@ -101,52 +100,9 @@ def _attend(
     is_causal: bool,
     window: tuple[int, int] | None,
 ) -> tuple[Array, Array]:
-    batch, T, N, H = q.shape
-    S, K = k.shape[1:3]
-    grouped = lax.reshape(q, (batch, T, K, N // K, H))
-    wide = jnp.promote_types(q.dtype, np.float32)
-    logits = jnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide)
-    logits = lax.reshape(logits, (batch, N, T, S)) * scale
-    if bias is not None:
-        logits = convert(logits + bias, wide)
-    keep = _keep(mask, q_lengths, kv_lengths, is_causal, window, (T, S))
-    if keep is not None:
-        # Large, not infinite: a row without any key must not become NaN.
-        least = float(-0.7 * float(dtypes.finfo(wide).max))
-        logits = jnp.where(broadcast_to(keep, logits.shape), logits, least)
-    logits = convert(logits, np.dtype("float32"))
-    weights = convert(softmax(logits, axis=-1), k.dtype)
-    weights = lax.reshape(weights, (batch, K, N // K, T, S))
-    out = lax.reshape(jnp.einsum("bkgts,bskh->btkgh", weights, v), (batch, T, N, v.shape[3]))
-    residual = convert(jnp.swapaxes(logsumexp(logits, axis=-1), 1, 2), k.dtype)
-    if q_lengths is not None:
-        used = jnp.arange(T)[None, :] < q_lengths[:, None]
-        out = jnp.where(used[:, :, None, None], out, 0)
+    out, residual = attention(
+        q, k, v, scale=scale, is_causal=is_causal, window=window, bias=bias, mask=mask,
+        query_lengths=q_lengths, key_value_lengths=kv_lengths,
+    )  # fmt: skip
+    residual = convert(jnp.swapaxes(residual, 1, 2), k.dtype)
     return out, lax.stop_gradient(residual)
-
-
-def _keep(
-    mask: Array | None,
-    q_lengths: Array | None,
-    kv_lengths: Array | None,
-    is_causal: bool,
-    window: tuple[int, int] | None,
-    extents: tuple[int, int],
-) -> Array | None:
-    """Which pairs of a query and a key take part, `(batch, N, T, S)` or broadcastable to it."""
-    T, S = extents
-    rows = lax.broadcasted_iota(np.dtype("int32"), (1, 1, T, S), 2)
-    columns = lax.broadcasted_iota(np.dtype("int32"), (1, 1, T, S), 3)
-    conditions = [] if mask is None else [mask]
-    if is_causal:
-        conditions.append(rows >= columns)
-    if window is not None:
-        conditions += [columns >= rows - window[0], columns <= rows + window[1]]
-    if q_lengths is not None:
-        conditions.append(rows < lax.reshape(q_lengths, (q_lengths.size, 1, 1, 1)))
-    if kv_lengths is not None:
-        conditions.append(columns < lax.reshape(kv_lengths, (kv_lengths.size, 1, 1, 1)))
-    keep = None
-    for condition in conditions:
-        keep = condition if keep is None else jnp.logical_and(keep, condition)
-    return keep

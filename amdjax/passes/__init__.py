@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,11 +14,10 @@ from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
 from amdjax.passes.rules import simplify
 
-#: In order; each runs on the whole program and on every loop body and branch. What is written twice
+#: In order, behind `flatten_calls`; each runs on the whole program and on every loop body and branch. What is written twice
 #: is shared before rules look at it, since some only fit what has one reader, and once more after,
 #: since rules make different expressions equal.
 PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
-    flatten_calls,
     discharge_refs,
     store_extended,
     eliminate_common_subexpressions,
@@ -28,11 +28,24 @@ PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
 )
 
 
+Observer = Callable[[str, Any], None]
+
+
 def prepare(
-    closed: ClosedJaxpr, observe: Callable[[str, Any], None] = lambda stage, x: None
+    closed: ClosedJaxpr,
+    observe: Observer = lambda stage, x: None,
+    has_kernels: Callable[[JaxprEqn], bool] = lambda eqn: True,
 ) -> ClosedJaxpr:
-    """Run all passes on a program; its loop bodies get them when they are lowered."""
-    for run in PASSES:
+    """Run all passes on a program; its loop bodies get them when they are lowered.
+
+    Args:
+      closed: the program.
+      observe: receives the name of each pass and what it made.
+      has_kernels: whether the machine has kernels for an equation that could be composed.
+    """
+    flatten = functools.partial(flatten_calls, has_kernels=has_kernels)
+    functools.update_wrapper(flatten, flatten_calls)
+    for run in (flatten, *PASSES):
         closed = run(closed)
         if config.check:
             check_jaxpr(closed.jaxpr)
@@ -41,7 +54,10 @@ def prepare(
 
 
 def prepare_body(
-    closed: ClosedJaxpr, eqn: JaxprEqn, observe: Callable[[str, Any], None] = lambda stage, x: None
+    closed: ClosedJaxpr,
+    eqn: JaxprEqn,
+    observe: Observer,
+    has_kernels: Callable[[JaxprEqn], bool],
 ) -> ClosedJaxpr:
     """Run all passes on a loop body or branch of `eqn`.
 
@@ -51,4 +67,4 @@ def prepare_body(
     if any(e.source.code is None for e in eqns):
         placed = [e.replace(source=eqn.source) if e.source.code is None else e for e in eqns]
         closed = closed.replace(jaxpr=closed.jaxpr.replace(eqns=placed))
-    return prepare(closed, observe)
+    return prepare(closed, observe, has_kernels)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.config import config, disable_jit, enable_x64
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
-from amdjax.core.lowering import Control, Decompose
+from amdjax.core.lowering import Control, Decompose, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import AbstractRef
 from amdjax.core.source_info import SourceInfo, unknown, written_at
@@ -16,9 +17,14 @@ from amdjax.transforms.discharge import discharged
 BARRIER = "optimization_barrier"
 
 
-def flatten_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Inline `call` equations and expand `Decompose` rules, at every depth."""
-    flat = _Flattener()
+def flatten_calls(
+    closed: ClosedJaxpr, has_kernels: Callable[[JaxprEqn], bool] = lambda eqn: True
+) -> ClosedJaxpr:
+    """Inline `call` equations and expand `Decompose` rules, at every depth.
+
+    So are families that have a definition by other operations, where they have no kernels.
+    """
+    flat = _Flattener(has_kernels)
     constvars = list(closed.jaxpr.constvars)
     env: dict[Var, Any] = {v: v for v in [*constvars, *closed.jaxpr.invars]}
     flat.inline(closed.jaxpr, env)
@@ -64,7 +70,8 @@ def remove_barriers(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 class _Flattener:
-    def __init__(self) -> None:
+    def __init__(self, has_kernels: Callable[[JaxprEqn], bool]) -> None:
+        self.has_kernels = has_kernels
         self.eqns: list[JaxprEqn] = []
         self.constvars: list[Var] = []
         self.consts: list[Any] = []
@@ -86,13 +93,22 @@ class _Flattener:
                 if eqn.params.get("prevent_cse") and eqn.params.get("differentiated"):
                     invars = self._behind_barrier(invars)
                 results = self._closed(eqn.params[rule.jaxpr_param], invars, source)
-            elif isinstance(rule, Decompose) and eqn.primitive.name != BARRIER:
-                results = self._closed(_decomposed(eqn), invars, source)
+            elif (composed := self._composed(eqn)) is not None:
+                results = self._closed(_decomposed(eqn, composed), invars, source)
             else:
                 outvars = [Var(v.aval) for v in eqn.outvars]
                 self.eqns.append(eqn.replace(invars=invars, outvars=outvars, source=source))
                 results = list(outvars)
             env.update(zip(eqn.outvars, results, strict=True))
+
+    def _composed(self, eqn: JaxprEqn) -> Callable[..., Any] | None:
+        """The operation as a function of others, if it is to be replaced by them."""
+        rule = eqn.primitive.lowering
+        if isinstance(rule, Decompose):
+            return None if eqn.primitive.name == BARRIER else rule.fn
+        if isinstance(rule, Shaped) and rule.composed is not None and not self.has_kernels(eqn):
+            return rule.composed
+        return None
 
     def _behind_barrier(self, atoms: list[Any]) -> list[Any]:
         """New names for values, so that what is recomputed from them is not found to be known."""
@@ -117,13 +133,11 @@ class _Flattener:
         return [self.read(env, v) for v in inner.jaxpr.outvars]
 
 
-def _decomposed(eqn: JaxprEqn) -> ClosedJaxpr:
-    """The program that an equation's `Decompose` rule stands for."""
-    rule = eqn.primitive.lowering
-    assert isinstance(rule, Decompose)
+def _decomposed(eqn: JaxprEqn, composed: Callable[..., Any]) -> ClosedJaxpr:
+    """The program that an equation stands for, of other operations."""
 
     def fn(*args: Any) -> list[Any]:
-        out = rule.fn(*args, **eqn.params)
+        out = composed(*args, **eqn.params)
         return list(out) if isinstance(out, (list, tuple)) else [out]
 
     # Loops in the rule are to be compiled, whatever the flag.
