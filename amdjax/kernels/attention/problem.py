@@ -1,0 +1,101 @@
+"""What attention kernels compute: sizes, which pairs take part, where operands lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.core.jaxpr import JaxprEqn
+from amdjax.kernels.loops import row_major
+from amdjax.schedule.values import compute_dtype, short_dtype
+
+#: The logit of pairs that take no part, as in the definition (`lax/attention.py`).
+LEAST_LOGIT = -0.7 * 3.4028234663852886e38
+
+
+@dataclass(frozen=True)
+class Attention:
+    """An attention, or the gradient of one.
+
+    Args:
+      batch: entries of the batch.
+      queries: positions of queries ...
+      keys: ... and of keys.
+      heads: of queries.
+      key_heads: as many share a head of keys as `heads` is a multiple of these.
+      features: of queries and keys.
+      value_features: of values.
+      dtype: of queries, keys and values.
+      given: which optional operands there are.
+      bias: strides of the bias by batch, head, query and key, 0 where it has one element.
+      mask: the same of the mask.
+      bias_dtype: of the bias.
+      scale: factor of the logits.
+      is_causal: keys behind a query take no part.
+      window: how many keys before and behind the place of a query take part; None: all.
+    """
+
+    batch: int
+    queries: int
+    keys: int
+    heads: int
+    key_heads: int
+    features: int
+    value_features: int
+    dtype: str
+    given: tuple[str, ...]
+    bias: tuple[int, ...]
+    mask: tuple[int, ...]
+    bias_dtype: str
+    scale: float
+    is_causal: bool
+    window: tuple[int, int] | None
+
+    @staticmethod
+    def of(eqn: JaxprEqn) -> Attention:
+        given, params = tuple(eqn.params["given"]), eqn.params
+        query, key, value, *optional = [x.aval for x in eqn.invars[: 3 + len(given)]]
+        shapes = {name: x.shape for name, x in zip(given, optional, strict=True)}
+        dtypes = {name: short_dtype(x.dtype) for name, x in zip(given, optional, strict=True)}
+        batch, queries, heads, features = query.shape
+        return Attention(
+            batch, queries, key.shape[1], heads, key.shape[2], features, value.shape[3],
+            short_dtype(query.dtype), given, _strides(shapes.get("bias")),
+            _strides(shapes.get("mask")), dtypes.get("bias", ""), float(params["scale"]),
+            params["is_causal"], params["window"],
+        )  # fmt: skip
+
+    @property
+    def group(self) -> int:
+        """Heads that share a head of keys."""
+        return self.heads // self.key_heads
+
+    @property
+    def accumulate(self) -> str:
+        """The dtype of logits, weights and sums."""
+        return compute_dtype(self.dtype)
+
+    @property
+    def may_lack_keys(self) -> bool:
+        """Whether a query may take no key at all into account: its weights are then all equal."""
+        return bool(self.given) or self.window is not None
+
+    def operand(self, name: str, atoms: Sequence[Any]) -> Any:
+        """The atom of an optional operand, of an equation's."""
+        return atoms[3 + self.given.index(name)]
+
+    def __str__(self) -> str:
+        size = f"{self.batch}×{self.heads} of {self.queries}×{self.keys}×{self.features}"
+        if self.value_features != self.features:
+            size += f"×{self.value_features}"
+        shared = f", {self.group} heads to one of keys" if self.group > 1 else ""
+        causal = " causal" if self.is_causal else ""
+        window = f" window {self.window[0]} {self.window[1]}" if self.window else ""
+        return f"{size} in {self.dtype}{causal}{window}{shared}"
+
+
+def _strides(shape: tuple[int, ...] | None) -> tuple[int, ...]:
+    if shape is None:
+        return ()
+    return tuple(s if n > 1 else 0 for n, s in zip(shape, row_major(shape), strict=True))

@@ -1,0 +1,366 @@
+"""Blocks of attention's operands on their way into scratch, and the places of rows and keys.
+
+Rows of a program are pairs of a query and one of the heads that it computes together: row `r` is
+head `r % group` of query `r // group`. Lanes run along rows; a tile of logits has a line for each
+key. So products take a scalar of keys or values at a time as these lie in memory, and maxima and
+sums of rows need nothing across lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from amdjax import tile
+from amdjax.core.integers import round_up
+from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
+from amdjax.kernels.loops import lane_loop
+from amdjax.kernels.products.contraction import TileShape
+from amdjax.kernels.products.cpu.packed import Rows, multiply
+from amdjax.kernels.shaped import ShapedContext, ShapedKernel
+
+Value = tile.Value
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """How registers and caches divide an attention.
+
+    Args:
+      tile: lines of logits (keys) by vectors of rows in registers.
+      keys: of a block.
+      tiles: of rows that a program holds at once.
+      group: heads that are rows of one program.
+    """
+
+    tile: TileShape
+    keys: int
+    tiles: int
+    group: int
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return self.tile.columns
+
+    def __str__(self) -> str:
+        together = f", {self.group} heads together" if self.group > 1 else ""
+        return f"{self.tiles} tiles of {self.rows} rows by blocks of {self.keys} keys{together}"
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Blocks of keys that rows look at, from `start` to `stop`.
+
+    Those from `whole_start` to `whole_stop` are seen by all rows as a whole.
+    """
+
+    start: Value
+    stop: Value
+    whole_start: Value
+    whole_stop: Value
+
+
+class Stage:
+    """A kernel of an attention: where its program is, its operands, blocks of them in scratch."""
+
+    def __init__(self, ctx: ShapedContext, problem: Attention, blocking: Blocking, name: str):
+        self.ctx, self.problem, self.blocking = ctx, problem, blocking
+        self.kernel: ShapedKernel = ctx.kernel(name)
+        self.k = self.kernel.k
+        self.dtype = problem.accumulate
+        self.lanes = blocking.tile.lanes
+        self.inputs = {
+            name: self.kernel.input(x)
+            for name, x in zip(("query", "key", "value", *problem.given), ctx.inputs)
+        }
+        self.row_count = problem.queries * blocking.group
+
+    # Places
+
+    def locate(self, batch: Value, key_head: Value, head: Value) -> None:
+        """Say which entry of the batch and which heads the program computes, `head` the first."""
+        self.batch, self.key_head, self.head = batch, key_head, head
+        k, p = self.k, self.problem
+        self.query_length, self.key_length = (
+            k.convert(k.load(self.inputs[name], batch), "index") if name in p.given else None
+            for name in ("query_lengths", "key_value_lengths")
+        )
+
+    def query_of(self, row: Value) -> Value:
+        return row // self.blocking.group if self.blocking.group > 1 else row
+
+    def row_offset(self, row: Value, features: int) -> Value:
+        """Of a row in an array `(batch, queries, heads, features)`."""
+        p, group = self.problem, self.blocking.group
+        head = self.head + row % group if group > 1 else self.head
+        return ((self.batch * p.queries + self.query_of(row)) * p.heads + head) * features
+
+    def key_offset(self, key: Value, features: int) -> Value:
+        """Of a key in an array `(batch, keys, key_heads, features)`."""
+        p = self.problem
+        return ((self.batch * p.keys + key) * p.key_heads + self.key_head) * features
+
+    def statistic_offset(self, row: Value) -> Value:
+        """Of a row in an array `(batch, heads, queries)`."""
+        p, group = self.problem, self.blocking.group
+        head = self.head + row % group if group > 1 else self.head
+        return (self.batch * p.heads + head) * p.queries + self.query_of(row)
+
+    def places(self, base: Value) -> Value:
+        """The rows of a vector that starts at `base`, beyond the last one that one again."""
+        k, n = self.k, self.lanes
+        rows = k.broadcast(k.convert(base, "i32"), (n,)) + k.iota(n, "i32")
+        return k.min(rows, self.row_count - 1)
+
+    def bounds(self, first: Value, last: Value) -> Bounds:
+        """The blocks that rows from `first` to `last` look at."""
+        k, p = self.k, self.problem
+        block = self.blocking.keys
+        low, high = k.const("index", 0), k.const("index", p.keys)
+        whole_low, whole_high = low, high
+        t0, t1 = self.query_of(first), self.query_of(last)
+        if p.is_causal:
+            high, whole_high = k.min(t1 + 1, high), k.min(t0 + 1, whole_high)
+        if p.window is not None:
+            left, right = p.window
+            low, whole_low = k.max(t0 - left, 0), k.max(t1 - left, 0)
+            high = k.min(k.max(t1 + (right + 1), 0), high)
+            whole_high = k.min(k.max(t0 + (right + 1), 0), whole_high)
+        if self.key_length is not None:
+            length = k.max(self.key_length, 0)
+            high, whole_high = k.min(high, length), k.min(whole_high, length)
+        none = k.const("index", 0)
+        if "mask" in p.given:
+            whole_high = none
+        if self.query_length is not None:
+            whole_high = k.select(t1 < self.query_length, whole_high, none)
+            high = k.select(t0 < self.query_length, high, none)
+        up = block - 1
+        return Bounds(low // block, (high + up) // block, (whole_low + up) // block,
+                      whole_high // block)  # fmt: skip
+
+    # Scratch
+
+    def copy_lines(
+        self,
+        source: tile.Buffer,
+        offset: Callable[[Value], Value],
+        count: Value,
+        lines: int,
+        features: int,
+        target: tile.Buffer,
+        stride: int,
+    ) -> None:
+        """Lines of features into scratch, zeros behind them and for lines from `count` on."""
+        k, lanes = self.k, self.lanes
+        padded = round_up(features, lanes)
+        zero = k.const(self.dtype, 0, (lanes,))
+        tail = None
+        if features % lanes:
+            tail = k.iota(lanes, "i32") < k.const("i32", features % lanes, (lanes,))
+
+        def copy(line: Value) -> None:
+            at, to = offset(line), line * stride
+            for f in range(0, padded, lanes):
+                mask = tail if f + lanes > features else None
+                x = k.load(source, at + f, (lanes,), (1,), mask)
+                k.store(target, to + f, k.convert(x, self.dtype), (1,))
+
+        def clear(line: Value) -> None:
+            for f in range(0, padded, lanes):
+                k.store(target, line * stride + f, zero, (1,))
+
+        k.for_(0, count, 1, copy)
+        k.for_(count, lines, 1, clear)
+
+    def turn(
+        self, source: tile.Buffer, stride: int, target: tile.Buffer, at: Value, features: int
+    ) -> None:
+        """Lines of a tile of rows into lanes: `target[f * rows + row]`."""
+        k, lanes, rows = self.k, self.lanes, self.blocking.rows
+        for f in range(0, round_up(features, lanes), lanes):
+            for v in range(0, rows, lanes):
+                square = k.load(source, v * stride + f, (lanes, lanes), (1, stride))
+                k.store(target, at + (f * rows + v), square, (rows, 1))
+
+    # Products
+
+    def product(
+        self,
+        lines: int,
+        depth: int,
+        scalar: Callable[[Value, Value], Value],
+        vector: Callable[[Value, int], Value],
+        init: Callable[[Value, int], Value] | None,
+        finish: Callable[[Value, Rows, tuple[Value, ...]], Sequence[Value]],
+        carried: Sequence[Value] = (),
+        vectors: int | None = None,
+    ) -> Sequence[Value]:
+        """`Σ_s scalar(line, s) vector(s, v)` for all lines, a register tile at a time.
+
+        Args:
+          lines: as many, rounded up to whole register tiles.
+          depth: steps.
+          scalar: of a line and a step.
+          vector: of a step and the number of a vector.
+          init: what sums begin with, of a line and the number of a vector; None means zero.
+          finish: receives the first line, sums of a register tile, and what is carried.
+          carried: through all register tiles.
+          vectors: of a line; by default those of a tile of rows.
+        """
+        k, shape = self.k, self.blocking.tile
+        if vectors is not None:
+            shape = replace(shape, vectors=vectors)
+        high = shape.rows
+
+        def part(line: Value, *values: Value) -> Sequence[Value]:
+            start = None
+            if init is not None:
+                start = [[init(line + r, v) for v in range(shape.vectors)] for r in range(high)]
+            sums = multiply(
+                k, shape, self.dtype, depth, lambda s, r: scalar(line + r, s), vector, start
+            )
+            return finish(line, sums, values)
+
+        return k.for_(0, round_up(lines, high), high, part, carried)
+
+    # Logits
+
+    def adjusted(
+        self, logits: Value, key: Value, base: Value, masked: bool, staged: Staged
+    ) -> Value:
+        """A vector of products of a key as logits: scaled, with bias, without what is masked."""
+        k, p = self.k, self.problem
+        x = logits * k.const(self.dtype, p.scale, (self.lanes,))
+        if "bias" in p.given:
+            x = x + staged.read("bias", key, base)
+        if not masked:
+            return x
+        keep = self._keep(key, base, staged)
+        if keep is not None:
+            x = k.select(keep, x, k.const(self.dtype, LEAST_LOGIT, (self.lanes,)))
+        if p.keys % self.blocking.keys:
+            absent = k.const(self.dtype, float("-inf"), (self.lanes,))
+            x = k.select(k.broadcast(key < p.keys, (self.lanes,)), x, absent)
+        return x
+
+    def kept(self, x: Value, key: Value, base: Value, masked: bool, staged: Staged) -> Value:
+        """`x` with zeros for pairs that take no part."""
+        keep = self._keep(key, base, staged) if masked else None
+        return x if keep is None else self.k.select(keep, x, self.k.const(x.dtype, 0, x.shape))
+
+    def _keep(self, key: Value, base: Value, staged: Staged) -> Value | None:
+        k, p, lanes = self.k, self.problem, (self.lanes,)
+        rows = self.places(base)
+        queries = rows // self.blocking.group if self.blocking.group > 1 else rows
+        column = k.broadcast(k.convert(key, "i32"), lanes)
+        conditions = []
+        if "mask" in p.given:
+            conditions.append(k.ne(staged.read("mask", key, base), 0))
+        if p.is_causal:
+            conditions.append(queries >= column)
+        if p.window is not None:
+            left, right = p.window
+            conditions += [column >= queries - left, column <= queries + right]
+        if self.query_length is not None:
+            length = k.convert(self.query_length, "i32")
+            conditions.append(queries < k.broadcast(length, lanes))
+        if self.key_length is not None:
+            length = k.convert(self.key_length, "i32")
+            conditions.append(column < k.broadcast(length, lanes))
+        keep: Value | None = None
+        for condition in conditions:
+            keep = condition if keep is None else keep & condition
+        return keep
+
+
+class Staged:
+    """Bias and mask of a block of keys and a tile of rows, in scratch where they differ by both."""
+
+    def __init__(self, stage: Stage):
+        self.stage, self.buffers = stage, dict[str, tile.Buffer]()
+        p, b, k = stage.problem, stage.blocking, stage.k
+        self.strides = {"bias": p.bias, "mask": p.mask}
+        for name in ("bias", "mask"):
+            if name in p.given and self.strides[name][2]:
+                dtype = stage.dtype if name == "bias" else "u8"
+                self.buffers[name] = k.scratch(name, dtype, b.keys * b.rows)
+
+    def prepare(self, first: Value, block: Value) -> None:
+        """Bring what the rows from `first` and the keys of a block need."""
+        self.first, self.key = first, block * self.stage.blocking.keys
+        for name in self.buffers:
+            self._bring(name)
+
+    def _start(self, name: str, head: Any) -> Value:
+        batch, by_head = self.strides[name][:2]
+        out = self.stage.k.const("index", 0)
+        if batch:
+            out = out + self.stage.batch * batch
+        return out + head * by_head if by_head else out
+
+    def _bring(self, name: str) -> None:
+        s, target = self.stage, self.buffers[name]
+        k, b, p, lanes = s.k, s.blocking, s.problem, s.lanes
+        by_head, by_query, by_key = self.strides[name][1:]
+        source = s.inputs[name]
+        if name == "mask":
+            source = tile.Buffer(source.name, "u8", source.role, source.size)
+        last_key = k.const("index", p.keys - 1)
+
+        def gathered() -> None:
+            def line(j: Value) -> None:
+                key = k.min(self.key + j, last_key) * by_key
+                start = k.broadcast(self._start(name, s.head) + key, (lanes,))
+                for v in range(0, b.rows, lanes):
+                    rows = s.places(self.first + v)
+                    queries = rows // b.group if b.group > 1 else rows
+                    at = start + k.convert(queries, "index") * by_query
+                    if b.group > 1 and by_head:
+                        at = at + k.convert(rows % b.group, "index") * by_head
+                    x = k.load_at(source, at)
+                    k.store(target, j * b.rows + v, k.convert(x, target.dtype), (1,))
+
+            k.for_(0, b.keys, 1, line)
+
+        def turned() -> None:
+            start = self._start(name, s.head) + self.first * by_query + self.key * by_key
+
+            def square(j: Value) -> None:
+                for v in range(0, b.rows, lanes):
+                    at = start + (j * by_key + v * by_query)
+                    x = k.load(source, at, (lanes, lanes), (by_key, by_query))
+                    x = k.convert(x, target.dtype)
+                    k.store(target, j * b.rows + v, x, (b.rows, 1))
+
+            k.for_(0, b.keys, lanes, square)
+
+        if b.group > 1 or by_key != 1 or b.keys % lanes:
+            gathered()
+            return
+        inside = ((self.first + b.rows) <= s.row_count) & ((self.key + b.keys) <= p.keys)
+        k.if_(inside, turned, gathered)
+
+    def read(self, name: str, key: Value, base: Value) -> Value:
+        """A vector of the rows from `base` at a key."""
+        s, k = self.stage, self.stage.k
+        lanes = s.lanes
+        if name in self.buffers:
+            at = (key - self.key) * s.blocking.rows + (base - self.first)
+            return k.load(self.buffers[name], at, (lanes,), (1,))
+        by_head, _, by_key = self.strides[name][1:]
+        source = s.inputs[name]
+        if name == "mask":
+            source = tile.Buffer(source.name, "u8", source.role, source.size)
+        dtype = s.dtype if name == "bias" else "u8"
+        column = k.min(key, s.problem.keys - 1) * by_key
+        at = self._start(name, s.head) + column
+        if s.blocking.group > 1 and by_head:
+            heads = k.convert(s.places(base) % s.blocking.group, "index") * by_head
+            x = k.load_at(source, k.broadcast(at, (lanes,)) + heads)
+            return k.convert(x, dtype)
+        return k.broadcast(k.convert(k.load(source, at), dtype), (lanes,))
+
+
