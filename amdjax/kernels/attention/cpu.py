@@ -59,6 +59,12 @@ def attention_plans(problem: Attention, target: CpuTarget) -> Sequence[Attention
     return [AttentionPlan(problem, b) for b in blockings(problem, target, 2, 4)]
 
 
+def register_tile(target: CpuTarget, vectors: int, lanes: int) -> TileShape:
+    """Of up to four vectors, as many lines as hide the latency of multiply-adds."""
+    return TileShape(8 if vectors == 1 or (vectors == 2 and target.vector_bits >= 512) else 4,
+                     vectors, lanes)  # fmt: skip
+
+
 def blockings(problem: Attention, target: CpuTarget, copies: int, most: int) -> list[Blocking]:
     """How an attention may be cut.
 
@@ -75,9 +81,8 @@ def blockings(problem: Attention, target: CpuTarget, copies: int, most: int) -> 
         rows = problem.queries * group
         vectors = min(4 if target.vector_bits >= 512 else 2, ceil_div(rows, lanes))
         # As many sums as hide the latency of multiply-adds.
-        high = {1: 8, 2: 8 if target.vector_bits >= 512 else 4, 3: 4, 4: 4}[vectors]
-        shape = TileShape(high, vectors, lanes)
-        keys = min(64, round_up(problem.keys, max(high, lanes)))
+        shape = register_tile(target, vectors, lanes)
+        keys = min(64, round_up(problem.keys, max(shape.rows, lanes)))
         tile_bytes = copies * shape.columns * features * itemsize(problem.accumulate)
         fitting = max(1, private_cache(target) // SHARE // tile_bytes)
         for tiles in (1, 2, 4, 8):
@@ -215,26 +220,20 @@ class Forward:
         first, count = self._rows_from(i)
         out, maximum, total = self.outputs
         stride = self.value_wide
-        for v in range(0, b.rows, lanes):
-            sums = k.load(self.total, i * b.rows + v, (lanes,), (1,))
-            factor = k.op("div", k.const(self.dtype, 1, (lanes,)), sums)
-            for f in range(0, round_up(p.value_features, lanes), lanes):
-                at = i * (self.value_wide * b.rows) + (f * b.rows + v)
-                square = k.load(self.sums, at, (lanes, lanes), (b.rows, 1))
-                square = square * k.broadcast(k.expand(factor, 0), (lanes, lanes))
-                k.store(self.lines, v * stride + f, square, (1, stride))
+        one = k.const(self.dtype, 1, (lanes,))
+        factors = [
+            k.op("div", one, k.load(self.total, i * b.rows + v, (lanes,), (1,)))
+            for v in range(0, b.rows, lanes)
+        ]
+        at = i * (self.value_wide * b.rows)
+        s.turn_back(self.sums, at, p.value_features, self.lines, stride, factors)
 
         def row(r: Value) -> None:
-            at = s.row_offset(first + r, p.value_features)
             to = s.statistic_offset(first + r)
             k.store(maximum, to, k.load(self.maximum, i * b.rows + r))
             k.store(total, to, k.load(self.total, i * b.rows + r))
-
-            def part(f: Value, mask: Value | None) -> None:
-                x = k.load(self.lines, r * stride + f, (lanes,), (1,))
-                k.store(out, at + f, k.convert(x, p.dtype), (1,), mask)
-
-            lane_loop(k, 0, p.value_features, lanes, part)
+            at = s.row_offset(first + r, p.value_features)
+            s.store_line(self.lines, r * stride, out, at, p.value_features)
 
         k.for_(0, count, 1, row)
         if s.query_length is not None:
@@ -316,15 +315,9 @@ class Forward:
         k.for_(0, ceil_div(p.keys, b.keys), 1, block)
 
     def _copy_keys(self, j: Value) -> None:
-        k, s, p, b = self.k, self.stage, self.problem, self.blocking
-        first = j * b.keys
-        count = k.min(k.const("index", p.keys) - first, b.keys)
-        for name, features, target, stride in (
-            ("key", p.features, self.keys, self.wide),
-            ("value", p.value_features, self.values, self.value_stride),
-        ):
-            offset = lambda i, features=features: s.key_offset(first + i, features)
-            s.copy_lines(s.inputs[name], offset, count, b.keys, features, target, stride)
+        s, p = self.stage, self.problem
+        s.copy_block("key", j, p.features, self.keys, self.wide)
+        s.copy_block("value", j, p.value_features, self.values, self.value_stride)
 
     def _block(self, j: Value, _: Value) -> None:
         k, s, b = self.k, self.stage, self.blocking

@@ -9,7 +9,7 @@ sums of rows need nothing across lanes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from amdjax import tile
@@ -185,6 +185,42 @@ class Stage:
                 square = k.load(source, v * stride + f, (lanes, lanes), (1, stride))
                 k.store(target, at + (f * rows + v), square, (rows, 1))
 
+    def copy_block(
+        self, name: str, block: Value, features: int, target: tile.Buffer, stride: int
+    ) -> None:
+        """The keys or values of a block into scratch."""
+        k, p, b = self.k, self.problem, self.blocking
+        first = block * b.keys
+        count = k.min(k.const("index", p.keys) - first, b.keys)
+        offset = lambda i: self.key_offset(first + i, features)
+        self.copy_lines(self.inputs[name], offset, count, b.keys, features, target, stride)
+
+    def turn_back(
+        self, source: tile.Buffer, at: Value, features: int, target: tile.Buffer, stride: int,
+        factors: Sequence[Value] | None = None,
+    ) -> None:  # fmt: skip
+        """What `turn` undoes, times a factor for each row."""
+        k, lanes, rows = self.k, self.lanes, self.blocking.rows
+        for v in range(0, rows, lanes):
+            for f in range(0, round_up(features, lanes), lanes):
+                square = k.load(source, at + (f * rows + v), (lanes, lanes), (rows, 1))
+                if factors is not None:
+                    factor = k.expand(factors[v // lanes], 0)
+                    square = square * k.broadcast(factor, (lanes, lanes))
+                k.store(target, v * stride + f, square, (1, stride))
+
+    def store_line(
+        self, source: tile.Buffer, start: Value, target: tile.Buffer, at: Value, features: int
+    ) -> None:
+        """A line of scratch to memory, in the dtype of the operands."""
+        k, lanes = self.k, self.lanes
+
+        def part(f: Value, mask: Value | None) -> None:
+            x = k.load(source, start + f, (lanes,), (1,))
+            k.store(target, at + f, k.convert(x, self.problem.dtype), (1,), mask)
+
+        lane_loop(k, 0, features, lanes, part)
+
     # Products
 
     def product(
@@ -196,7 +232,7 @@ class Stage:
         init: Callable[[Value, int], Value] | None,
         finish: Callable[[Value, Rows, tuple[Value, ...]], Sequence[Value]],
         carried: Sequence[Value] = (),
-        vectors: int | None = None,
+        shape: TileShape | None = None,
     ) -> Sequence[Value]:
         """`Σ_s scalar(line, s) vector(s, v)` for all lines, a register tile at a time.
 
@@ -208,11 +244,9 @@ class Stage:
           init: what sums begin with, of a line and the number of a vector; None means zero.
           finish: receives the first line, sums of a register tile, and what is carried.
           carried: through all register tiles.
-          vectors: of a line; by default those of a tile of rows.
+          shape: of the register tile; by default that of logits.
         """
-        k, shape = self.k, self.blocking.tile
-        if vectors is not None:
-            shape = replace(shape, vectors=vectors)
+        k, shape = self.k, shape or self.blocking.tile
         high = shape.rows
 
         def part(line: Value, *values: Value) -> Sequence[Value]:
