@@ -1,8 +1,8 @@
 """Shaped kernels written in the tile language; the package registers them all.
 
 A family is a folder with what it does on CPUs and on GPUs: `products/` (matrix products and
-convolutions), `attention/`, `sorting/`, `scan/`, `scatter/`, `update/`. `shaped.py` is what families are given,
-`loops.py` and `gpu_loops.py` are what they share.
+convolutions), `attention/`, `sorting/`, `scan/`, `scatter/`, `update/`. `shaped.py` is what
+families are given, `loops.py` and `gpu_loops.py` are what they share.
 """
 
 from amdjax.kernels import (

@@ -71,7 +71,7 @@ def operands(args: Sequence[Any], given: Sequence[str]) -> tuple[Operands, Seque
 
 @dataclass(frozen=True)
 class Extents:
-    """Sizes of an attention: batch, queries, keys, heads, heads of keys, features, and of values."""
+    """Sizes of an attention, with the features of queries and keys, and those of values."""
 
     batch: int
     queries: int
@@ -246,11 +246,12 @@ def composed_tangent(
     wide, change = wide_dtype(dtype), dict(zip(directions, tangents))
     keep = _keep(x, e, is_causal, window)
     weights = _weights(x, e, scale, keep, maximum, total)
-    terms = [
-        _pairs(change["query"], x.key, e, wide) if "query" in change else None,
-        _pairs(x.query, change["key"], e, wide) if "key" in change else None,
-    ]
-    terms = [mul(t, full_like(t, scale)) for t in terms if t is not None]
+    terms: list[Any] = []
+    if "query" in change:
+        terms.append(_pairs(change["query"], x.key, e, wide))
+    if "key" in change:
+        terms.append(_pairs(x.query, change["key"], e, wide))
+    terms = [mul(t, full_like(t, scale)) for t in terms]
     if "bias" in change:
         terms.append(_to_pairs(convert(change["bias"], wide), e))
     out = full_like(x.query, 0, wide, (e.batch, e.queries, e.heads, e.value_features))
@@ -349,14 +350,12 @@ def _tangent_transpose(
     **params: Any,
 ) -> list[Any]:
     known, linear = args[: -len(directions)], args[-len(directions) :]
-    x, (out, maximum, total) = operands(known, given)
+    _x, (out, maximum, total) = operands(known, given)
     wide = dtype_of(maximum)
     ct, ct_total = map(instantiate_zeros, cts)
     delta = reduce_sum(mul(convert(ct, wide), convert(out, wide)), (3,))
     delta = sub(transpose(delta, (0, 2, 1)), mul(ct_total, total))
-    wanted = {
-        name: y.aval for name, y in zip(directions, linear) if is_undefined_primal(y)
-    }
+    wanted = {name: y.aval for name, y in zip(directions, linear) if is_undefined_primal(y)}
     found = attention_gradient_p.bind(
         *known[: 3 + len(given)], maximum, total, delta, ct,
         given=given, bias_gradient="bias" in wanted, **params,

@@ -34,9 +34,10 @@ def dot_product_attention(
     Args:
       query: of shape `(batch, T, N, H)` or `(T, N, H)`: T positions, N heads of H features.
       key: of shape `(batch, S, K, H)`; N must be a multiple of K (grouped and multi-query heads).
-      value: of the shape of `key`.
+      value: of shape `(batch, S, K, D)`, mostly with D = H.
       bias: added to the logits; broadcasts to `(batch, N, T, S)`.
-      mask: boolean of that shape; false entries take no part.
+      mask: boolean of that shape; false entries take no part. Where a position attends to none at
+        all, all keys have the same weight.
       scale: factor of the logits; None means `1 / sqrt(H)`.
       is_causal: each position attends to itself and earlier ones only.
       query_seq_lengths: of shape `(batch,)`: positions from there on are padding, their result 0.
@@ -46,45 +47,68 @@ def dot_product_attention(
       return_residual: also return the logarithm of the softmax's denominator, `(batch, T, N)`.
 
     Returns:
-      An array of the shape and dtype of `query`.
+      An array of shape `(batch, T, N, D)` and the dtype of `query`. On CPUs one kernel computes it,
+      and one its gradient, in memory that is linear in T and S.
 
         >>> x = jnp.ones((1, 2, 1, 4))
         >>> nn.dot_product_attention(x, x, x).shape
         (1, 2, 1, 4)
     """
-    q, k, v = (as_array("dot_product_attention", x, i) for i, x in enumerate((query, key, value)))
+    name = "dot_product_attention"
+    q, k, v = (as_array(name, x, i) for i, x in enumerate((query, key, value)))
     if implementation not in (None, "xla"):
         raise ValueError(f"Unsupported implementation option: {implementation}")
     if q.ndim not in (3, 4):
         raise ValueError(f"query must have shape (T, N, H) or (batch, T, N, H), got {q.shape}")
-    shape = q.shape
-    lift = lambda x: lax.expand_dims(x, (0,)) if x.ndim == 3 else x
+    rank = q.ndim
+    lift = lambda x: lax.expand_dims(x, tuple(range(max(4 - x.ndim, 0))))
     q, k, v = lift(q), lift(k), lift(v)
-    _check_shapes(q, k, v)
-    opt = lambda x: None if x is None else as_array("dot_product_attention", x)
-    bias, mask = opt(bias), opt(mask)
+    _check_operands(q, k, v)
+    opt = lambda x: None if x is None else as_array(name, x)
+    bias, mask = (x if x is None else lift(x) for x in (opt(bias), opt(mask)))
     if mask is not None and mask.dtype != bool:
         raise ValueError(f"mask must be boolean, got {mask.dtype}")
-    bias, mask = (x if x is None else lift(x) for x in (bias, mask))
+    pairs = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
+    for which, x in (("bias", bias), ("mask", mask)):
+        _check_broadcasts(which, x, pairs)
     window = local_window_size
     if isinstance(window, int):
         window = (window, window)
     lengths = opt(query_seq_lengths), opt(key_value_seq_lengths)
+    for which, x in zip(("query_seq_lengths", "key_value_seq_lengths"), lengths):
+        if x is not None and x.shape != (q.shape[0],):
+            raise ValueError(f"{which} must have shape {(q.shape[0],)}, got {x.shape}")
     scale = float(1 / np.sqrt(q.shape[-1])) if scale is None else scale
     out, residual = _attend(q, k, v, bias, mask, *lengths, scale, bool(is_causal), window)
-    out = lax.reshape(out, shape)
-    return (out, lax.reshape(residual, shape[:-1])) if return_residual else out
+    if rank == 3:
+        out, residual = (lax.squeeze(x, (0,)) for x in (out, residual))
+    return (out, residual) if return_residual else out
 
 
-def _check_shapes(q: Array, k: Array, v: Array) -> None:
+def _check_operands(q: Array, k: Array, v: Array) -> None:
     batch, _, heads, features = q.shape
     if k.ndim != 4 or k.shape[0] != batch or k.shape[3] != features:
         raise ValueError(f"key of shape {k.shape} does not fit query of shape {q.shape}")
-    if v.shape[:3] != k.shape[:3]:
+    if v.ndim != 4 or v.shape[:3] != k.shape[:3]:
         raise ValueError(f"value of shape {v.shape} does not fit key of shape {k.shape}")
-    if heads % k.shape[2]:
+    if not k.shape[2] or heads % k.shape[2]:
         raise ValueError(f"the number of query heads {heads} must be a multiple of that of key"
                          f" heads {k.shape[2]}")  # fmt: skip
+    if not k.shape[1]:
+        raise ValueError("dot_product_attention needs at least one key")
+    for which, x in (("key", k), ("value", v)):
+        if x.dtype != q.dtype:
+            raise ValueError(f"{which} must have the dtype of query, {q.dtype}, got {x.dtype}")
+    if not jnp.issubdtype(q.dtype, np.floating):
+        raise ValueError(f"query must be of a floating dtype, got {q.dtype}")
+
+
+def _check_broadcasts(which: str, x: Array | None, pairs: tuple[int, ...]) -> None:
+    """Whether a bias or mask has an element for each pair, or one for all along an axis."""
+    if x is None:
+        return
+    if x.ndim != 4 or any(n not in (1, m) for n, m in zip(x.shape, pairs)):
+        raise ValueError(f"{which} of shape {x.shape} does not broadcast to {pairs}")
 
 
 @composite(static_argnames=("scale", "is_causal", "window"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,10 +13,11 @@ from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
 from amdjax.passes.rules import simplify
 
-#: In order, behind `flatten_calls`; each runs on the whole program and on every loop body and branch. What is written twice
+#: In order; each runs on the whole program and on every loop body and branch. What is written twice
 #: is shared before rules look at it, since some only fit what has one reader, and once more after,
 #: since rules make different expressions equal.
-PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
+PASSES: tuple[Callable[..., ClosedJaxpr], ...] = (
+    flatten_calls,
     discharge_refs,
     store_extended,
     eliminate_common_subexpressions,
@@ -26,7 +26,6 @@ PASSES: tuple[Callable[[ClosedJaxpr], ClosedJaxpr], ...] = (
     eliminate_common_subexpressions,
     remove_barriers,
 )
-
 
 Observer = Callable[[str, Any], None]
 
@@ -43,10 +42,8 @@ def prepare(
       observe: receives the name of each pass and what it made.
       has_kernels: whether the machine has kernels for an equation that could be composed.
     """
-    flatten = functools.partial(flatten_calls, has_kernels=has_kernels)
-    functools.update_wrapper(flatten, flatten_calls)
-    for run in (flatten, *PASSES):
-        closed = run(closed)
+    for run in PASSES:
+        closed = run(closed, has_kernels) if run is flatten_calls else run(closed)
         if config.check:
             check_jaxpr(closed.jaxpr)
         observe(run.__name__, closed)

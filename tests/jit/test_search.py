@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import amdjax
-from amdjax import jit, lax
+from amdjax import jit, lax, nn
 from amdjax.jit.schedule import Schedule
 from amdjax.kernels import register_for_gpus
 from amdjax.passes import prepare
@@ -58,6 +58,15 @@ def add_rows(x, rows, updates):
     return lax.scatter_add(x, indices, updates, numbers)
 
 
+def attend(q, k, v):
+    return nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def attention_gradient(q, k, v):
+    """Where all logits are 0, so that weights are powers of two and sums exact."""
+    return amdjax.vjp(nn.dot_product_attention, q * 0, k, v)[1](q)
+
+
 #: By kind of problems, a program with several plans, and the shapes of its arguments.
 PROGRAMS = {
     "map": (lambda x, y: lax.transpose(x, (1, 0)) + y, [(90, 300), (300, 90)]),
@@ -68,6 +77,8 @@ PROGRAMS = {
     "scatter": (add_rows, [(20, 32), (1000,), (1000, 32)]),
     "product": (lambda x, y: x @ y, [(100, 90), (90, 80)]),
     "depthwise convolution": (lambda x, w: conv(x, w, groups=16), [(2, 9, 9, 16), (3, 3, 1, 16)]),
+    "attention": (attend, [(1, 300, 2, 16)] * 3),
+    "gradient of attention": (attention_gradient, [(1, 256, 2, 16), *[(1, 64, 2, 16)] * 2]),
     "gradient of a depthwise kernel": (kernel_gradient, [(2, 12, 12, 16), (2, 12, 12, 16)]),
     "convolution": (kernel_gradient, [(2, 12, 12, 16), (2, 12, 12, 16)]),
 }  # fmt: skip

@@ -30,6 +30,14 @@ def softmax_gradient(x, g):
     return amdjax.grad(lambda x: (softmax(x) * g).sum())(x)
 
 
+def attend(q, k, v):
+    return nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def attend_gradient(q, k, v):
+    return amdjax.grad(lambda *args: attend(*args).sum(), (0, 1, 2))(q, k, v)
+
+
 def depthwise(x, kernel):
     layout = ("NHWC", "HWIO", "NHWC")
     return lax.conv_general_dilated(
@@ -180,5 +188,7 @@ FAMILIES = {
     "convolution": (nn.conv, normal(2, 8, 8, 3), normal(3, 3, 3, 4)),
     "depthwise": (depthwise, normal(2, 8, 8, 8), normal(3, 3, 1, 8)),
     "fourier": (jnp.fft.fft, normal(4, 64)),
+    "attention": (attend, *[normal(2, 200, 4, 32) for _ in range(3)]),
+    "attention_gradient": (attend_gradient, *[normal(1, 200, 2, 32) for _ in range(3)]),
 }  # fmt: skip
 CASES = {**MAPS, **ROWS, **CONTROL, **FAMILIES}

@@ -18,7 +18,7 @@ from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import TileShape, lane_count, private_cache
 from amdjax.kernels.products.cpu.packed import Rows
 from amdjax.kernels.shaped import Call, ShapedContext, shaped
-from amdjax.schedule.search import SearchSpace, busy_time
+from amdjax.schedule.search import Family, Solver
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -114,10 +114,14 @@ def blocking_cost(
     lanes = problem.keys * features / b.tile.rows / 2
     work = heads * tiles * lanes * b.tile.cycles * products
     copied = programs * problem.keys * features / b.tile.lanes * 2
-    return busy_time(work + copied, programs, 4 * target.threads)
+    # Half a program more: the threads do not end at once.
+    rounds = ceil_div(programs, target.threads) + 0.5
+    return (work + copied) / programs * rounds
 
 
-ATTENTION = SearchSpace("attention on a CPU", attention_plans, attention_cost)
+ATTENTION: Family[Attention, CpuTarget, AttentionPlan] = Family(
+    "attention on a CPU", Solver("online softmax", attention_plans, attention_cost)
+)
 
 
 @shaped("attention")
@@ -194,9 +198,7 @@ class Forward:
         s, p, b = self.stage, self.problem, self.blocking
         first, count = self._rows_from(i)
         offset = lambda r: s.row_offset(first + r, p.features)
-        s.copy_lines(
-            s.inputs["query"], offset, count, b.rows, p.features, self.lines, self.wide
-        )
+        s.copy_lines(s.inputs["query"], offset, count, b.rows, p.features, self.lines, self.wide)
         s.turn(self.lines, self.wide, self.queries, i * (self.wide * b.rows), p.features)
         self._clear(i)
 
@@ -265,8 +267,7 @@ class Forward:
         k, s, b, p = self.k, self.stage, self.blocking, self.problem
         last = k.min(self.first + b.rows * b.tiles, s.row_count) - 1
         bounds = s.bounds(self.first, last)
-        no_tile = k.const("bool", False)
-        k.for_(bounds.start, bounds.stop, 1, lambda j: self._block(j, no_tile))
+        k.for_(bounds.start, bounds.stop, 1, self._block)
         if not p.may_lack_keys:
             return
         least = k.const(self.dtype, LEAST_LOGIT)
@@ -274,7 +275,7 @@ class Forward:
         def lacking(i: Value, found: Value) -> Value:
             return found | self._lacks_keys(i, least)
 
-        any_lack = k.for_(0, self.count, 1, lacking, [no_tile])[0]
+        any_lack = k.for_(0, self.count, 1, lacking, [k.const("bool", False)])[0]
         k.if_(any_lack, lambda: self._again(least))
 
     def _lacks_keys(self, i: Value, least: Value) -> Value:
@@ -319,8 +320,8 @@ class Forward:
         s.copy_block("key", j, p.features, self.keys, self.wide)
         s.copy_block("value", j, p.value_features, self.values, self.value_stride)
 
-    def _block(self, j: Value, _: Value) -> None:
-        k, s, b = self.k, self.stage, self.blocking
+    def _block(self, j: Value) -> None:
+        k, s = self.k, self.stage
         self._copy_keys(j)
 
         def one(i: Value) -> None:
@@ -344,8 +345,7 @@ class Forward:
         self.staged.prepare(first, j)
         queries = i * (self.wide * rows)
         greatest = [
-            k.load(self.maximum, i * rows + v * lanes, (lanes,), (1,))
-            for v in range(shape.vectors)
+            k.load(self.maximum, i * rows + v * lanes, (lanes,), (1,)) for v in range(shape.vectors)
         ]
 
         def logits(line: Value, sums: Rows, found: tuple[Value, ...]) -> list[Value]:

@@ -20,7 +20,7 @@ from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.cpu.packed import Rows
 from amdjax.kernels.shaped import Call, ShapedContext, Temp, shaped
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import SearchSpace, shares
+from amdjax.schedule.search import Family, Solver, shares
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
@@ -64,16 +64,16 @@ def gradient_plans(problem: Attention, target: CpuTarget) -> Sequence[AttentionG
     return [AttentionGradientPlan(problem, blocking, n) for n in shares(min(most, tiles))]
 
 
-def gradient_cost(
-    problem: Attention, plan: AttentionGradientPlan, target: CpuTarget
-) -> float:
+def gradient_cost(problem: Attention, plan: AttentionGradientPlan, target: CpuTarget) -> float:
     """Cycles of products, and of adding up what programs found."""
     sums = problem.keys * (problem.features + problem.value_features) / plan.blocking.tile.lanes
     work = blocking_cost(problem, plan.blocking, plan.programs, target, 5)
     return work + 4 * plan.splits * problem.batch * problem.key_heads * sums / target.threads
 
 
-GRADIENT = SearchSpace("gradient of attention on a CPU", gradient_plans, gradient_cost)
+GRADIENT: Family[Attention, CpuTarget, AttentionGradientPlan] = Family(
+    "gradient of attention on a CPU", Solver("weights anew", gradient_plans, gradient_cost)
+)
 
 
 @shaped("attention_gradient")

@@ -19,6 +19,7 @@ from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import TileShape
 from amdjax.kernels.products.cpu.packed import Rows, multiply
 from amdjax.kernels.shaped import ShapedContext, ShapedKernel
+from amdjax.schedule.row_plan import counted
 
 Value = tile.Value
 
@@ -46,7 +47,8 @@ class Blocking:
 
     def __str__(self) -> str:
         together = f", {self.group} heads together" if self.group > 1 else ""
-        return f"{self.tiles} tiles of {self.rows} rows by blocks of {self.keys} keys{together}"
+        tiles = f"{counted(self.tiles, 'tile')} of {self.rows} rows"
+        return f"{tiles} by blocks of {self.keys} keys{together}"
 
 
 @dataclass(frozen=True)
@@ -396,5 +398,3 @@ class Staged:
             x = k.load_at(source, k.broadcast(at, (lanes,)) + heads)
             return k.convert(x, dtype)
         return k.broadcast(k.convert(k.load(source, at), dtype), (lanes,))
-
-

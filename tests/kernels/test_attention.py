@@ -1,0 +1,186 @@
+"""Attention kernels of CPUs against NumPy: values and gradients, all options, odd sizes."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import nn
+from amdjax.kernels.attention import cpu, cpu_gradient
+from amdjax.kernels.attention.problem import Attention
+from amdjax.schedule.search import Family
+from amdjax.targets.cpu import CpuTarget
+from tests.support import attention as reference
+
+NAMES = {
+    "window": "local_window_size",
+    "query_lengths": "query_seq_lengths",
+    "key_lengths": "key_value_seq_lengths",
+}
+#: Rounding of a result that is about 1, times a few.
+TOLERANCE = {"float32": 4e-6, "float64": 1e-13, "bfloat16": 3e-2, "float16": 4e-3}
+
+
+def operands(sizes, dtype, seed=0):
+    """Query, key, value and cotangent of `(batch, queries, keys, heads, key heads, H, D)`."""
+    batch, queries, keys, heads, key_heads, features, values = sizes
+    rng = np.random.default_rng(seed)
+    shapes = [
+        (batch, queries, heads, features),
+        (batch, keys, key_heads, features),
+        (batch, keys, key_heads, values),
+        (batch, queries, heads, values),
+    ]
+    return [np.asarray(jnp.asarray(rng.normal(size=s), dtype)) for s in shapes]
+
+
+def check(sizes, dtype="float32", seed=0, **options):
+    q, k, v, ct = operands(sizes, dtype, seed)
+    call = {NAMES.get(name, name): x for name, x in options.items()}
+    if "bias" in call:
+        call["bias"] = jnp.asarray(call["bias"], dtype)
+
+    def attend(q, k, v):
+        return nn.dot_product_attention(q, k, v, return_residual=True, **call)
+
+    def loss(q, k, v):
+        out, residual = attend(q, k, v)
+        return (out * ct).sum(dtype=residual.dtype), (out, residual)
+
+    gradient = amdjax.jit(amdjax.grad(loss, (0, 1, 2), has_aux=True))
+    found, (out, residual) = gradient(*map(jnp.asarray, (q, k, v)))
+    wide = [np.asarray(x, np.float64) for x in (q, k, v, ct)]
+    if "bias" in options:
+        options["bias"] = np.asarray(call["bias"], np.float64)
+    expected, sums, slopes = reference.attention(*wide[:3], ct=wide[3], **options)
+    tolerance = TOLERANCE[dtype]
+    assert out.dtype == q.dtype and all(g.dtype == q.dtype for g in found)
+    for got, want in zip((out, residual, *found), (expected, sums, *slopes)):
+        assert got.shape == want.shape
+        scale = max(1.0, np.abs(want).max())
+        np.testing.assert_allclose(np.asarray(got, np.float64), want, rtol=tolerance,
+                                   atol=tolerance * scale)  # fmt: skip
+
+
+SIZES = [
+    (2, 5, 7, 4, 2, 8, 8),
+    (1, 1, 70, 2, 2, 16, 16),
+    (1, 130, 65, 2, 1, 33, 20),
+    (2, 64, 128, 2, 2, 64, 64),
+    (1, 3, 1, 6, 2, 5, 3),
+]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_sizes(sizes, is_causal):
+    check(sizes, is_causal=is_causal)
+
+
+def _options():
+    rng = np.random.default_rng(1)
+    sizes = (2, 37, 70, 4, 2, 16, 16)
+    batch, queries, keys, heads = sizes[:4]
+    full = (batch, heads, queries, keys)
+    sparse = rng.random(full) < 0.02  # some rows have no key
+    return sizes, {
+        "window": {"window": (3, 1)},
+        "window behind all keys": {"window": (2, -1), "is_causal": True},
+        "causal window": {"window": (20, 4), "is_causal": True},
+        "key lengths": {"key_lengths": np.array([0, 41], np.int32)},
+        "query lengths": {"query_lengths": np.array([0, 20], np.int32), "is_causal": True},
+        "both lengths": {"query_lengths": np.array([30, 99], np.int32),
+                         "key_lengths": np.array([66, 9], np.int32)},
+        "bias": {"bias": rng.normal(size=full)},
+        "bias of heads": {"bias": rng.normal(size=(1, heads, 1, keys)), "is_causal": True},
+        "bias of queries": {"bias": rng.normal(size=(batch, 1, queries, 1)), "window": (9, 9)},
+        "mask": {"mask": rng.random(full) < 0.5},
+        "sparse mask": {"mask": sparse, "is_causal": True},
+        "mask of keys": {"mask": rng.random((batch, 1, 1, keys)) < 0.5, "scale": 0.3},
+        "everything": {
+            "bias": rng.normal(size=(1, 1, queries, keys)), "mask": rng.random(full) < 0.9,
+            "key_lengths": np.array([70, 50], np.int32), "is_causal": True, "window": (30, 0),
+            "query_lengths": np.array([37, 36], np.int32),
+        },
+    }  # fmt: skip
+
+
+OPTION_SIZES, OPTIONS = _options()
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(name):
+    check(OPTION_SIZES, **OPTIONS[name])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])
+def test_dtypes(dtype):
+    with amdjax.enable_x64(True):
+        check((1, 40, 50, 4, 2, 24, 24), dtype, is_causal=True)
+
+
+def test_infinite_bias_masks():
+    """Minus infinity takes a pair out; a row of nothing else is NaN, as sums of no weights are."""
+    rng = np.random.default_rng(3)
+    bias = np.where(rng.random((1, 2, 40, 80)) < 0.5, -np.inf, 0.0)
+    bias[..., :70] = -np.inf
+    bias[..., 75] = 0
+    bias[0, 0, 7] = -np.inf
+    q, k, v, _ = operands((1, 40, 80, 2, 2, 8, 8), "float32")
+    out = np.asarray(nn.dot_product_attention(q, k, v, bias.astype(np.float32)))
+    with np.errstate(invalid="ignore"):
+        expected, _ = reference.attention(q, k, v, bias)
+    assert np.isnan(out[0, 7, 0]).all() and np.isnan(out).sum() == 8
+    np.testing.assert_allclose(out, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 3, 16])
+def test_every_candidate_computes_the_same(threads, monkeypatch):
+    from amdjax.jit.cpu import program  # late: loads LLVM
+
+    machine = dataclasses.replace(program.cpu_target(), threads=threads)
+    monkeypatch.setattr(program, "cpu_target", lambda: machine)
+    find, counts = Family.find, {}
+
+    def nth(self, problem, target):
+        if not isinstance(problem, Attention):
+            return find(self, problem, target)
+        plans = [p for s in self.solvers for p in s.plans(problem, target)]
+        counts[self.name] = len(plans)
+        return plans[n % len(plans)]
+
+    monkeypatch.setattr(Family, "find", nth)
+    n = 0
+    while n < max(counts.values(), default=1):
+        amdjax.clear_caches()
+        check((1, 90, 70, 4, 2, 16, 16), is_causal=True)
+        n += 1
+    assert len(counts) == 2
+
+
+def test_plans_of_the_narrow_machine():
+    """Candidates for vectors of 128 bits are right too: nothing needs 16 lanes."""
+    target = CpuTarget(vector_bits=128, threads=4)
+    problem = Attention(
+        1, 40, 50, 2, 2, 16, 16, "f32", (), (), (), "", 0.25, True, None
+    )  # fmt: skip
+    plans = cpu.attention_plans(problem, target)
+    assert plans and all(p.blocking.tile.lanes == 4 for p in plans)
+    assert cpu_gradient.gradient_plans(problem, target)
+
+
+def memory(queries, grad):
+    shapes = [amdjax.ShapeDtypeStruct((1, queries, 2, 16), np.float32)] * 3
+    f = lambda q, k, v: nn.dot_product_attention(q, k, v, is_causal=True)
+    if grad:
+        f = amdjax.grad(lambda *args, attend=f: attend(*args).sum(), (0, 1, 2))
+    return amdjax.jit(f).lower(*shapes).compile().memory_analysis().temp_size_in_bytes
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_memory_is_linear(grad):
+    small, large = memory(512, grad), memory(4096, grad)
+    assert large <= 8.5 * max(small, 1)
+    assert large < 4096 * 4096 * 2  # of the logits: 2 heads of 4 bytes

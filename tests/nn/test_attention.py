@@ -1,0 +1,169 @@
+"""`dot_product_attention` under the transformations, its derivatives, and its errors."""
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax, nn
+from amdjax.test_util import check_grads
+from tests.support import attention as reference
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape, dtype="float32"):
+    return jnp.asarray(RNG.normal(size=shape), dtype)
+
+
+def drawn(batch=2, queries=5, keys=6, heads=4, key_heads=2, features=8, values=8, dtype="float32"):
+    return (
+        normal(batch, queries, heads, features, dtype=dtype),
+        normal(batch, keys, key_heads, features, dtype=dtype),
+        normal(batch, keys, key_heads, values, dtype=dtype),
+    )
+
+
+def close(found, expected, tolerance=1e-5):
+    np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("values", [8, 3])
+def test_values_and_residual(values):
+    q, k, v = drawn(values=values)
+    out, residual = nn.dot_product_attention(q, k, v, is_causal=True, return_residual=True)
+    expected, sums = reference.attention(q, k, v, is_causal=True)
+    close(out, expected)
+    close(residual, sums)
+
+
+def test_without_batch():
+    q, k, v = (x[0] for x in drawn(batch=1))
+    bias = normal(4, 5, 6)
+    out, residual = nn.dot_product_attention(q, k, v, bias, return_residual=True)
+    expected, sums = reference.attention(q[None], k[None], v[None], bias[None])
+    close(out, expected[0])
+    close(residual, sums[0])
+
+
+LENGTHS = np.array([4, 6], np.int32)
+OPTIONS = {
+    "plain": {},
+    "causal": {"is_causal": True, "scale": 0.5},
+    "window": {"local_window_size": (1, 2)},
+    "lengths": {"key_value_seq_lengths": LENGTHS, "query_seq_lengths": LENGTHS[::-1] - 2},
+    "bias": {"bias": normal(2, 4, 5, 6)},
+    "bias of heads": {"bias": normal(1, 4, 1, 6), "mask": RNG.random((2, 1, 5, 6)) < 0.7},
+}
+
+
+def attend(options):
+    """The function of query, key and value, and of the bias if there is one."""
+    options = dict(options)
+    bias = options.pop("bias", None)
+
+    def f(q, k, v, *bias):
+        return nn.dot_product_attention(q, k, v, *bias, **options)
+
+    return f, () if bias is None else (bias,)
+
+
+@pytest.mark.cpu_only("float64")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_derivatives_of_both_modes_and_two_orders(name):
+    with amdjax.enable_x64(True):
+        f, bias = attend(OPTIONS[name])
+        args = drawn(dtype="float64")
+        bias = tuple(x.astype("float64") for x in bias)
+        check_grads(f, (*args, *bias), order=2, modes=("fwd", "rev"), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_gradient(name):
+    options = dict(OPTIONS[name])
+    f, bias = attend(options)
+    q, k, v = drawn()
+    ct = normal(2, 5, 4, 8)
+    found = amdjax.vjp(f, q, k, v, *bias)[1](ct)
+    names = {"local_window_size": "window", "query_seq_lengths": "query_lengths",
+             "key_value_seq_lengths": "key_lengths"}  # fmt: skip
+    known = {names.get(n, n): x for n, x in options.items()}
+    *_, expected = reference.attention(q, k, v, ct=ct, **known)
+    for got, want in zip(found, expected, strict=True):
+        close(got, want)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_vmap_is_a_loop(name):
+    options = {n: x for n, x in OPTIONS[name].items() if n != "bias"}
+    q, k, v = (jnp.stack([x, 2 * x, -x]) for x in drawn())
+    bias = (normal(1, 4, 5, 6),) if "bias" in OPTIONS[name] else ()
+    f = lambda q, k, v: nn.dot_product_attention(q, k, v, *bias, **options)
+    for axes in ((0, 0, 0), (0, None, None), (None, 0, 0), (1, 0, 0)):
+        rows = jnp.moveaxis(q, 0, 1) if axes[0] == 1 else q
+        given = [x if a is not None else x[0] for x, a in zip((rows, k, v), axes)]
+        found = amdjax.vmap(f, axes)(*given)
+        for i in range(3):
+            one = (q[i], k[i], v[i])
+            picked = [y if a is not None else x[0] for x, y, a in zip((q, k, v), one, axes)]
+            close(found[i], f(*picked))
+
+
+def test_gradient_of_vmap_of_shared_keys():
+    q, k, v = drawn()
+    queries = jnp.stack([q, 2 * q])
+    f = lambda q, k, v: nn.dot_product_attention(q, k, v, is_causal=True).sum()
+    found = amdjax.grad(lambda *a: amdjax.vmap(f, (0, None, None))(*a).sum(), (0, 1, 2))(
+        queries, k, v
+    )
+    each = [amdjax.grad(f, (0, 1, 2))(x, k, v) for x in queries]
+    close(found[0], jnp.stack([g[0] for g in each]))
+    for i in (1, 2):
+        close(found[i], each[0][i] + each[1][i])
+
+
+def test_in_loops_and_checkpoints():
+    q, k, v = drawn(heads=2, key_heads=2, keys=5)
+
+    def step(x, _):
+        return nn.dot_product_attention(x, k, v, is_causal=True), None
+
+    def loop(x, body):
+        return lax.scan(body, x, length=3)[0].sum()
+
+    expected = q
+    for _ in range(3):
+        expected, _ = reference.attention(expected, k, v, is_causal=True)
+    close(loop(q, step), expected.sum(), 1e-4)
+    plain = amdjax.grad(loop)(q, step)
+    again = amdjax.jit(amdjax.grad(lambda x: loop(x, amdjax.checkpoint(step))))(q)
+    close(plain, again)
+
+
+def test_residual_has_no_derivative():
+    q, k, v = drawn()
+    f = lambda q: nn.dot_product_attention(q, k, v, return_residual=True)[1].sum()
+    assert not np.any(amdjax.grad(f)(q))
+
+
+@pytest.mark.parametrize(
+    "change,message",
+    [
+        (lambda q, k, v: (q[0, 0], k, v), "query must have shape"),
+        (lambda q, k, v: (q, k[:1], v), "key of shape"),
+        (lambda q, k, v: (q, k, v[:, :2]), "value of shape"),
+        (lambda q, k, v: (q[:, :, :3], k, v), "must be a multiple"),
+        (lambda q, k, v: (q, k.astype("bfloat16"), v), "key must have the dtype of query"),
+        (lambda q, k, v: (q, k[:, :0], v[:, :0]), "at least one key"),
+        (lambda q, k, v: (q, k, v, jnp.zeros((3, 1, 1, 1))), "bias of shape"),
+        (lambda q, k, v: (q, k, v, None, jnp.ones((2, 1, 4, 6), bool)), "mask of shape"),
+        (lambda q, k, v: (q, k, v, None, jnp.ones((2, 1, 5, 6))), "mask must be boolean"),
+        (lambda q, k, v: tuple(x.astype(int) for x in (q, k, v)), "floating dtype"),
+    ],
+)
+@pytest.mark.cpu_only("nothing is computed")
+def test_errors(change, message):
+    with pytest.raises(ValueError, match=message):
+        nn.dot_product_attention(*change(*drawn()))
+    with pytest.raises(ValueError, match="key_value_seq_lengths"):
+        nn.dot_product_attention(*drawn(), key_value_seq_lengths=jnp.ones((3,), int))
