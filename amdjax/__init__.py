@@ -43,7 +43,7 @@ from amdjax.api import (
     vmap as vmap,
 )
 from amdjax.core import (
-    array as _array,
+    array_type as _array_type,
     backend as _backend,
     composite as _composite,
     errors as _errors,
@@ -121,7 +121,7 @@ def _load_finder() -> None:
 
 _backend.set_backend(_load_backend)
 _backend.set_finder(_load_finder)
-_array.set_methods_loader(_load_methods)
+_array_type.set_methods_loader(_load_methods)
 
 if _typing.TYPE_CHECKING:
     from amdjax.jit.api import jit as jit

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from amdjax.core.container_kinds import TUPLE
 from amdjax.core.key_paths import KeyPath
 from amdjax.core.recursion import Room, deep
 from amdjax.core.treedef import (
     _FLATTENERS,
-    _TUPLE,
     LEAF,
     IsLeaf,
     PyTreeDef,
@@ -148,7 +148,7 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
       PyTreeDef((*, [*]))
     """
     items = tuple(_treedef("treedef_tuple", "each of treedefs", t) for t in treedefs)
-    return _intern(_TUPLE, None, items)
+    return _intern(TUPLE, None, items)
 
 
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:

@@ -12,6 +12,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from amdjax.core.container_kinds import Kind, dict_keys
 from amdjax.core.errors import api_boundary
 from amdjax.core.flattening import (
     _treedef,
@@ -51,9 +52,7 @@ from amdjax.core.pytree_registry import (
 from amdjax.core.treedef import (
     LEAF,
     IsLeaf,
-    Kind,
     PyTreeDef,
-    _dict_keys,
 )
 
 __all__ = [
@@ -342,7 +341,7 @@ register_pytree_with_keys(
 
 
 def _defaultdict_keys(tree: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
-    pairs, keys = _dict_keys(tree)
+    pairs, keys = dict_keys(tree)
     return pairs, (tree.default_factory, keys)
 
 

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from amdjax.core.container_kinds import Kind
 from amdjax.core.key_paths import GetAttrKey
-from amdjax.core.treedef import Kind, _add_kind, _kind_of, _kinds
+from amdjax.core.treedef import _add_kind, _kind_of, _kinds
 
 T = TypeVar("T")
 Typ = TypeVar("Typ", bound=type)

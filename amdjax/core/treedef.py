@@ -19,57 +19,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from amdjax.core.container_kinds import DICT, LIST, NONE, TUPLE, Kind, namedtuple_kind, sorted_keys
 from amdjax.core.key_paths import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 from amdjax.core.recursion import deep
 
 IsLeaf = Callable[..., Any]
-_SEQUENCES = frozenset((tuple, list))
-
-
-class Kind:
-    """How one type of container is taken apart and put together."""
-
-    __slots__ = ("build", "children", "keys", "label", "type")
-
-    def __init__(
-        self,
-        typ: type,
-        children: Callable[[Any], tuple[Iterable[Any], Any]],
-        build: Callable[[Any, Iterable[Any]], Any],
-        keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Any]] | None = None,
-        label: str = "",
-    ) -> None:
-        self.type = typ
-        self.children = children
-        self.build = build
-        self.keys = keys
-        self.label = label
-
-    def __repr__(self) -> str:
-        return f"Kind({self.type.__name__})"
-
-    def split(self, tree: Any) -> tuple[Iterable[Any], Any]:
-        """Children and auxiliary data, of a function that may be a user's."""
-        parts = self.children(tree)
-        if type(parts) is tuple and len(parts) == 2 and type(parts[0]) in _SEQUENCES:
-            return parts
-        if isinstance(parts, (tuple, list)) and len(parts) == 2:
-            if isinstance(parts[0], Iterable):
-                return parts[0], parts[1]
-            what = "tuple where 'children' is iterable"
-        else:
-            what = "tuple"
-        raise ValueError(
-            "The to_iterable function for a custom PyTree node should return a "
-            f"(children, aux_data) {what}, got {parts!r} for {self.type.__name__}."
-        )
-
-    def children_with_keys(self, tree: Any) -> tuple[list[tuple[Any, Any]], Any]:
-        if self.keys is not None:
-            pairs, data = self.keys(tree)
-            return [(k, c) for k, c in pairs], data
-        children, data = self.split(tree)
-        return [(FlattenedIndexKey(i), c) for i, c in enumerate(children)], data
 
 
 class PyTreeDef:
@@ -142,7 +96,7 @@ class PyTreeDef:
         kind = self._kind
         if kind is None:
             return None
-        return kind.type, list(self._data) if kind is _DICT else self._data
+        return kind.type, list(self._data) if kind is DICT else self._data
 
     @deep
     def compose(self, inner_tree: PyTreeDef) -> PyTreeDef:
@@ -195,7 +149,7 @@ class PyTreeDef:
         kind = _kind_of(typ)
         if kind is None:
             raise ValueError(f"node_data: {typ} is not registered as a pytree.")
-        return _intern(kind, tuple(data) if kind is _DICT else data, tuple(children))
+        return _intern(kind, tuple(data) if kind is DICT else data, tuple(children))
 
     make_from_node_data_and_children = from_node_data_and_children
 
@@ -220,7 +174,7 @@ class PyTreeDef:
 
 def _outer_data(kind: Kind, data: Any) -> Any:
     """A node's data as JAX shows it: a dict's keys in a list, a namedtuple's type."""
-    if kind is _DICT:
+    if kind is DICT:
         return list(data)
     return kind.type if kind.label else data
 
@@ -342,7 +296,7 @@ class _Flatteners(dict[type, Any]):
 
     def __missing__(self, typ: type) -> Any:
         if issubclass(typ, tuple) and hasattr(typ, "_fields") and typ not in _kinds:
-            _add_kind(_namedtuple_kind(typ))
+            _add_kind(namedtuple_kind(typ))
             return self[typ]
         # Programs which make types as they run must not fill the memory.
         if len(_LEAF_TYPES) >= 4096:
@@ -390,16 +344,16 @@ def _flatten_tuple(tree: tuple[Any, ...], leaves: list[Any]) -> PyTreeDef:
     if _all_leaf_types(map(type, tree)):
         leaves += tree
         n = len(tree)
-        return _flat_tuples.get(n) or _flat_sequence(_TUPLE, _flat_tuples, n)
-    return _intern(_TUPLE, None, _flatten_each(tree, leaves))
+        return _flat_tuples.get(n) or _flat_sequence(TUPLE, _flat_tuples, n)
+    return _intern(TUPLE, None, _flatten_each(tree, leaves))
 
 
 def _flatten_list(tree: list[Any], leaves: list[Any]) -> PyTreeDef:
     if _all_leaf_types(map(type, tree)):
         leaves += tree
         n = len(tree)
-        return _flat_lists.get(n) or _flat_sequence(_LIST, _flat_lists, n)
-    return _intern(_LIST, None, _flatten_each(tree, leaves))
+        return _flat_lists.get(n) or _flat_sequence(LIST, _flat_lists, n)
+    return _intern(LIST, None, _flatten_each(tree, leaves))
 
 
 def _flatten_none(tree: None, leaves: list[Any]) -> PyTreeDef:
@@ -425,7 +379,7 @@ def _flatten_dict(tree: dict[Any, Any], leaves: list[Any]) -> PyTreeDef:
     if _all_leaf_types(map(type, values)):
         leaves += values
         return flat
-    return _intern(_DICT, keys, _flatten_each(values, leaves))
+    return _intern(DICT, keys, _flatten_each(values, leaves))
 
 
 def _layout_of(keys: tuple[str, ...]) -> _Layout:
@@ -437,24 +391,8 @@ def _layout_of(keys: tuple[str, ...]) -> _Layout:
 
 def _new_layout(keys: tuple[Any, ...]) -> _Layout:
     ordered = sorted_keys(keys)
-    flat = _intern(_DICT, ordered, (LEAF,) * len(ordered))
+    flat = _intern(DICT, ordered, (LEAF,) * len(ordered))
     return ordered, None if ordered == keys else operator.itemgetter(*ordered), flat
-
-
-def sorted_keys(keys: Iterable[Any]) -> tuple[Any, ...]:
-    """Keys of a dict in the order in which its values are flattened.
-
-    Raises:
-      ValueError: they cannot be compared with each other.
-    """
-    keys = tuple(keys)
-    try:
-        return tuple(sorted(keys))
-    except TypeError as e:
-        raise ValueError(
-            "dict keys of a pytree must be comparable, so that its leaves have an order; "
-            f"got {list(keys)!r}: {e}"
-        ) from None
 
 
 def _flatten_custom(kind: Kind) -> Callable[[Any, list[Any]], PyTreeDef]:
@@ -480,40 +418,12 @@ def _add_kind(kind: Kind, flatten: Callable[[Any, list[Any]], PyTreeDef] | None 
     _FLATTENERS[typ] = flatten or _flatten_custom(kind)
 
 
-def _namedtuple_kind(typ: Any) -> Kind:
-    return Kind(
-        typ,
-        lambda tree: (tree, None),
-        lambda _, children: typ(*children),
-        lambda tree: (((GetAttrKey(f), c) for f, c in zip(typ._fields, tree)), None),
-        label=f"namedtuple[{typ.__name__}]",
-    )
+_NONE_DEF = _intern(NONE, None, ())
 
-
-def _sequence_keys(tree: Sequence[Any]) -> tuple[Iterable[tuple[Any, Any]], None]:
-    return ((SequenceKey(i), c) for i, c in enumerate(tree)), None
-
-
-def _dict_children(tree: dict[Any, Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    keys = sorted_keys(tree)
-    return tuple([tree[k] for k in keys]), keys
-
-
-def _dict_keys(tree: dict[Any, Any]) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
-    keys = sorted_keys(tree)
-    return [(DictKey(k), tree[k]) for k in keys], keys
-
-
-_TUPLE = Kind(tuple, lambda t: (t, None), lambda _, xs: tuple(xs), _sequence_keys)
-_LIST = Kind(list, lambda t: (t, None), lambda _, xs: list(xs), _sequence_keys)
-_DICT = Kind(dict, _dict_children, lambda keys, xs: dict(zip(keys, xs)), _dict_keys)
-_NONE = Kind(type(None), lambda t: ((), None), lambda _, xs: None, lambda t: ((), None))
-_NONE_DEF = _intern(_NONE, None, ())
-
-_add_kind(_TUPLE, _flatten_tuple)
-_add_kind(_LIST, _flatten_list)
-_add_kind(_DICT, _flatten_dict)
-_add_kind(_NONE, _flatten_none)
+_add_kind(TUPLE, _flatten_tuple)
+_add_kind(LIST, _flatten_list)
+_add_kind(DICT, _flatten_dict)
+_add_kind(NONE, _flatten_none)
 
 
 @deep
@@ -539,7 +449,7 @@ def _build(treedef: PyTreeDef, leaves: Sequence[Any], start: int) -> Any:
             children.append(_build(child, leaves, start))
         start = stop
     # Functions registered by users get a tuple, whatever the leaves came in.
-    return kind.build(treedef._data, children if kind is _LIST else tuple(children))
+    return kind.build(treedef._data, children if kind is LIST else tuple(children))
 
 
 def _show(treedef: PyTreeDef) -> str:
@@ -547,13 +457,13 @@ def _show(treedef: PyTreeDef) -> str:
     if kind is None:
         return "*"
     inner = [_show(c) for c in treedef._children]
-    if kind is _TUPLE:
+    if kind is TUPLE:
         return f"({', '.join(inner)}{',' if len(inner) == 1 else ''})"
-    if kind is _LIST:
+    if kind is LIST:
         return f"[{', '.join(inner)}]"
-    if kind is _DICT:
+    if kind is DICT:
         return f"{{{', '.join(f'{k!r}: {c}' for k, c in zip(treedef._data, inner))}}}"
-    if kind is _NONE:
+    if kind is NONE:
         return "None"
     label = kind.label or f"{kind.type.__name__}[{treedef._data}]"
     return f"CustomNode({label}, [{', '.join(inner)}])"
@@ -565,9 +475,9 @@ def _paths(treedef: PyTreeDef, path: KeyPath) -> Iterator[tuple[KeyPath, None]]:
         yield path, None
         return
     keys: Iterable[Any]
-    if kind is _DICT or kind.type is OrderedDict:
+    if kind is DICT or kind.type is OrderedDict:
         keys = map(DictKey, treedef._data)
-    elif kind is _TUPLE or kind is _LIST:
+    elif kind is TUPLE or kind is LIST:
         keys = map(SequenceKey, range(len(treedef._children)))
     elif hasattr(kind.type, "_fields"):
         keys = map(GetAttrKey, kind.type._fields)
@@ -587,7 +497,7 @@ def _flatten_up_to(treedef: PyTreeDef, tree: Any, out: list[Any]) -> None:
         out += children
         return
     if len(children) != len(treedef._children):
-        what = kind.type.__name__.capitalize() if kind in (_TUPLE, _LIST) else "Custom node"
+        what = kind.type.__name__.capitalize() if kind in (TUPLE, LIST) else "Custom node"
         raise ValueError(
             f"{what} arity mismatch: {len(children)} != {len(treedef._children)}; "
             f"{kind.type.__name__}: {tree!r}."
@@ -608,14 +518,14 @@ def _split_like(treedef: PyTreeDef, kind: Kind, tree: Any) -> tuple[Sequence[Any
     """Children of `tree` in the order of `treedef`, and its data."""
     typ: type = type(tree)
     if typ is not kind.type:
-        if kind is _NONE:
+        if kind is NONE:
             raise ValueError(
                 f"Expected None, got {tree!r}. To treat None as a leaf, pass "
                 "is_leaf=lambda x: x is None:\n"
                 "    tree_map(lambda x, y: None if x is None else f(x, y), a, b, "
                 "is_leaf=lambda x: x is None)"
             )
-        if kind in (_TUPLE, _LIST, _DICT):
+        if kind in (TUPLE, LIST, DICT):
             raise ValueError(f"Expected {kind.type.__name__}, got {tree!r}.")
         if not kind.label:
             what = "Custom node type mismatch: expected type"
@@ -624,7 +534,7 @@ def _split_like(treedef: PyTreeDef, kind: Kind, tree: Any) -> tuple[Sequence[Any
         else:
             what = "Named tuple type mismatch: expected type"
         raise ValueError(f"{what}: {kind.type}, value: {tree!r}.")
-    if kind is _DICT:
+    if kind is DICT:
         keys = treedef._data
         try:
             if len(keys) == len(tree):

@@ -16,7 +16,8 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, ConcreteArray, install_methods
+from amdjax.core.array import Array, ConcreteArray
+from amdjax.core.array_type import install_methods
 from amdjax.core.backend import get_backend
 from amdjax.core.config import config
 from amdjax.core.context import Context, context

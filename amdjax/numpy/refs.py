@@ -9,7 +9,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core import dtypes
-from amdjax.core.array import Array, install_methods
+from amdjax.core.array_type import Array, install_methods
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.context import Context, context
 from amdjax.core.errors import api_boundary

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from amdjax.core.array import Array, ConcreteArray, install_methods
+from amdjax.core.array import Array, ConcreteArray
+from amdjax.core.array_type import install_methods
 from amdjax.core.key_use import set_watch
 from amdjax.random._prng import impl_of, is_key, random_unwrap
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import amdjax.numpy as jnp
-from amdjax.core.array import Array, install_methods
+from amdjax.core.array_type import Array, install_methods
 from amdjax.experimental.sparse import layout, shapes, structure
 from amdjax.experimental.sparse.bcoo import BCOO, full_batch, make
 from amdjax.experimental.sparse.transform import sparse_rules, sparsify
