@@ -2,7 +2,8 @@
 
 The program is written for JAX, Flax and Optax; its first import makes `jax` mean amdjax.
 
-    pip install --no-deps flax optax    # and what they need besides JAX
+    pip install --no-deps flax optax    # without JAX
+    pip install absl-py msgpack PyYAML rich scikit-learn typing_extensions
     python examples/flax_mnist_like.py --help
 """
 
@@ -15,13 +16,16 @@ from typing import Any
 import amdjax.as_jax  # noqa: F401  before whatever imports JAX
 
 # isort: split
-import flax.linen as nn
-import jax
-import numpy as np
-import optax
-from flax.training.train_state import TrainState
-from sklearn.datasets import load_digits
-from sklearn.model_selection import train_test_split
+try:
+    import flax.linen as nn
+    import jax
+    import numpy as np
+    import optax
+    from flax.training.train_state import TrainState
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+except ImportError as error:
+    raise SystemExit(f"{error}. What this example needs to be installed:\n{__doc__}") from None
 
 
 class Net(nn.Module):

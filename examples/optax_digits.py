@@ -2,7 +2,8 @@
 
 The program is written for JAX and Optax; its first import makes `jax` mean amdjax.
 
-    pip install --no-deps optax    # and what it needs besides JAX
+    pip install --no-deps optax    # without JAX
+    pip install absl-py scikit-learn
     python examples/optax_digits.py --help
 """
 
@@ -14,11 +15,14 @@ from typing import Any
 import amdjax.as_jax  # noqa: F401  before whatever imports JAX
 
 # isort: split
-import jax
-import jax.numpy as jnp
-import numpy as np
-import optax
-from sklearn.datasets import load_digits
+try:
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    import optax
+    from sklearn.datasets import load_digits
+except ImportError as error:
+    raise SystemExit(f"{error}. What this example needs to be installed:\n{__doc__}") from None
 
 
 def make_params(key: Any, sizes: tuple[int, ...] = (64, 64, 10)) -> Any:

@@ -36,6 +36,11 @@ def dumping(
 
     folder = Path(directory) / _folder(closed)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        text = f"AMDJAX_DUMP={directory!r}: stages of programs cannot be written there, {e}"
+        raise RuntimeError(text) from None
+    try:
         yield both
     except Exception:
         _write(folder, closed, stages, None)  # as far as it came
@@ -58,7 +63,6 @@ def _write(folder: Path, closed: ClosedJaxpr, stages: list[tuple[str, Any]], pla
     # late: loads with what a GPU's programs are told by
     from amdjax.jit import report
 
-    folder.mkdir(parents=True, exist_ok=True)
     wanted = (
         report.TEXT_STAGES if plan is not None else ("jaxpr", "simplified", "fusion", "schedule")
     )

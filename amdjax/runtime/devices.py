@@ -236,23 +236,30 @@ def devices(backend: str | None = None) -> list[Any]:
         row = _registry[name]
         if _is_meant(row, backend) and (found := _devices_of(name)):
             return list(found)
-    known = ", ".join(sorted(_registry))
     error = RuntimeError if isinstance(backend, str) else TypeError
     raise error(
         f"Unknown backend {backend} requested, but no devices of it are present."
-        f"{_meant(backend)} Platforms known: {known}; with devices: {', '.join(platforms())}."
+        f"{_meant(backend)} {_known()}; with devices: {', '.join(platforms())}."
         f"{_hints([backend])}"
     )
 
 
+def _names() -> list[str]:
+    """What platforms are called."""
+    return sorted({name for row in _registry.values() for name in (row.name, *row.aliases)})
+
+
+def _known() -> str:
+    return f"Platforms known: {', '.join(_names())}"
+
+
 def _meant(word: Any) -> str:
     """A sentence about what a word may mean that is no platform's name."""
-    names = {name for row in _registry.values() for name in (row.name, *row.aliases)}
-    if not isinstance(word, str) or word in names:
+    if not isinstance(word, str) or word in _names():
         return ""
     if word.startswith("gfx"):
         return f" AMDJAX_EMULATE={word} emulates such a GPU."
-    near = difflib.get_close_matches(word.lower(), sorted(names), 1)
+    near = difflib.get_close_matches(word.lower(), _names(), 1)
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
@@ -315,7 +322,7 @@ def default_backend() -> str:
     if name is None:
         raise RuntimeError(
             f"None of the platforms in AMDJAX_PLATFORMS={config.platforms!r} has devices here. "
-            f"Platforms known: {', '.join(sorted(_registry))}.{_hints(requested_platforms())}"
+            f"{_known()}.{_hints(requested_platforms())}"
         )
     return name
 
@@ -370,10 +377,10 @@ def requested_platforms() -> list[str]:
     """
     words = [word.strip() for word in (config.platforms or "").split(",") if word.strip()]
     for word in words:
-        if not any(word in (row.name, *row.aliases) for row in _registry.values()):
+        if word not in _names():
             raise RuntimeError(
                 f"AMDJAX_PLATFORMS={config.platforms!r}: there is no platform {word!r}."
-                f"{_meant(word)} Platforms known: {', '.join(sorted(_registry))}."
+                f"{_meant(word)} {_known()}."
             )
     return words
 

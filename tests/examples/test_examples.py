@@ -49,6 +49,13 @@ def test_optax_on_digits():
     assert len(found) == 3 and min(map(float, found)) > 70, output
 
 
+@pytest.mark.parametrize("script", ["flax_mnist_like.py", "optax_digits.py"])
+def test_missing_packages_are_named(script, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['optax'] = None")
+    output = run(script, fails=True, PYTHONPATH=f"{tmp_path}:{ROOT}")
+    assert "pip install --no-deps" in output and "Traceback" not in output
+
+
 def test_char_lstm():
     options = {"steps": 5, "hidden": 32, "batch": 8, "length": 16, "characters": 20_000}
     flags = [text for name, value in options.items() for text in (f"--{name}", value)]

@@ -32,6 +32,16 @@ def test_all_stages_are_written(folder):
     assert "tanh" in (written / "jaxpr.txt").read_text()
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    config.update("dump", str(tmp_path / "file"))
+    try:
+        with pytest.raises(RuntimeError, match=r"AMDJAX_DUMP='.*file': .*cannot be written there"):
+            jit(lambda x: x * 5)(np.zeros(3, np.float32))
+    finally:
+        config.update("dump", None)
+
+
 def test_each_compile_has_its_folder(folder):
     f = jit(lambda x: x * 3)
     f(np.zeros(3, np.float32)), f(np.zeros(4, np.float32)), f(np.zeros(3, np.float32))

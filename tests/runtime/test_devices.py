@@ -136,7 +136,7 @@ def test_platforms_flag(registry):
         ("cpu,CPU", "no platform 'CPU'. Did you mean 'cpu'?"),
         ("emulate", "no platform 'emulate'. Did you mean 'emulated'?"),
         ("gfx942", "no platform 'gfx942'. AMDJAX_EMULATE=gfx942 emulates such a GPU."),
-        ("quantum", "no platform 'quantum'. Platforms known: cpu, cuda, emulated, hip."),
+        ("quantum", "no platform 'quantum'. Platforms known: cpu, cuda, emulated, gpu, hip, rocm."),
     ],
 )
 def test_misspelled_platforms(text, hint):

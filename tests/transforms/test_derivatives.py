@@ -309,4 +309,11 @@ def test_numbers_of_arguments_may_be_numpys():
     assert amdjax.value_and_grad(f, argnums=one)(2.0, 3.0) == (18.0, 12.0)
     for jacobian in (amdjax.jacfwd, amdjax.jacrev):
         assert jacobian(f, argnums=one)(2.0, 3.0) == 12.0
+    fwd, bwd = amdjax.fwd_and_bwd(f, one)
+    assert bwd(fwd(2.0, 3.0)[1], 1.0) == 12.0
+    scaled = amdjax.custom_jvp(lambda n, x: n * x, nondiff_argnums=one - 1)
+    scaled.defjvp(lambda n, p, t: (n * p[0], n * t[0]))
+    assert amdjax.grad(scaled, 1)(2, 3.0) == 2.0
+    assert amdjax.checkpoint(f, static_argnums=one)(2.0, 3.0) == 18.0
+    assert len(amdjax.make_jaxpr(f, static_argnums=one)(2.0, 3.0).in_avals) == 1
     assert amdjax.hessian(f, argnums=one)(2.0, 3.0) == 4.0

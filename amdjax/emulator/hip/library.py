@@ -100,18 +100,18 @@ def device_names(text: str | None) -> list[str]:
         found = re.fullmatch(r"(gfx\w+?)(?:x([1-9]\d?))?", word)
         name, count = found.groups() if found else (word, None)
         if word:
-            names += [_emulated_name(name)] * int(count or 1)
+            names += [_emulated_name(name, text)] * int(count or 1)
     if not names:
         raise ValueError(f"AMDJAX_EMULATE={text!r} names no target, such as gfx942")
     return names
 
 
-def _emulated_name(name: str) -> str:
+def _emulated_name(name: str, text: str | None) -> str:
     try:
         name = targets.get(name).name
         check_emulated(name)
     except ValueError as error:
-        raise ValueError(f"AMDJAX_EMULATE: {error}") from None
+        raise ValueError(f"AMDJAX_EMULATE={text!r}: {error}") from None
     return name
 
 

@@ -24,10 +24,13 @@ def emulated_devices() -> list[HipDevice]:
     """Emulated GPUs, those that `AMDJAX_EMULATE` names or one gfx942.
 
     Raises:
-      ValueError: `AMDJAX_EMULATE` names an unknown target.
+      RuntimeError: `AMDJAX_EMULATE` names an unknown target.
       HipUnavailable: hip-python is missing, or the process uses AMD's library.
     """
-    names = device_names(config.emulate)
+    try:
+        names = device_names(config.emulate)
+    except ValueError as e:  # of the setting, not of the operation that asks for devices first
+        raise RuntimeError(str(e)) from None
     found = emulated_driver()
     devices, problems = open_devices(found, emulated_hip().devices(names))
     if problems:
