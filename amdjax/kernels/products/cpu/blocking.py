@@ -130,7 +130,12 @@ def block_cost(problem: Contraction, target: CpuTarget, blocking: Blocking) -> f
     shape, rows, columns = blocking.tile, blocking.rows, blocking.columns
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     programs = problem.batches * ceil_div(high, rows) * ceil_div(wide, columns)
-    tiles = min(rows, high) * min(columns, wide)
+    size = itemsize(problem.accumulate)
+    each_panel: float = min(rows, high)
+    if problem.depth * problem.columns * size > private_cache(target):
+        # Panels come from beyond the second level, once for each block of rows.
+        each_panel = max(each_panel, shape.columns * size / (ARRIVAL * shape.cycles))
+    tiles = each_panel * min(columns, wide)
     pack = PACKING * shape.rows * min(rows, high) / shape.cycles
     if not blocking.shared:
         pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
@@ -154,6 +159,7 @@ def line_stride(shape: TileShape, depth: int) -> int:
 
 MOST_BLOCKINGS = 6  # of a tile that are looked at
 PACKING = 0.15  # cycles to copy an element
+ARRIVAL = 4.0  # bytes a cycle that a thread reads from beyond the second level
 PROGRAM_CYCLES = 1500  # cycles a program costs before it does anything
 
 
@@ -164,7 +170,9 @@ def _choose_splits(
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     fits = _whole_fits(problem, target, shape, depth, size)
     parts = ceil_div(problem.depth, depth)
-    if not fits or problem.batches >= target.threads or parts < 8 or target.threads == 1:
+    # What is packed before a loop is packed whole, and tiles that read it are cheap to begin.
+    enough = problem.b.fixed and high * wide >= 2 * target.threads
+    if not fits or enough or problem.batches >= target.threads or parts < 8 or target.threads == 1:
         return None
     splits = min(parts // 2, max(1, 2 * target.threads // problem.batches))
     return Blocking(shape, high, wide, depth, splits, shared=False)
