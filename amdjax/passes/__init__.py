@@ -11,6 +11,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
+from amdjax.passes.loop_sums import sum_products_after_loops
 from amdjax.passes.rules import simplify
 
 #: In order; each runs on the whole program and on every loop body and branch. What is written twice
@@ -21,6 +22,7 @@ PASSES: tuple[Callable[..., ClosedJaxpr], ...] = (
     discharge_refs,
     store_extended,
     eliminate_common_subexpressions,
+    sum_products_after_loops,
     simplify,
     eliminate_dead_code,
     eliminate_common_subexpressions,
