@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import itertools
 import sys
 import time
 import weakref
@@ -502,8 +503,9 @@ def _deleting(run: Runner, used: Sequence[bool]) -> Runner:
     def deleting(args: Any) -> Any:
         _refuse_double_donation(args, used)
         outs = run(args)
-        for x, gone in zip(args, used):
-            if gone and isinstance(x, ConcreteArray) and not any(x is out for out in outs):
+        returned = set(map(id, outs))
+        for x in itertools.compress(args, used):
+            if isinstance(x, ConcreteArray) and id(x) not in returned:
                 x.delete()
         return outs
 
@@ -521,6 +523,8 @@ def _incomparable(name: str, error: Exception) -> ValueError:
 def _refuse_double_donation(args: Sequence[Any], used: Sequence[bool]) -> None:
     """Raise RuntimeError if a donated array is another argument too."""
     given = list(map(id, args))
+    if len(set(given)) == len(given):
+        return
     for i, gone in enumerate(used):
         if gone and given.count(given[i]) > 1:
             raise RuntimeError(

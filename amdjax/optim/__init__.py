@@ -19,11 +19,14 @@ builds larger ones from smaller ones.
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
 from amdjax.optim import _docs
+from amdjax.optim.adaptive import *  # noqa: F403
 from amdjax.optim.base import *  # noqa: F403
 from amdjax.optim.clipping import *  # noqa: F403
+from amdjax.optim.lbfgs import *  # noqa: F403
 from amdjax.optim.optimizers import *  # noqa: F403
 from amdjax.optim.scaling import *  # noqa: F403
 from amdjax.optim.schedules import *  # noqa: F403
+from amdjax.optim.wrappers import *  # noqa: F403
 
 _complete(globals(), _docs.FAMILIES, _docs.PHRASES)
 _public_surface(globals())

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.errors import api_boundary
-from amdjax.core.pytree import tree_leaves, tree_map
+from amdjax.core.pytree import all_leaves, tree_leaves, tree_map
 from amdjax.numpy._util import is_arraylike
 
 __all__ = [
-    "EmptyState", "GradientTransformation", "apply_updates", "chain", "global_norm", "identity",
-    "masked",
+    "EmptyState", "GradientTransformation", "GradientTransformationExtraArgs", "apply_updates",
+    "chain", "global_norm", "identity", "masked",
 ]  # fmt: skip
 
 Params = Any
@@ -38,11 +38,53 @@ class GradientTransformation(NamedTuple):
     update: Callable[..., tuple[Updates, State]]
 
 
+class GradientTransformationExtraArgs(GradientTransformation):
+    """A transformation whose `update` takes more by name, as the value of the loss.
+
+    `chain` and the wrappers of other transformations hand on to their parts what these take.
+
+    Args:
+      init: `init(params) -> state`.
+      update: `update(grads, state, params=None, **extra_args) -> (updates, state)`.
+    """
+
+
 def transformation(
-    init: Callable[[Params], State], update: Callable[..., tuple[Updates, State]]
+    init: Callable[[Params], State],
+    update: Callable[..., tuple[Updates, State]],
+    *parts: GradientTransformation,
 ) -> GradientTransformation:
-    """A transformation whose tracebacks show the user's frames only."""
-    return GradientTransformation(api_boundary(init), api_boundary(update))
+    """A transformation whose tracebacks show the user's frames only.
+
+    Where it is made of `parts`, its update takes further arguments if that of one of them does.
+    """
+    make: type[GradientTransformation] = GradientTransformation
+    if any(isinstance(part, GradientTransformationExtraArgs) for part in parts):
+        make = GradientTransformationExtraArgs
+    return make(api_boundary(init), api_boundary(update))
+
+
+def extra_args(part: GradientTransformation, given: dict[str, Any]) -> dict[str, Any]:
+    """What to hand on to a part by name: nothing, where it takes nothing."""
+    return given if isinstance(part, GradientTransformationExtraArgs) else {}
+
+
+def check_transformations(name: str, **transformations: Any) -> None:
+    """Raise TypeError naming the function and the argument that is no transformation."""
+    for argument, value in transformations.items():
+        if not isinstance(value, GradientTransformation):
+            raise TypeError(f"{name}: {argument} must be a GradientTransformation, got {value!r}.")
+
+
+def no_state(params: Params) -> EmptyState:
+    """The `init` of what remembers nothing."""
+    return EmptyState()
+
+
+def check_params(name: str, params: Params) -> None:
+    """Raise ValueError unless `update` was given parameters."""
+    if params is None:
+        raise ValueError(f"update: params must be given to {name}.")
 
 
 def identity() -> GradientTransformation:
@@ -67,7 +109,7 @@ def stateless(fn: Callable[[Updates, Params], Updates]) -> GradientTransformatio
     def update(grads: Updates, state: State, params: Params = None) -> tuple[Updates, State]:
         return fn(grads, params), state
 
-    return transformation(lambda params: EmptyState(), update)
+    return transformation(no_state, update)
 
 
 def chain(*transformations: GradientTransformation) -> GradientTransformation:
@@ -93,7 +135,7 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
         return tuple(t.init(params) for t in transformations)
 
     def update(
-        grads: Updates, state: tuple[State, ...], params: Params = None
+        grads: Updates, state: tuple[State, ...], params: Params = None, **given: Any
     ) -> tuple[Updates, tuple[State, ...]]:
         if len(state) != len(transformations):
             raise ValueError(
@@ -102,11 +144,11 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
             )
         states = []
         for t, s in zip(transformations, state):
-            grads, s = t.update(grads, s, params)
+            grads, s = t.update(grads, s, params, **extra_args(t, given))
             states.append(s)
         return grads, tuple(states)
 
-    return transformation(init, update)
+    return transformation(init, update, *transformations)
 
 
 def masked(
@@ -116,8 +158,9 @@ def masked(
 
     Args:
       inner: the transformation.
-      mask: tree of the parameters' form (or a function of them that returns one) with True for the
-        parameters that take part.
+      mask: tree of the parameters' form, or of the form of their upper part, with True for the
+        parameters that take part; or a function of the parameters that returns one. A module is a
+        tree, though it can be called.
 
         >>> from amdjax import optim
         >>> half = optim.masked(optim.scale(0.5), {"a": True, "b": False})
@@ -125,27 +168,32 @@ def masked(
         >>> half.update(grads, half.init(grads))[0]
         {'a': 0.5, 'b': 1.0}
     """
-    if not isinstance(inner, GradientTransformation):
-        raise TypeError(f"masked: inner must be a GradientTransformation, got {inner!r}.")
+    check_transformations("masked", inner=inner)
 
     def chosen(tree: Any, keep: Any) -> Any:
         return tree_map(lambda yes, x: x if yes else None, keep, tree)
 
-    def mask_of(tree: Any) -> Any:
-        return mask(tree) if callable(mask) else mask
-
     def init(params: Params) -> State:
-        return inner.init(chosen(params, mask_of(params)))
+        return inner.init(chosen(params, tree_of(mask, params)))
 
-    def update(grads: Updates, state: State, params: Params = None) -> tuple[Updates, State]:
-        keep = mask_of(grads if params is None else params)
+    def update(
+        grads: Updates, state: State, params: Params = None, **given: Any
+    ) -> tuple[Updates, State]:
+        keep = tree_of(mask, grads if params is None else params)
         kept = None if params is None else chosen(params, keep)
-        new, state = inner.update(chosen(grads, keep), state, kept)
-        # Where the mask is false `new` has None, which stands for the gradient itself.
-        leaves = iter(tree_leaves(new))
-        return tree_map(lambda yes, g: next(leaves) if yes else g, keep, grads), state
+        given = extra_args(inner, given)
+        new, state = inner.update(chosen(grads, keep), state, kept, **given)
+        return tree_map(lambda yes, u, g: u if yes else g, keep, new, grads), state
 
-    return transformation(init, update)
+    return transformation(init, update, inner)
+
+
+def tree_of(tree: Any | Callable[[Params], Any], params: Params) -> Any:
+    """A tree, or what a function makes of the parameters.
+
+    Modules can be called as well; but they are containers, where a function is a leaf.
+    """
+    return tree(params) if callable(tree) and all_leaves([tree]) else tree
 
 
 def apply_updates(params: Params, updates: Updates) -> Params:

@@ -8,7 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.pytree import tree_map
 from amdjax.optim.base import GradientTransformation, check_number, global_norm, stateless
 
-__all__ = ["clip", "clip_by_global_norm"]
+__all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
 
 
 def clip(max_delta: float) -> GradientTransformation:
@@ -53,6 +53,29 @@ def clip_by_global_norm(max_norm: float) -> GradientTransformation:
         return tree_map(lambda g: g * factor.astype(jnp.asarray(g).dtype), grads)
 
     return stateless(shrink)
+
+
+def clip_by_block_rms(threshold: float) -> GradientTransformation:
+    """Shrink each gradient so that its root mean square is at most `threshold`.
+
+    Args:
+      threshold: bound, positive.
+
+    Raises:
+      TypeError: `threshold` is no number.
+      ValueError: `threshold` is not positive.
+
+        >>> from amdjax import optim
+        >>> optim.clip_by_block_rms(1.0).update(jnp.array([3.0, 3.0]), optim.EmptyState())[0]
+        Array([1., 1.], dtype=float32)
+    """
+    _check_bound("clip_by_block_rms", "threshold", threshold)
+
+    def one(g: Any) -> Any:
+        size = jnp.sqrt(jnp.mean(jnp.square(jnp.abs(g))))
+        return g / jnp.maximum(1, size / threshold)
+
+    return stateless(lambda grads, _: tree_map(one, grads))
 
 
 def _check_bound(name: str, argument: str, value: Any) -> None:

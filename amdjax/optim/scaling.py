@@ -1,4 +1,4 @@
-"""The parts of optimizers: what scales and averages gradients."""
+"""The parts of optimizers: what scales, adds to and averages gradients."""
 
 from __future__ import annotations
 
@@ -6,24 +6,37 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import amdjax.numpy as jnp
-from amdjax import lax
+from amdjax import random
 from amdjax.core.array import Array
-from amdjax.core.pytree import tree_map
+from amdjax.core.pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
 from amdjax.optim.base import (
     GradientTransformation,
     Params,
     Updates,
     check_number,
+    check_params,
     masked,
+    no_state,
     stateless,
     transformation,
+)
+from amdjax.optim.moments import (
+    average,
+    cast_like,
+    check_decays,
+    count_of_updates,
+    incremented,
+    squared,
+    unbiased,
+    zeros_like,
 )
 from amdjax.optim.schedules import Schedule
 
 __all__ = [
-    "ScaleByAdamState", "ScaleByLionState", "ScaleByRmsState", "ScaleByScheduleState", "TraceState",
-    "add_decayed_weights", "scale", "scale_by_adam", "scale_by_learning_rate", "scale_by_lion",
-    "scale_by_rms", "scale_by_schedule", "trace",
+    "AddNoiseState", "EmaState", "ScaleByScheduleState", "TraceState", "WeightDecaySchedule",
+    "ZeroNansState", "add_decayed_weights", "add_noise", "centralize", "ema", "scale",
+    "scale_by_learning_rate", "scale_by_param_block_rms", "scale_by_schedule",
+    "scale_by_trust_ratio", "trace", "zero_nans",
 ]  # fmt: skip
 
 
@@ -37,40 +50,16 @@ class TraceState(NamedTuple):
     trace: Updates
 
 
-class ScaleByAdamState(NamedTuple):
-    """State of `scale_by_adam`.
+class EmaState(NamedTuple):
+    """State of `ema`.
 
     Args:
       count: number of updates, int32.
-      mu: mean of the gradients, a tree of the parameters' form.
-      nu: mean of their squares, likewise.
+      ema: the decaying average, a tree of the parameters' form.
     """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
-    mu: Updates
-    nu: Updates
-
-
-class ScaleByRmsState(NamedTuple):
-    """State of `scale_by_rms`.
-
-    Args:
-      nu: mean of the squared gradients, a tree of the parameters' form.
-      mu: mean of the gradients, likewise, if centered; else None.
-    """
-
-    nu: Updates
-    mu: Updates
-
-
-class ScaleByLionState(NamedTuple):
-    """State of `scale_by_lion`.
-
-    Args:
-      mu: mean of the gradients, a tree of the parameters' form.
-    """
-
-    mu: Updates
+    ema: Updates
 
 
 class ScaleByScheduleState(NamedTuple):
@@ -80,24 +69,39 @@ class ScaleByScheduleState(NamedTuple):
       count: number of updates, int32.
     """
 
-    count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
+    count: Array  # type: ignore[assignment]
 
 
-def zeros_like(params: Params, dtype: Any = None) -> Updates:
-    """A tree of zeros in the form of the parameters."""
-    return tree_map(lambda p: jnp.zeros_like(p, dtype=dtype), params)
+class WeightDecaySchedule(NamedTuple):
+    """State of `add_decayed_weights` by a schedule.
+
+    Args:
+      count: number of updates, int32.
+    """
+
+    count: Array  # type: ignore[assignment]
 
 
-def _count() -> Array:
-    return jnp.zeros((), jnp.int32)
+class AddNoiseState(NamedTuple):
+    """State of `add_noise`.
+
+    Args:
+      count: number of updates, int32.
+      rng_key: key of the noise to come.
+    """
+
+    count: Array  # type: ignore[assignment]
+    rng_key: Array
 
 
-def _average(decay: float, old: Updates, new: Updates, power: int = 1) -> Updates:
-    def one(a: Any, g: Any) -> Array:
-        g = g if power == 1 else jnp.real(g * jnp.conj(g))
-        return (decay * a + (1 - decay) * g).astype(a.dtype)
+class ZeroNansState(NamedTuple):
+    """State of `zero_nans`.
 
-    return tree_map(one, old, new)
+    Args:
+      found_nan: for each parameter, whether its last gradient held a NaN.
+    """
+
+    found_nan: Any
 
 
 def scale(step_size: float | Array) -> GradientTransformation:
@@ -131,14 +135,14 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
         raise TypeError(f"scale_by_schedule: schedule must be callable, got {schedule!r}.")
 
     def init(params: Params) -> ScaleByScheduleState:
-        return ScaleByScheduleState(_count())
+        return ScaleByScheduleState(count_of_updates())
 
     def update(
         grads: Updates, state: ScaleByScheduleState, params: Params = None
     ) -> tuple[Updates, ScaleByScheduleState]:
         factor = jnp.asarray(schedule(state.count))
         scaled = tree_map(lambda g: factor.astype(jnp.asarray(g).dtype) * g, grads)
-        return scaled, ScaleByScheduleState(state.count + 1)
+        return scaled, ScaleByScheduleState(incremented(state.count))
 
     return transformation(init, update)
 
@@ -149,7 +153,6 @@ def scale_by_learning_rate(
     """Multiply by a learning rate, negative so that the update goes downhill.
 
     Args:
-      learning_rate: a number, or a schedule.
       flip_sign: whether to multiply by its negative.
 
     Example:
@@ -182,7 +185,7 @@ def trace(
         >>> momentum.update(jnp.ones(1), state)[0]
         Array([1.9], dtype=float32)
     """
-    _check_decays("trace", decay=decay)
+    check_decays("trace", decay=decay)
 
     def init(params: Params) -> TraceState:
         return TraceState(zeros_like(params, accumulator_dtype))
@@ -191,172 +194,195 @@ def trace(
         grads: Updates, state: TraceState, params: Params = None
     ) -> tuple[Updates, TraceState]:
         add = lambda g, t: g + decay * t
-        new = tree_map(lambda g, t: add(g, t).astype(t.dtype), grads, state.trace)
+        new = tree_map(add, grads, state.trace)
         updates = tree_map(add, grads, new) if nesterov else new
-        return updates, TraceState(new)
+        return updates, TraceState(cast_like(new, state.trace))
 
     return transformation(init, update)
 
 
-def scale_by_adam(
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-    *,
-    nesterov: bool = False,
-) -> GradientTransformation:
-    """The mean gradient divided by the root of the mean square, both freed of their start at zero.
-
-    As in Kingma & Ba (2015); with `nesterov`, Dozat (2016).
+def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> GradientTransformation:
+    """A decaying average of gradients in place of each.
 
     Args:
-      b1: how much of the mean remains.
-      b2: how much of the mean square remains.
-      eps: added to the root.
-      eps_root: added to the mean square under the root.
-      mu_dtype: dtype of the mean; None means the parameters'.
-      nesterov: whether to look one step ahead.
+      decay: how much of the average remains.
+      debias: whether it is freed of its start at zero.
+      accumulator_dtype: dtype of the average; None means the parameters'.
 
-    Example:
-      >>> from amdjax import optim
-      >>> adam = optim.scale_by_adam()
-      >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+        >>> from amdjax import optim
+        >>> mean = optim.ema(0.5)
+        >>> updates, state = mean.update(jnp.array([3.0]), mean.init(jnp.ones(1)))
+        >>> mean.update(jnp.array([6.0]), state)[0]
+        Array([5.], dtype=float32)
     """
-    _check_decays("adam", b1=b1, b2=b2)
+    check_decays("ema", decay=decay)
 
-    def init(params: Params) -> ScaleByAdamState:
-        return ScaleByAdamState(_count(), zeros_like(params, mu_dtype), _squares_like(params))
+    def init(params: Params) -> EmaState:
+        return EmaState(count_of_updates(), zeros_like(params, accumulator_dtype))
 
-    def update(
-        grads: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
-        count = state.count + 1
-        mu = _average(b1, state.mu, grads)
-        nu = _average(b2, state.nu, grads, power=2)
-        mean = _unbiased(b1, count, mu)
-        if nesterov:
-            ahead, now = _unbiased(b1, count + 1, mu), _unbiased(b1, count, grads)
-            mean = tree_map(lambda m, g: b1 * m + (1 - b1) * g, ahead, now)
-        square = _unbiased(b2, count, nu)
-        ratio = lambda m, v: m / (jnp.sqrt(v + eps_root) + eps)
-        return tree_map(ratio, mean, square), ScaleByAdamState(count, mu, nu)
-
-    return transformation(init, update)
-
-
-def _squares_like(params: Params) -> Updates:
-    return tree_map(lambda p: jnp.zeros_like(jnp.real(p)), params)
-
-
-def _unbiased(decay: float, count: Array, average: Updates) -> Updates:
-    factor = 1 - decay ** count.astype(jnp.float32)
-    return tree_map(lambda a: a / factor.astype(jnp.real(a).dtype), average)
-
-
-def _check_decays(name: str, **decays: Any) -> None:
-    for argument, value in decays.items():
-        check_number(name, argument, value)
-        if isinstance(value, (int, float)) and not 0 <= value < 1:
-            raise ValueError(f"{name}: {argument} must lie in [0, 1), got {value!r}.")
-
-
-def scale_by_rms(
-    decay: float = 0.9,
-    eps: float = 1e-8,
-    initial_scale: float = 0.0,
-    eps_in_sqrt: bool = True,
-    *,
-    centered: bool = False,
-) -> GradientTransformation:
-    """Divide by the root of the mean square (Tieleman & Hinton, 2012).
-
-    Args:
-      decay: how much of the mean square remains.
-      eps: added to it.
-      initial_scale: the mean square at the start.
-      eps_in_sqrt: whether `eps` is added before the root is taken, or after.
-      centered: whether to subtract the squared mean (Graves, 2013).
-
-    Example:
-      >>> from amdjax import optim
-      >>> rms = optim.scale_by_rms(decay=0.75)
-      >>> rms.update(jnp.array([5.0]), rms.init(jnp.zeros(1)))[0].round(5)
-      Array([2.], dtype=float32)
-    """
-    _check_decays("rmsprop", decay=decay)
-
-    def init(params: Params) -> ScaleByRmsState:
-        nu = tree_map(lambda z: z + initial_scale, _squares_like(params))
-        return ScaleByRmsState(nu, zeros_like(params) if centered else None)
-
-    def update(
-        grads: Updates, state: ScaleByRmsState, params: Params = None
-    ) -> tuple[Updates, ScaleByRmsState]:
-        nu, mu, spread = _average(decay, state.nu, grads, power=2), None, None
-        if centered:
-            mu = _average(decay, state.mu, grads)
-            spread = tree_map(lambda v, m: v - jnp.real(m * jnp.conj(m)), nu, mu)
-        root = (
-            (lambda v: lax.rsqrt(v + eps)) if eps_in_sqrt else (lambda v: 1 / (jnp.sqrt(v) + eps))
-        )
-        updates = tree_map(lambda g, v: g * root(v), grads, spread if centered else nu)
-        return updates, ScaleByRmsState(nu, mu)
-
-    return transformation(init, update)
-
-
-def scale_by_lion(
-    b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None
-) -> GradientTransformation:
-    """The sign of an average of the gradients (Chen et al., 2023).
-
-    Args:
-      b1: share of the mean in what the sign is taken of.
-      b2: how much of the mean remains.
-      mu_dtype: dtype of the mean; None means the parameters'.
-
-    Example:
-      >>> from amdjax import optim
-      >>> lion = optim.scale_by_lion()
-      >>> lion.update(jnp.array([5.0, -0.1]), lion.init(jnp.zeros(2)))[0]
-      Array([ 1., -1.], dtype=float32)
-    """
-    _check_decays("lion", b1=b1, b2=b2)
-
-    def init(params: Params) -> ScaleByLionState:
-        return ScaleByLionState(zeros_like(params, mu_dtype))
-
-    def update(
-        grads: Updates, state: ScaleByLionState, params: Params = None
-    ) -> tuple[Updates, ScaleByLionState]:
-        updates = tree_map(lambda g, m: jnp.sign((1 - b1) * g + b1 * m), grads, state.mu)
-        return updates, ScaleByLionState(_average(b2, state.mu, grads))
+    def update(grads: Updates, state: EmaState, params: Params = None) -> tuple[Updates, EmaState]:
+        new, count = average(decay, state.ema, grads), incremented(state.count)
+        updates = unbiased(decay, count, new) if debias else new
+        return updates, EmaState(count, cast_like(new, state.ema))
 
     return transformation(init, update)
 
 
 def add_decayed_weights(
-    weight_decay: float = 0.0, mask: Any | Callable[[Params], Any] | None = None
+    weight_decay: float | Array | Schedule = 0.0,
+    mask: Any | Callable[[Params], Any] | None = None,
 ) -> GradientTransformation:
     """Add `weight_decay * params` to the gradients.
 
     Args:
-      weight_decay: how strong.
-      mask: which parameters decay, as for `masked`; None means all.
+      weight_decay: how strong, a number or a schedule.
 
         >>> from amdjax import optim
         >>> decay = optim.add_decayed_weights(0.1)
         >>> decay.update(jnp.array([0.0]), optim.EmptyState(), jnp.array([5.0]))[0]
         Array([0.5], dtype=float32)
     """
+    scheduled = callable(weight_decay)
 
-    def decayed(grads: Updates, params: Params) -> Updates:
-        if params is None:
-            raise ValueError("update: params must be given, since weights decay.")
-        return tree_map(lambda g, p: g + weight_decay * p, grads, params)
+    def init(params: Params) -> Any:
+        return WeightDecaySchedule(count_of_updates()) if scheduled else no_state(params)
 
-    decay = stateless(decayed)
+    def update(grads: Updates, state: Any, params: Params = None) -> tuple[Updates, Any]:
+        check_params("add_decayed_weights", params)
+        strength: Any = weight_decay
+        if callable(weight_decay):
+            strength, state = weight_decay(state.count), type(state)(incremented(state.count))
+        return tree_map(lambda g, p: g + strength * p, grads, params), state
+
+    decay = transformation(init, update)
     return decay if mask is None else masked(decay, mask)
+
+
+def scale_by_trust_ratio(
+    min_norm: float = 0.0, trust_coefficient: float = 1.0, eps: float = 0.0
+) -> GradientTransformation:
+    """Make each update's norm a share of its parameter's (You et al., 2020).
+
+    Where either norm is zero the update stays.
+
+    Args:
+      min_norm: the least norm; smaller ones count as this.
+      trust_coefficient: the share.
+      eps: added to the norm of the update.
+
+        >>> from amdjax import optim
+        >>> ratio = optim.scale_by_trust_ratio()
+        >>> ratio.update(jnp.array([3.0, 4.0]), optim.EmptyState(), jnp.array([1.0, 0.0]))[0]
+        Array([0.6, 0.8], dtype=float32)
+    """
+
+    def scaled(grads: Updates, params: Params) -> Updates:
+        check_params("scale_by_trust_ratio", params)
+
+        def one(g: Any, p: Any) -> Array:
+            norms = [jnp.maximum(jnp.sqrt(jnp.sum(squared(x))), min_norm) for x in (p, g)]
+            ratio = trust_coefficient * norms[0] / (norms[1] + eps)
+            ratio = jnp.where((norms[0] == 0) | (norms[1] == 0), 1, ratio)
+            return g * ratio.astype(jnp.real(g).dtype)
+
+        return tree_map(one, grads, params)
+
+    return stateless(scaled)
+
+
+def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
+    """Multiply each update by the root mean square of its parameter.
+
+    Args:
+      min_scale: the least; smaller ones count as this.
+
+        >>> from amdjax import optim
+        >>> rms = optim.scale_by_param_block_rms()
+        >>> rms.update(jnp.array([1.0, 2.0]), optim.EmptyState(), jnp.array([3.0, 3.0]))[0]
+        Array([3., 6.], dtype=float32)
+    """
+
+    def scaled(grads: Updates, params: Params) -> Updates:
+        check_params("scale_by_param_block_rms", params)
+        size = lambda p: jnp.maximum(jnp.sqrt(jnp.mean(squared(p))), min_scale)
+        return tree_map(lambda g, p: g * size(p), grads, params)
+
+    return stateless(scaled)
+
+
+def centralize() -> GradientTransformation:
+    """Subtract from gradients of two and more axes their mean over all but the first.
+
+    (Yong et al., 2020.)
+
+    Example:
+      >>> from amdjax import optim
+      >>> optim.centralize().update(jnp.array([[1.0, 3.0]]), optim.EmptyState())[0]
+      Array([[-1.,  1.]], dtype=float32)
+    """
+
+    def one(g: Any) -> Any:
+        if jnp.ndim(g) < 2:
+            return g
+        return g - jnp.mean(g, tuple(range(1, jnp.ndim(g))), keepdims=True)
+
+    return stateless(lambda grads, _: tree_map(one, grads))
+
+
+def zero_nans() -> GradientTransformation:
+    """Replace NaN by 0, and remember where there was one.
+
+    Example:
+      >>> from amdjax import optim
+      >>> cleaned = optim.zero_nans()
+      >>> cleaned.update(jnp.array([1.0, jnp.nan]), cleaned.init(jnp.zeros(2)))
+      (Array([1., 0.], dtype=float32), ZeroNansState(found_nan=Array(True, dtype=bool)))
+    """
+
+    def init(params: Params) -> ZeroNansState:
+        return ZeroNansState(tree_map(lambda p: jnp.zeros((), bool), params))
+
+    def update(
+        grads: Updates, state: ZeroNansState, params: Params = None
+    ) -> tuple[Updates, ZeroNansState]:
+        found = tree_map(lambda g: jnp.any(jnp.isnan(g)), grads)
+        return tree_map(lambda g: jnp.where(jnp.isnan(g), 0, g), grads), ZeroNansState(found)
+
+    return transformation(init, update)
+
+
+def add_noise(eta: float, gamma: float, key: Any) -> GradientTransformation:
+    """Add normal noise of variance `eta / count**gamma` (Neelakantan et al., 2015).
+
+    Args:
+      eta: variance at the first update.
+      gamma: how fast it falls.
+      key: key of the noise, or an integer seed.
+
+        >>> from amdjax import optim
+        >>> noisy = optim.add_noise(0.0, 0.55, amdjax.random.key(0))
+        >>> noisy.update(jnp.ones(2), noisy.init(jnp.ones(2)))[0]
+        Array([1., 1.], dtype=float32)
+    """
+    check_number("add_noise", "eta", eta)
+    check_number("add_noise", "gamma", gamma)
+
+    def init(params: Params) -> AddNoiseState:
+        first = random.key(key) if isinstance(key, int) else key
+        return AddNoiseState(count_of_updates(), first)
+
+    def update(
+        grads: Updates, state: AddNoiseState, params: Params = None
+    ) -> tuple[Updates, AddNoiseState]:
+        count = incremented(state.count)
+        deviation = jnp.sqrt(eta / count.astype(jnp.float32) ** gamma)
+        next_key, now = random.split(state.rng_key)
+        leaves = tree_leaves(grads)
+        noise = [
+            random.normal(k, jnp.shape(g), jnp.asarray(g).dtype)
+            for k, g in zip(random.split(now, len(leaves)), leaves)
+        ]
+        noisy = [g + deviation.astype(n.dtype) * n for g, n in zip(leaves, noise)]
+        return tree_unflatten(tree_structure(grads), noisy), AddNoiseState(count, next_key)
+
+    return transformation(init, update)

@@ -234,13 +234,16 @@ class CpuProgram:
     def _allocate_aliased(self, args: Sequence[ConcreteArray]) -> list[Buffer]:
         """Memory for the results, some of it that of donated arguments."""
         aliases = self.plan.aliases
-        uses = Counter(id(a.buffer) for a in args)
+        # Numbers, for another name of a buffer would be one more owner.
+        places = [id(a.buffer) for a in args]
+        uses = None if len(set(places)) == len(places) else Counter(places)
         outs = []
         for i, n in enumerate(self.sizes):
-            donor = args[aliases[i]] if i in aliases else None
-            if donor is None:
+            if i not in aliases:
                 outs.append(self._alloc(n))
-            elif uses[id(donor.buffer)] == 1 and is_sole_owner(donor):
+                continue
+            donor = args[aliases[i]]
+            if (uses is None or uses[id(donor.buffer)] == 1) and is_sole_owner(donor):
                 outs.append(donor.buffer)
             else:
                 outs.append(self._copied(donor.buffer, n))
