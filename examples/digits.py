@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import sys
 import time
 from functools import partial
@@ -143,26 +144,22 @@ def train(
     x, y, x_test, y_test = data
     per_epoch = len(x) // batch
     total = min(epochs * per_epoch, steps or sys.maxsize)
-    init_key, key = random.split(random.key(seed))
+    init_key, order_key, key = random.split(random.key(seed), 3)
     model = make_model(init_key)
     optimizer = optim.adam(optim.cosine_decay_schedule(3e-3, total))
     opt_state = optimizer.init(nn.partition(model)[0])
     train_step = make_train_step(optimizer)
-    shuffle = np.random.default_rng(seed)
     log(f"{nn.count_parameters(model):,} parameters, {len(x):,} training images, {total} steps")
 
     done = 0
     for epoch in range(1, epochs + 1):
-        order, losses, started = shuffle.permutation(len(x)), [], time.perf_counter()
+        losses, started = [], time.perf_counter()
+        order = random.fold_in(order_key, epoch)
+        batches = nn.data.batches((x, y), batch, key=order, drop_remainder=True)
         with progress(min(per_epoch, total - done), f"epoch {epoch}/{epochs}") as bar:
-            for i in range(per_epoch):
-                if done == total:
-                    break
-                chosen = order[i * batch : (i + 1) * batch]
+            for images, labels in itertools.islice(batches, total - done):
                 step_key = random.fold_in(key, done)
-                model, opt_state, loss = train_step(
-                    model, opt_state, x[chosen], y[chosen], step_key
-                )
+                model, opt_state, loss = train_step(model, opt_state, images, labels, step_key)
                 losses.append(loss)
                 done += 1
                 bar.update()

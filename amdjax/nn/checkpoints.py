@@ -289,8 +289,9 @@ def load(path: str | os.PathLike[str], like: T) -> T:
         if missing := set(arrays).difference(file.keys()):
             raise CheckpointError(f"load: {path} is damaged: it lacks {min(missing)}.")
         stored = {where: _read(path, file, where, found[where]) for where in arrays}
-    leaves = [
-        _restored(path, where, stored.get(where), found[where], values[where]) for where in wanted
+    leaves = [  # `pop`: what is on the device is not needed here too
+        _restored(path, where, stored.pop(where, None), found[where], values[where])
+        for where in wanted
     ]
     return tree_unflatten(structure, leaves)
 

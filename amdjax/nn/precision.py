@@ -13,7 +13,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 from amdjax.nn.module import Module, in_state, state, static
-from amdjax.numpy._util import ArrayLike, as_array, dtype_of, is_arraylike
+from amdjax.numpy._util import ArrayLike, as_array, dtype_of
 
 __all__ = ["DynamicLossScale", "Policy", "all_finite"]
 
@@ -21,7 +21,8 @@ T = TypeVar("T")
 
 
 def _is_floating(x: Any) -> bool:
-    return is_arraylike(x) and dtypes.issubdtype(dtype_of(x), np.floating)
+    """Whether something is an array of floats; Python's numbers adapt to arrays by themselves."""
+    return hasattr(x, "dtype") and dtypes.issubdtype(dtype_of(x), np.floating)
 
 
 @dataclasses.dataclass(frozen=True)

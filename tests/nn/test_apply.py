@@ -311,3 +311,23 @@ def test_recurrent_layers_in_sequential():
     np.testing.assert_allclose(model(x), model[2](gru(lstm(x)[0])[0]), rtol=1e-6)
     y, _ = nn.apply(model, x, key=KEY, train=True)
     assert y.shape == (7, 2, 2) and (y != model(x)).any()
+
+
+def test_a_whole_training_in_one_scan():
+    x = random.normal(KEY, (4, 8, 3))
+    step = lambda model, x: (nn.apply(model, x, key=KEY, train=True)[1], None)
+    scanned, _ = amdjax.jit(lambda model: lax.scan(step, model, x))(network())
+    model = network()
+    for batch in x:
+        _, model = nn.apply(model, batch, key=KEY, train=True)
+    assert_statistics(scanned[1], (model[1].mean, model[1].variance))
+
+
+def test_an_ensemble_with_state():
+    make = lambda key: nn.Sequential([nn.Dense(3, 4, key=key), nn.BatchNorm(4)])
+    models = amdjax.vmap(make)(random.split(KEY, 5))
+    y, after = amdjax.vmap(lambda m: nn.apply(m, X, train=True))(models)
+    assert y.shape == (5, 8, 4)
+    hidden = models[0].replace(kernel=models[0].kernel[3], bias=models[0].bias[3])(X)
+    expected = statistics(hidden, np.zeros(4), np.ones(4))
+    np.testing.assert_allclose(after[1].mean[3], expected[0], rtol=1e-5, atol=1e-6)

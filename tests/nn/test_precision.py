@@ -41,6 +41,12 @@ def test_what_is_cast():
     assert wide.inner[0].kernel.dtype == np.float16 and wide.inner[1].mean.dtype == np.float32
 
 
+def test_numbers_of_python_stay():
+    scale = lambda layer, x, factor: (layer[0](x) * factor, factor)
+    y, factor = nn.apply(network(), jnp.ones((2, 3)), factor=0.5, method=scale, policy=HALF)[0]
+    assert type(factor) is float and y.dtype == np.float32
+
+
 def test_gradients_are_those_of_the_parameters_dtype():
     params, rest = nn.partition(network())
     loss = lambda params: nn.apply(nn.combine(params, rest), jnp.ones((4, 3)), policy=HALF)[0].sum()
