@@ -149,3 +149,13 @@ def test_comparisons():
     y = np.array([1 + 2j, 1 - 2j, complex(np.nan, 1)], np.complex64)
     assert lax.eq(x, y).tolist() == [True, False, False]
     assert lax.ne(x, y).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("shapes", [((), ()), ((1,), (1,)), ((3,), (3,)), ((1, 1), (1, 1))])
+def test_smallest_complex_products(shapes):
+    rng = np.random.default_rng(0)
+    x, y = (np.complex64(rng.normal(size=s) + 1j * rng.normal(size=s)) for s in shapes)
+    depth = 1 if x.ndim else 0
+    numbers = (((x.ndim - 1,) * depth, (0,) * depth), ((), ()))
+    got = lax.dot_general(x, y, numbers)
+    np.testing.assert_allclose(got, np.tensordot(x, y, axes=depth), rtol=1e-6)

@@ -174,8 +174,8 @@ DIRECT = Solver("direct", direct_plans, unpacked_cost, usual_direct, tier=2)
 
 
 def _plain(p: Contraction) -> Contraction | None:
-    """The contraction with one loop each, its columns many; None where there are more loops."""
-    if not p.depth or not _is_plain(p):
+    """A real contraction with one loop each, its columns many; None where there are more loops."""
+    if p.is_complex or not p.depth or not _is_plain(p):
         return None
     return p.swapped() if p.columns == 1 and p.rows > 1 else p
 
