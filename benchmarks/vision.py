@@ -6,7 +6,7 @@ the parameters that they ask for, in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -246,19 +246,26 @@ def _inference_torch(network: Callable, model: Callable, lib: Any) -> Prepared:
     return Prepared(run)
 
 
-def _rows(name: str, network: Callable, batch: int, size: int, small: int) -> Iterator[Workload]:
-    model = partial(_model, network, batch, size, small)
-    prepare = (partial(f, network, model) for f in (_inference, _inference_torch))
-    yield Workload(f"{name} inference, {batch}×{size}²", *prepare, 1e-3)
-    # As for ResNet-18: a rounding that flips one maximum moves a whole gradient.
-    yield training_step(
-        f"{name} training step, {batch}×{size}²", model, partial(_loss, network),
-        partial(_loss_torch, network), tolerance=0.1,
-    )  # fmt: skip
-
-
-WORKLOADS = [
-    *_rows("MobileNet-v2", mobilenet_v2, 8, 224, 128),
-    *_rows("Inception-v3", inception_v3, 4, 299, 171),
-    *_rows("U-Net", unet, 2, 128, 32),
+#: Name, network, (batch, size, size of quick runs), whether it trains.
+NETWORKS = [
+    (f"{name} {work}, {sizes[0]}×{sizes[1]}²", network, sizes, train)
+    for name, network, sizes in (
+        ("MobileNet-v2", mobilenet_v2, (8, 224, 128)),
+        ("Inception-v3", inception_v3, (4, 299, 171)),
+        ("U-Net", unet, (2, 128, 32)),
+    )
+    for work, train in (("inference", False), ("training step", True))
 ]
+
+
+def _row(name: str, network: Callable, sizes: tuple[int, int, int], train: bool) -> Workload:
+    model = partial(_model, network, *sizes)
+    if not train:
+        prepare = (partial(f, network, model) for f in (_inference, _inference_torch))
+        return Workload(name, *prepare, 1e-3)
+    # As for ResNet-18: a rounding that flips one maximum moves a whole gradient.
+    losses = partial(_loss, network), partial(_loss_torch, network)
+    return training_step(name, model, *losses, tolerance=0.1)
+
+
+WORKLOADS = [_row(*row) for row in NETWORKS]

@@ -255,11 +255,7 @@ class _Parser:
             self.type()
         if self.at != start:
             self.expect("=")
-        name = self.word("a primitive")
-        primitive = Primitive.by_name.get(name)
-        if primitive is None:
-            self.at -= 1
-            raise self.fail("a primitive that exists")
+        primitive = self.primitive()
         params = self.params() if self.tokens[self.at].text == "[" else {}
         invars = []
         while not self.at_line_end() and self.tokens[self.at].text not in ("in", "}"):
@@ -270,13 +266,23 @@ class _Parser:
         self.at = end
         return _make_eqn(primitive, invars, outvars, params)
 
+    def primitive(self) -> Primitive:
+        primitive = Primitive.by_name.get(self.word("a primitive"))
+        if primitive is None:
+            self.at -= 1
+            raise self.fail("a primitive that exists")
+        return primitive
+
     def params(self) -> dict[str, Any]:
         self.expect("[")
         params = {}
         while not self.accept("]"):
             name = self.word("a parameter")
             self.expect("=")
-            params[name] = self.value(shared=name != "name")
+            if name.endswith("_prim"):  # as the comparison of `select_and_scatter_add`
+                params[name] = self.primitive()
+            else:
+                params[name] = self.value(shared=name != "name")
         return params
 
     def value(self, shared: bool = True) -> Any:

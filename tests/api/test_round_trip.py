@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 
+import numpy as np
 import pytest
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn, random
 from amdjax.core.check import check_jaxpr
+from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.parse import parse_jaxpr
+from amdjax.core.primitive import Primitive
 
 X = jnp.linspace(0.1, 0.9, 12).reshape(3, 4)
 KEY = random.PRNGKey(0)
@@ -43,7 +47,26 @@ def functions():
 def round_trip(closed):
     check_jaxpr(closed.jaxpr)
     text = str(closed)
-    assert str(parse_jaxpr(text)) == text
+    parsed = parse_jaxpr(text)
+    assert str(parsed) == text
+    same_params(closed.jaxpr, parsed.jaxpr)
+
+
+def same_params(jaxpr, parsed):
+    """Parameters come back as what they were, but for functions."""
+    for eqn, again in zip(jaxpr.eqns, parsed.eqns, strict=True):
+        for name, value in eqn.params.items():
+            same_param(value, again.params.get(name), (eqn.primitive, name))
+
+
+def same_param(value, found, where):
+    if isinstance(found, ClosedJaxpr):
+        same_params(value.jaxpr, found.jaxpr)
+    elif isinstance(found, tuple):
+        for item, again in zip(value, found, strict=True):
+            same_param(item, again, where)
+    elif isinstance(value, str | int | float | np.dtype | enum.Enum | Primitive):
+        assert "<" in str(value) or found == value, (where, value, found)
 
 
 def test_public_functions():
@@ -61,6 +84,11 @@ def test_public_functions():
                 raise AssertionError(f"{name} of {len(args)} arrays") from error
             count += 1
     assert count > 250
+
+
+def test_the_operation_of_a_pool():
+    grad = amdjax.grad(lambda x: nn.max_pool(x[None, ..., None], (2, 2)).sum())
+    round_trip(amdjax.make_jaxpr(grad)(X))
 
 
 @pytest.mark.parametrize("name", [n for n in random.__all__ if hasattr(random, n)])
