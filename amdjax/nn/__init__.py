@@ -46,6 +46,7 @@ from amdjax.nn.functions import (
 )
 from amdjax.nn.interop import *  # noqa: F403
 from amdjax.nn.layers import *  # noqa: F403
+from amdjax.nn.lifted import *  # noqa: F403
 from amdjax.nn.linear import *  # noqa: F403
 from amdjax.nn.losses import *  # noqa: F403
 from amdjax.nn.module import *  # noqa: F403

@@ -62,6 +62,13 @@ class Scope:
         self._draws += 1
         return random.fold_in(self._key, self._draws - 1)
 
+    @property
+    def has_key(self) -> bool:
+        """Whether a request for a key would be served here and now."""
+        if self._key is None:
+            return self._outer is not None and self._outer.has_key
+        return context.trace is self._trace
+
     def record(self, module: Any, values: dict[str, Any]) -> None:
         """Remember new values of a module's state."""
         name = self.name(module)
@@ -87,6 +94,12 @@ class Scope:
 def current() -> Scope | None:
     """The scope of the innermost `apply` of this thread."""
     return _current.get()
+
+
+def key_if_any(module: Any) -> Any:
+    """A key for a module; None if there is none, as in inference."""
+    scope = current()
+    return scope.next_key(module) if scope is not None and scope.has_key else None
 
 
 def is_training(train: bool | None = None) -> bool:

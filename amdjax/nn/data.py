@@ -68,7 +68,8 @@ def batches(
     def gather(end: int) -> T:
         chosen = slice(end - batch_size, end)
         rows = chosen if order is None else order[chosen]
-        return tree_map(lambda x: jnp.array(x[rows]), host)
+        # A slice is a view of what may change; rows in some order are a copy already.
+        return tree_map(lambda x: (jnp.array if order is None else jnp.asarray)(x[rows]), host)
 
     made = map(gather, ends)
     return _prefetched(made, prefetch) if prefetch else made
