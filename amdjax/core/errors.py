@@ -251,15 +251,18 @@ def _tell_the_call(
     if fun.__name__ in _CONVERSIONS:
         return
     exc._told = True  # type: ignore[attr-defined]
-    name, text = fun.__name__.strip("_"), str(exc)
+    name, text, own = fun.__name__.strip("_"), str(exc), args
     if fun.__name__ in ("__init__", "__call__") and args:
-        name = getattr(args[0], "__name__", type(args[0]).__name__)
+        name, own = getattr(args[0], "__name__", type(args[0]).__name__), args[1:]
     if not _is_raised_here(exc):
         return
+    if name not in text and fun.__qualname__ in text:  # Python names the class with the method
+        text = text.replace(f"{fun.__qualname__}()", f"{name}()")
+        exc.args = (text,)
     try:
         given = dict(inspect.signature(fun).bind(*args, **kwargs).arguments)
     except (TypeError, ValueError):
-        given = {**{f"argument {i}": a for i, a in enumerate(args)}, **kwargs}
+        given = {**{f"argument {i}": a for i, a in enumerate(own)}, **kwargs}
     given.pop("self", None)
     if re.search(rf"\b{name}\b", text) and (len(given) < 2 or _names_one(text, given)):
         return

@@ -48,6 +48,7 @@ from amdjax.nn.interop import *  # noqa: F403
 from amdjax.nn.layers import *  # noqa: F403
 from amdjax.nn.lifted import *  # noqa: F403
 from amdjax.nn.linear import *  # noqa: F403
+from amdjax.nn.local_response import *  # noqa: F403
 from amdjax.nn.losses import *  # noqa: F403
 from amdjax.nn.module import *  # noqa: F403
 from amdjax.nn.normalization import *  # noqa: F403

@@ -126,6 +126,21 @@ def check_positive(name: str, **sizes: Any) -> None:
             raise ValueError(f"{name}: {argument} must be a positive integer, got {value!r}.")
 
 
+def check_sizes(name: str, **sizes: Any) -> tuple[int, ...]:
+    """A size, or several, as a tuple.
+
+    Raises:
+      ValueError: one is no positive integer, or there is none.
+    """
+    ((argument, value),) = sizes.items()
+    found = tuple(value) if isinstance(value, (tuple, list)) else (value,)
+    if not found or not all(isinstance(n, int) and n > 0 for n in found):
+        raise ValueError(
+            f"{name}: {argument} must be a positive integer or a tuple of them, got {value!r}."
+        )
+    return found
+
+
 def hashable(value: Any) -> Any:
     """Static fields are compared and hashed; lists become tuples."""
     return tuple(map(hashable, value)) if isinstance(value, (list, tuple)) else value

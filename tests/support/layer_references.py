@@ -59,3 +59,13 @@ def channels_first(x):
 
 def kernel_channels_first(kernel):
     return np.moveaxis(np.moveaxis(kernel, -1, 0), -1, 1)
+
+
+def local_response(x, size, axes, alpha, beta, k):
+    """Windows of `size` along `axes`, zeros beyond the edges; of even ones more lies before."""
+    square = np.square(x.astype(np.float64))
+    for axis in axes:
+        pads = [(size // 2, (size - 1) // 2) if i == axis else (0, 0) for i in range(x.ndim)]
+        padded = np.pad(square, pads)
+        square = sum(np.take(padded, range(j, j + x.shape[axis]), axis=axis) for j in range(size))
+    return x / (k + alpha * square / size ** len(axes)) ** beta

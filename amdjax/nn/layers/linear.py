@@ -51,7 +51,7 @@ class Dense(Module):
         bias_init: initializers.Initializer = initializers.zeros,
         dtype: Any = None,
     ) -> None:
-        check_positive("Dense", in_features=in_features, out_features=out_features)
+        check_positive(type(self).__name__, in_features=in_features, out_features=out_features)
         key, bias_key = random.split(key)
         self.kernel = kernel_init(key, (in_features, out_features), dtype)
         self.bias = bias_init(bias_key, (out_features,), dtype) if use_bias else None
@@ -65,7 +65,21 @@ class Dense(Module):
         return TorchTensor("weight", "kernel", (1, 0)), TorchTensor("bias", "bias")
 
 
-Linear = Dense
+class Linear(Dense):
+    """`Dense` by its other name.
+
+    Args:
+      in_features: size of the last axis of the input.
+      out_features: size of the last axis of the result.
+      key: key of the parameters' random start.
+      use_bias: whether there is a bias.
+      kernel_init: how the kernel starts, `(in_features, out_features)`.
+      bias_init: how the bias starts, `(out_features,)`.
+      dtype: dtype of the parameters; None means the default float.
+
+        >>> nn.Linear(3, 4, key=amdjax.random.key(0))
+        Linear(kernel=float32[3,4], bias=float32[4])
+    """
 
 
 class Embedding(Module):

@@ -6,22 +6,42 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.nn._arguments import check_positive
+from amdjax.nn._arguments import Ints, check_positive, check_sizes, hashable
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import SCALE_AND_BIAS, TorchTensor
+from amdjax.nn.local_response import local_response_norm
 from amdjax.nn.module import Module, state, static
-from amdjax.nn.normalization import batch_norm, group_norm, layer_norm, rms_norm
+from amdjax.nn.normalization import (
+    Axes,
+    add_layer_norm,
+    batch_norm,
+    group_norm,
+    instance_norm,
+    layer_norm,
+    rms_norm,
+)
 from amdjax.numpy._util import ArrayLike
 
-__all__ = ["BatchNorm", "GroupNorm", "LayerNorm", "RMSNorm"]
+__all__ = [
+    "AddLayerNorm", "BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "LocalResponseNorm",
+    "RMSNorm", "T5LayerNorm",
+]  # fmt: skip
+
+
+_RUNNING = (
+    TorchTensor("running_mean", "mean"),
+    TorchTensor("running_var", "variance"),
+    TorchTensor("num_batches_tracked", None),
+)
 
 
 class BatchNorm(Module):
     """Normalize each feature over the batch; in training, within `nn.apply`, with new statistics.
 
     Args:
-      features: size of the feature axis.
-      axis: the feature axis: -1 for channels last, 1 for channels first.
+      features: size of the feature axis, or a tuple of sizes for several.
+      axis: the feature axis: -1 for channels last, 1 for channels first; or a tuple of axes, all
+        but the first for statistics of each activation.
       momentum: how much of the running statistics remains after an update.
       epsilon: added to the variance.
       affine: whether features get a trained scale and bias.
@@ -29,7 +49,7 @@ class BatchNorm(Module):
       dtype: dtype of the parameters; None means the default float.
 
     Raises:
-      ValueError: `features` is no positive integer.
+      ValueError: a size is no positive integer, or `axis` has another number of axes.
 
         >>> layer = nn.BatchNorm(2, momentum=0.5)
         >>> y, layer = nn.apply(layer, jnp.array([[1.0, 2.0], [3.0, 6.0]]), train=True)
@@ -41,27 +61,32 @@ class BatchNorm(Module):
     bias: Array | None
     mean: Array = state()
     variance: Array = state()
-    axis: int = static()
+    axis: Axes = static()
     momentum: float = static()
     epsilon: float = static()
     axis_name: Any = static()
 
     def __init__(
         self,
-        features: int,
+        features: Ints,
         *,
-        axis: int = -1,
+        axis: Axes = -1,
         momentum: float = 0.9,
         epsilon: float = 1e-5,
         affine: bool = True,
         axis_name: str | tuple[str, ...] | None = None,
         dtype: Any = None,
     ) -> None:
-        check_positive("BatchNorm", features=features)
-        self.scale = jnp.ones(features, dtype) if affine else None
-        self.bias = jnp.zeros(features, dtype) if affine else None
-        self.mean, self.variance = jnp.zeros(features, dtype), jnp.ones(features, dtype)
-        self.axis, self.momentum, self.epsilon = axis, momentum, epsilon
+        shape = check_sizes("BatchNorm", features=features)
+        if len(shape) != (1 if isinstance(axis, int) else len(axis)):
+            raise ValueError(
+                f"BatchNorm: axis must have an entry for each of features, got {axis=} and "
+                f"{features=}."
+            )
+        self.scale = jnp.ones(shape, dtype) if affine else None
+        self.bias = jnp.zeros(shape, dtype) if affine else None
+        self.mean, self.variance = jnp.zeros(shape, dtype), jnp.ones(shape, dtype)
+        self.axis, self.momentum, self.epsilon = hashable(axis), momentum, epsilon
         self.axis_name = axis_name
 
     def __call__(self, x: ArrayLike, *, train: bool | None = None) -> Array:
@@ -88,81 +113,134 @@ class BatchNorm(Module):
 
     def torch_tensors(self) -> tuple[TorchTensor, ...]:
         """Those of `torch.nn.BatchNorm1d` to `BatchNorm3d`, as `Module.torch_tensors` says."""
-        statistics = (
-            TorchTensor("running_mean", "mean"),
-            TorchTensor("running_var", "variance"),
-            TorchTensor("num_batches_tracked", None),
-        )
-        return *SCALE_AND_BIAS, *statistics
+        return *SCALE_AND_BIAS, *_RUNNING
 
 
 class LayerNorm(Module):
-    """Normalize each example over its last axis.
+    """Normalize each example over its last axis or axes.
 
     Args:
-      features: size of the last axis.
+      features: size of the last axis, or a tuple of the sizes of the last axes.
       epsilon: added to the variance.
       use_scale: whether features get a trained scale.
       use_bias: whether features get a trained bias.
       dtype: dtype of the parameters; None means the default float.
 
-        >>> nn.LayerNorm(4)(jnp.ones((2, 4))).shape
-        (2, 4)
+    Raises:
+      ValueError: a size is no positive integer.
+
+        >>> nn.LayerNorm((3, 4))(jnp.ones((2, 3, 4))).shape
+        (2, 3, 4)
     """
 
     scale: Array | None
     bias: Array | None
+    rank: int = static(repr=False)
     epsilon: float = static()
 
     def __init__(
         self,
-        features: int,
+        features: Ints,
         *,
         epsilon: float = 1e-5,
         use_scale: bool = True,
         use_bias: bool = True,
         dtype: Any = None,
     ) -> None:
-        check_positive("LayerNorm", features=features)
-        self.scale = jnp.ones(features, dtype) if use_scale else None
-        self.bias = jnp.zeros(features, dtype) if use_bias else None
-        self.epsilon = epsilon
+        shape = check_sizes(type(self).__name__, features=features)
+        self.scale = jnp.ones(shape, dtype) if use_scale else None
+        self.bias = jnp.zeros(shape, dtype) if use_bias else None
+        self.rank, self.epsilon = len(shape), epsilon
 
     def __call__(self, x: ArrayLike) -> Array:
-        """`nn.layer_norm` with these parameters; `x` of shape `(..., features)`."""
-        return layer_norm(x, self.scale, self.bias, epsilon=self.epsilon)
+        """`nn.layer_norm` with these parameters; `x` of shape `(..., *features)`."""
+        return layer_norm(x, self.scale, self.bias, axis=_last(self.rank), epsilon=self.epsilon)
 
     def torch_tensors(self) -> tuple[TorchTensor, ...]:
         """Those of `torch.nn.LayerNorm`, as `Module.torch_tensors` says."""
         return SCALE_AND_BIAS
 
 
-class RMSNorm(Module):
-    """Divide each example by the root mean square of its last axis.
+def _last(rank: int) -> tuple[int, ...]:
+    return tuple(range(-rank, 0))
+
+
+class AddLayerNorm(LayerNorm):
+    """`LayerNorm` of a sum, of the same arguments: what follows a residual connection.
 
     Args:
-      features: size of the last axis.
+      features: size of the last axis, or a tuple of the sizes of the last axes.
+      epsilon: added to the variance.
+      use_scale: whether features get a trained scale.
+      use_bias: whether features get a trained bias.
+      dtype: dtype of the parameters; None means the default float.
+
+    Raises:
+      ValueError: a size is no positive integer.
+
+        >>> nn.AddLayerNorm(4)(jnp.ones((2, 4)), jnp.zeros((2, 4))).shape
+        (2, 4)
+    """
+
+    def __call__(self, x: ArrayLike, residual: ArrayLike) -> Array:  # type: ignore[override]
+        """`nn.add_layer_norm` with these parameters; both of shape `(..., *features)`."""
+        axis = _last(self.rank)
+        return add_layer_norm(x, residual, self.scale, self.bias, axis=axis, epsilon=self.epsilon)
+
+
+class RMSNorm(Module):
+    """Divide each example by the root mean square of its last axis or axes.
+
+    Args:
+      features: size of the last axis, or a tuple of the sizes of the last axes.
       epsilon: added to the mean square.
+      use_scale: whether features get a trained scale.
       dtype: dtype of the scale; None means the default float.
+
+    Raises:
+      ValueError: a size is no positive integer.
 
         >>> nn.RMSNorm(2)(jnp.array([3.0, 4.0])).round(3)
         Array([0.849, 1.131], dtype=float32)
     """
 
-    scale: Array
+    scale: Array | None
+    rank: int = static(repr=False)
     epsilon: float = static()
 
-    def __init__(self, features: int, *, epsilon: float = 1e-6, dtype: Any = None) -> None:
-        check_positive("RMSNorm", features=features)
-        self.scale, self.epsilon = jnp.ones(features, dtype), epsilon
+    def __init__(
+        self,
+        features: Ints,
+        *,
+        epsilon: float = 1e-6,
+        use_scale: bool = True,
+        dtype: Any = None,
+    ) -> None:
+        shape = check_sizes(type(self).__name__, features=features)
+        self.scale = jnp.ones(shape, dtype) if use_scale else None
+        self.rank, self.epsilon = len(shape), epsilon
 
     def __call__(self, x: ArrayLike) -> Array:
-        """`nn.rms_norm` with this scale; `x` of shape `(..., features)`."""
-        return rms_norm(x, self.scale, epsilon=self.epsilon)
+        """`nn.rms_norm` with this scale; `x` of shape `(..., *features)`."""
+        return rms_norm(x, self.scale, axis=_last(self.rank), epsilon=self.epsilon)
 
     def torch_tensors(self) -> tuple[TorchTensor, ...]:
         """Those of `torch.nn.RMSNorm`, as `Module.torch_tensors` says."""
         return (TorchTensor("weight", "scale"),)
+
+
+class T5LayerNorm(RMSNorm):
+    """`RMSNorm` by the name it has in T5 (Raffel et al., 2020).
+
+    Args:
+      features: size of the last axis, or a tuple of the sizes of the last axes.
+      epsilon: added to the mean square.
+      use_scale: whether features get a trained scale.
+      dtype: dtype of the scale; None means the default float.
+
+        >>> nn.T5LayerNorm(2)(jnp.array([3.0, 4.0])).round(3)
+        Array([0.849, 1.131], dtype=float32)
+    """
 
 
 class GroupNorm(Module):
@@ -175,6 +253,9 @@ class GroupNorm(Module):
       epsilon: added to the variance.
       affine: whether channels get a trained scale and bias.
       dtype: dtype of the parameters; None means the default float.
+
+    Raises:
+      ValueError: a size is no positive integer, or `groups` does not divide the channels.
 
         >>> nn.GroupNorm(4, groups=2)(jnp.ones((1, 5, 5, 4))).shape
         (1, 5, 5, 4)
@@ -197,6 +278,8 @@ class GroupNorm(Module):
         dtype: Any = None,
     ) -> None:
         check_positive("GroupNorm", channels=channels, groups=groups)
+        if channels % groups:
+            raise ValueError(f"GroupNorm: groups must divide {channels=}, got {groups=}.")
         self.scale = jnp.ones(channels, dtype) if affine else None
         self.bias = jnp.zeros(channels, dtype) if affine else None
         self.groups, self.axis, self.epsilon = groups, axis, epsilon
@@ -210,3 +293,109 @@ class GroupNorm(Module):
     def torch_tensors(self) -> tuple[TorchTensor, ...]:
         """Those of `torch.nn.GroupNorm`, as `Module.torch_tensors` says."""
         return SCALE_AND_BIAS
+
+
+class InstanceNorm(Module):
+    """Normalize each channel of each example over space.
+
+    Args:
+      channels: size of the channel axis.
+      axis: the channel axis: -1 for channels last, 1 for channels first.
+      epsilon: added to the variance.
+      affine: whether channels get a trained scale and bias.
+      running_statistics: whether to gather statistics in training, within `nn.apply`, and to
+        normalize by them otherwise.
+      momentum: how much of the running statistics remains after an update.
+      dtype: dtype of the parameters; None means the default float.
+
+    Raises:
+      ValueError: `channels` is no positive integer.
+
+        >>> nn.InstanceNorm(3)(jnp.ones((1, 5, 5, 3))).shape
+        (1, 5, 5, 3)
+    """
+
+    scale: Array | None
+    bias: Array | None
+    mean: Array | None = state()
+    variance: Array | None = state()
+    axis: int = static()
+    momentum: float = static()
+    epsilon: float = static()
+
+    def __init__(
+        self,
+        channels: int,
+        *,
+        axis: int = -1,
+        epsilon: float = 1e-5,
+        affine: bool = False,
+        running_statistics: bool = False,
+        momentum: float = 0.9,
+        dtype: Any = None,
+    ) -> None:
+        check_positive("InstanceNorm", channels=channels)
+        self.scale = jnp.ones(channels, dtype) if affine else None
+        self.bias = jnp.zeros(channels, dtype) if affine else None
+        self.mean = jnp.zeros(channels, dtype) if running_statistics else None
+        self.variance = jnp.ones(channels, dtype) if running_statistics else None
+        self.axis, self.momentum, self.epsilon = axis, momentum, epsilon
+
+    def __call__(self, x: ArrayLike, *, train: bool | None = None) -> Array:
+        """`nn.instance_norm` with these parameters; in training it records running statistics.
+
+        Args:
+          x: floating-point batch.
+          train: whether a layer with running statistics normalizes by the examples' own; None means
+            as `nn.apply` says. Without running statistics it always does.
+
+        Returns:
+          An array of the shape and dtype of `x`.
+
+        Raises:
+          RuntimeError: in training outside of `nn.apply`, with running statistics.
+        """
+        if self.mean is None:
+            return instance_norm(x, self.scale, self.bias, axis=self.axis, epsilon=self.epsilon)
+        train, now = is_training(train), self.latest()
+        y, (mean, variance) = instance_norm(
+            x, self.scale, self.bias, now.mean, now.variance, train=train, axis=self.axis,
+            momentum=self.momentum, epsilon=self.epsilon,
+        )  # fmt: skip
+        if train:
+            self.record(mean=mean, variance=variance)
+        return y
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.InstanceNorm1d` to `3d`, as `Module.torch_tensors` says."""
+        return *SCALE_AND_BIAS, *_RUNNING
+
+
+class LocalResponseNorm(Module):
+    """`nn.local_response_norm` as a layer.
+
+    Args:
+      size: extent of the neighborhood.
+      alpha: factor of the mean square.
+      beta: exponent.
+      k: what is added to the mean square.
+      mode: "cross_channel" or "within_channel".
+      layout: "channels_last" or "channels_first".
+
+        >>> nn.LocalResponseNorm(5)(jnp.ones((1, 4, 4, 8))).shape
+        (1, 4, 4, 8)
+    """
+
+    size: int = static()
+    alpha: float = static(default=1e-4)
+    beta: float = static(default=0.75)
+    k: float = static(default=1.0)
+    mode: str = static(default="cross_channel")
+    layout: str = static(default="channels_last")
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """Normalize `x` of shape `(n, *space, channels)`."""
+        return local_response_norm(
+            x, self.size, alpha=self.alpha, beta=self.beta, k=self.k, mode=self.mode,
+            layout=self.layout,
+        )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Normalization by the energy of neighboring channels or pixels."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.composite import composite
+from amdjax.nn._arguments import check_floating, check_layout, check_positive, space_rank
+from amdjax.numpy._util import ArrayLike, as_array, constant, convert
+
+__all__ = ["local_response_norm"]
+
+MODES = ("cross_channel", "within_channel")
+
+
+def local_response_norm(
+    x: ArrayLike,
+    size: int,
+    *,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    k: float = 1.0,
+    mode: str = "cross_channel",
+    layout: str = "channels_last",
+) -> Array:
+    """`x / (k + alpha * m) ** beta`, `m` the mean square around each element (Krizhevsky, 2012).
+
+    What lies beyond the edge counts as zeros, and in the mean.
+
+    Args:
+      x: floating-point batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels
+        come first.
+      size: extent of the neighborhood; of an even one, the greater half lies before the element.
+      alpha: factor of the mean square.
+      beta: exponent.
+      k: what is added to the mean square.
+      mode: "cross_channel" for `size` neighboring channels of the same pixel, "within_channel" for
+        a cube of pixels of the same channel, `size` along each spatial axis.
+      layout: "channels_last" or "channels_first".
+
+    Returns:
+      An array of the shape and dtype of `x`.
+
+    Raises:
+      TypeError: `x` is not floating-point.
+      ValueError: `size` is no positive integer, or there is no such `mode` or `layout`.
+
+        >>> x = jnp.array([[[1.0, 1.0, 1.0]]])
+        >>> nn.local_response_norm(x, 3, alpha=3.0, beta=1.0)
+        Array([[[0.3333333, 0.25     , 0.3333333]]], dtype=float32)
+    """
+    x = as_array("local_response_norm", x)
+    check_floating("local_response_norm", x)
+    check_positive("local_response_norm", size=size)
+    if mode not in MODES:
+        raise ValueError(f"local_response_norm: mode must be one of {MODES}, got {mode!r}.")
+    rank, last = space_rank("local_response_norm", x), check_layout("local_response_norm", layout)
+    channel = x.ndim - 1 if last else 1
+    if mode == "cross_channel":
+        axes: tuple[int, ...] = (channel,)
+    else:
+        axes = tuple(i for i in range(1, rank + 2) if i != channel)
+    return _local_response_norm(x, size, axes, alpha, float(beta), k)
+
+
+@composite(static_argnames=("size", "axes", "beta"))
+def _local_response_norm(
+    x: Array, size: int, axes: tuple[int, ...], alpha: float, beta: float, k: float
+) -> Array:
+    wide = convert(x, np.float32) if dtypes.finfo(x.dtype).bits < 32 else x
+    window = tuple(size if i in axes else 1 for i in range(x.ndim))
+    pads = tuple((size // 2, (size - 1) // 2) if i in axes else (0, 0) for i in range(x.ndim))
+    square = jnp.square(wide)
+    total = lax.reduce_window(square, constant(square, 0), lax.add, window, (1,) * x.ndim, pads)
+    energy = k + total * (alpha / size ** len(axes))
+    return convert(wide * jnp.power(energy, -beta), x.dtype)
