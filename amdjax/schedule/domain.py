@@ -92,7 +92,6 @@ class Domain:
         for _ in range(3):
             if not self._split():
                 break
-            self._trace()
         self._merge()
 
     @property
@@ -185,6 +184,10 @@ class Domain:
             atoms += split
         self.index = [i.substitute(table) for i in self.index]
         self.atoms = atoms
+        if table:
+            self.loads = [(v, o.substitute(table)) for v, o in self.loads]
+            self.stores = [(v, o.substitute(table)) for v, o in self.stores]
+            self.irregular = [i.substitute(table) for i in self.irregular]
         return bool(table)
 
     def _merge(self) -> None:

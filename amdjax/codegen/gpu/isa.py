@@ -140,7 +140,7 @@ def by_words(f: Function, x: Value, fn: Callable[[Value], Value]) -> Value:
 
 
 _QUAD_XOR_1, _QUAD_XOR_2, _QUAD_REVERSED = 0xB1, 0x4E, 0x1B
-_ROW_SHL, _ROW_SHR, _ROW_ROR, _ROW_XMASK = 0x100, 0x110, 0x120, 0x160
+_ROW_ROR, _ROW_XMASK = 0x120, 0x160
 _ROW_MIRROR, _ROW_HALF_MIRROR = 0x140, 0x141
 _SWIZZLE_XOR_16 = 0x10 << 10 | 0x1F
 

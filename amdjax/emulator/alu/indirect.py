@@ -125,8 +125,6 @@ def call(h: Lanes) -> None:
 
 # What a wave can ask of the machine
 
-_MODE = 1
-
 
 @control("s_getreg_b32")
 def get_register(h: Lanes) -> None:

@@ -98,12 +98,6 @@ class COO(JAXSparse):
         return COO((self.data, self.col, self.row), shape=self.shape[::-1],
                    rows_sorted=self._cols_sorted, cols_sorted=self._rows_sorted)  # fmt: skip
 
-    def _sort_indices(self) -> COO:
-        """The same matrix with its entries sorted by row, then by column."""
-        order = jnp.lexsort((self.col, self.row))
-        parts = (x[order] for x in self._bufs)
-        return COO(tuple(parts), shape=self.shape, rows_sorted=True)  # type: ignore[arg-type]
-
     def __matmul__(self, other: Any) -> Array:
         other, data = dense_operand(self.data, other)
         mat = COO((data, self.row, self.col), shape=self.shape)

@@ -18,12 +18,7 @@ _ALL = _NUMBERS | {"bool"}
 _BITS = INTEGERS | {"bool"}
 _FLOATING = frozenset(FLOATS)
 
-#: Operations of several instructions.
-_EXPENSIVE = frozenset({
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "cos", "cosh", "digamma",
-    "div", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "lgamma", "log", "log1p", "log2",
-    "logistic", "nextafter", "pow", "rem", "rsqrt", "sin", "sinh", "sqrt", "tan", "tanh",
-})  # fmt: skip
+_COSTLY = 8.0  # of operations of several instructions
 
 #: Every elementwise operation of values of one dtype, by name.
 ELEMENTWISE: dict[str, type[Elementwise]] = {}
@@ -40,8 +35,6 @@ class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
         super().__init_subclass__(name, **options)
         if name:
             ELEMENTWISE[name] = cls
-        if name in _EXPENSIVE:
-            cls.cost = 8.0
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -89,15 +82,19 @@ class Rounded(Elementwise):
 
 
 def _operation(
-    name: str, arity: int, dtypes: frozenset[str], base: type[Elementwise] = Elementwise
+    name: str,
+    arity: int,
+    dtypes: frozenset[str],
+    base: type[Elementwise] = Elementwise,
+    cost: float = 1.0,
 ) -> type[Elementwise]:
     class_name = "".join(part.title() for part in name.split("_"))
-    body = {"arity": arity, "dtypes": dtypes, "__slots__": (), "__module__": __name__}
+    body = {"arity": arity, "dtypes": dtypes, "cost": cost, "__slots__": (), "__module__": __name__}
     return type(class_name, (base,), body, name=name)
 
 
 Add, Sub, Mul = (_operation(name, 2, _ALL) for name in ("add", "sub", "mul"))
-Rem = _operation("rem", 2, _NUMBERS)
+Rem = _operation("rem", 2, _NUMBERS, cost=_COSTLY)
 Min, Max = (_operation(name, 2, _ALL) for name in ("min", "max"))
 And, Or, Xor = (_operation(name, 2, _BITS) for name in ("and", "or", "xor"))
 Shl, ShrLogical, ShrArithmetic = (
@@ -112,14 +109,16 @@ Clz, Popcnt = (_operation(name, 1, INTEGERS) for name in ("clz", "popcnt"))
 IsFinite = _operation("is_finite", 1, _FLOATING, Comparison)
 Fma = _operation("fma", 3, _FLOATING)
 
-for _name in ("atan2", "copysign", "nextafter", "pow"):
-    _operation(_name, 2, _FLOATING)
-for _name in (
-    "acos", "acosh", "asin", "asinh", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "ceil", "cos",
-    "digamma", "erf_inv", "floor", "lgamma", "log10", "log2", "round_away", "round_even", "sin",
-    "sqrt", "trunc",
-):  # fmt: skip
+_operation("copysign", 2, _FLOATING)
+for _name in ("ceil", "floor", "round_away", "round_even", "trunc"):
     _operation(_name, 1, _FLOATING)
+for _name in ("atan2", "nextafter", "pow"):
+    _operation(_name, 2, _FLOATING, cost=_COSTLY)
+for _name in (
+    "acos", "acosh", "asin", "asinh", "atanh", "bessel_i0e", "bessel_i1e", "cbrt", "cos", "digamma",
+    "erf_inv", "lgamma", "log10", "log2", "sin", "sqrt",
+):  # fmt: skip
+    _operation(_name, 1, _FLOATING, cost=_COSTLY)
 
 #: Operations with a shorter form for results of 16 bits.
 NARROW = frozenset({
@@ -127,7 +126,7 @@ NARROW = frozenset({
     "atan", "rsqrt", "erf", "erfc",
 })  # fmt: skip
 for _name in sorted(NARROW):
-    _operation(_name, 1, _FLOATING, Rounded)
+    _operation(_name, 1, _FLOATING, Rounded, _COSTLY)
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
@@ -137,6 +136,7 @@ class Div(Elementwise, name="div"):
 
     __slots__ = ()
     dtypes = _NUMBERS
+    cost = _COSTLY
     same_along = Found[tuple[int, ...]](())
 
 
