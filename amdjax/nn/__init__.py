@@ -45,6 +45,7 @@ from amdjax.nn.functions import (
     tanh as tanh,
 )
 from amdjax.nn.interop import *  # noqa: F403
+from amdjax.nn.kv_cache import *  # noqa: F403
 from amdjax.nn.layers import *  # noqa: F403
 from amdjax.nn.lifted import *  # noqa: F403
 from amdjax.nn.linear import *  # noqa: F403
@@ -55,6 +56,7 @@ from amdjax.nn.normalization import *  # noqa: F403
 from amdjax.nn.pooling import *  # noqa: F403
 from amdjax.nn.precision import *  # noqa: F403
 from amdjax.nn.regularization import *  # noqa: F403
+from amdjax.nn.rotary import *  # noqa: F403
 from amdjax.nn.summary import *  # noqa: F403
 from amdjax.nn.trees import *  # noqa: F403
 

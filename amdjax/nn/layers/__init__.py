@@ -10,6 +10,7 @@ from amdjax.nn.layers import (
     regularization,
 )
 from amdjax.nn.layers.activation import *  # noqa: F403
+from amdjax.nn.layers.attention import *  # noqa: F403
 from amdjax.nn.layers.containers import *  # noqa: F403
 from amdjax.nn.layers.convolution import *  # noqa: F403
 from amdjax.nn.layers.linear import *  # noqa: F403
