@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
@@ -97,6 +98,14 @@ class Module:
         cls._has_init = "__init__" in cls.__dict__ or cls._has_init
         dataclasses.dataclass(init=not cls._has_init, repr=False, eq=False)(cls)
         _register(cls)
+        defaults = getattr(cls.__dict__.get("__call__"), "__kwdefaults__", None) or {}
+        if defaults.get("train") is False:
+            warnings.warn(
+                f"{cls.__name__}.__call__ takes train=False where its caller says nothing, so that "
+                "nn.apply(..., train=True) does not reach it. Make the default None and ask "
+                "nn.is_training(train).",
+                stacklevel=2,
+            )
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self.__dict__:

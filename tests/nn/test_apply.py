@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn, optim, random, rnn
 
+pytestmark = pytest.mark.cpu_only("what is traced is the same for all devices")
 KEY = random.key(0)
 X = jnp.asarray(np.random.default_rng(0).standard_normal((8, 3)), jnp.float32)
 

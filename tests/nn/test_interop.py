@@ -9,6 +9,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn, random, rnn
 
+pytestmark = pytest.mark.cpu_only("layouts are NumPy's work")
 KEY = random.key(0)
 RECORDED = np.load(Path(__file__).parent / "recorded" / "torch_layers.npz")
 FIRST = {"layout": "channels_first"}

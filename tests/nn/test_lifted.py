@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn, random
 
+pytestmark = pytest.mark.cpu_only("what is traced is the same for all devices")
 KEY = random.key(0)
 X = random.normal(KEY, (8, 3))
 

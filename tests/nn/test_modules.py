@@ -73,6 +73,16 @@ def test_modules_are_immutable():
     assert layer.replace(bias=None).bias is None and layer.bias is not None
 
 
+def test_a_layer_that_apply_does_not_reach_is_told_of():
+    with pytest.warns(UserWarning, match=r"Old\.__call__ takes train=False") as warned:
+
+        class Old(nn.Module):
+            def __call__(self, x, *, train=False):
+                return x
+
+    assert warned[0].filename == __file__
+
+
 def test_a_forgotten_field_is_named():
     class Forgetful(nn.Module):
         a: object

@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn, random
 
+pytestmark = pytest.mark.cpu_only("nothing is computed")
 KEY = random.key(0)
 
 

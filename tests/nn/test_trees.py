@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn, random
 
+pytestmark = pytest.mark.cpu_only("trees are taken apart on no device")
 KEY = random.key(0)
 
 
