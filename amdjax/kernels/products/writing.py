@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
+from amdjax.core.jaxpr import Var
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
@@ -105,7 +106,7 @@ class Writer:
         `aligned` says that the lanes begin at a cache line if their row does.
         """
         if self.epilogue is not None:
-            self._store_fused(row, column, x, mask, pair)
+            self._store_fused(row, column, x, mask, pair, aligned)
             return
         k, x = self.k, self.k.convert(x, self.sink.dtype)
         base = self._row_base(row)
@@ -132,8 +133,10 @@ class Writer:
         x: Value,
         mask: Value | None,
         pair: tuple[Value, Value] | None,
+        aligned: bool,
     ) -> None:
-        k, sink, out = self.k, self.sink, self.program.ctx.outputs[0]
+        k, sink, ctx = self.k, self.sink, self.program.ctx
+        out = ctx.outputs[0]
         assert self.epilogue is not None
         b = ElementBuilder(k, self.epilogue.producers, self.program.kernel.input)
         scale = 2 if self.is_complex else 1
@@ -158,7 +161,15 @@ class Writer:
         b.special = lambda var, index: result if var is out else None
         for stored in self.epilogue.stored:
             index = delinear(position, stored.aval.shape)
-            b.store(self.program.kernel.output(stored), position, b.value(stored, index))
+            buffer = self.program.kernel.output(stored)
+            if aligned and _beyond_caches(stored) and isinstance(ctx.machine, CpuTarget):
+                b.streaming.add(buffer)
+            b.store(buffer, position, b.value(stored, index))
+
+
+def _beyond_caches(result: Var) -> bool:
+    """Whether a result is so large that the caches do not hold it, and whole cache lines."""
+    return result.aval.nbytes >= STREAM_FROM and result.aval.nbytes % CACHE_LINE == 0
 
 
 def _in_whole_lines(sink: Sink) -> bool:
@@ -212,15 +223,23 @@ def store_tile(
     column: Value,
     width: Value,
     shape: TileShape,
+    whole: bool = False,
 ) -> None:
-    """Rows of a tile that waits in scratch, through the epilogue to the result."""
+    """Rows of a tile that waits in scratch, through the epilogue to the result.
+
+    Args:
+      whole: all columns exist, in every tile, and no tile begins in the middle of another.
+    """
 
     def one(r: Value) -> None:
         for v in range(shape.vectors):
             at = base + r * shape.columns + v * shape.lanes
-            store_lanes(
-                k, writer, scratch, at, row + r, column + v * shape.lanes, width, shape.lanes
-            )
+            there = column + v * shape.lanes
+            if whole and not writer.is_complex:
+                x = k.load(scratch, at, (shape.lanes,), (1,))
+                writer.store(row + r, there, x, None, aligned=True)
+            else:
+                store_lanes(k, writer, scratch, at, row + r, there, width, shape.lanes)
 
     k.for_(0, rows, 1, one)
 
