@@ -8,6 +8,9 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.kernels.products.contraction import Axis, Contraction, Sink, Source, choose_tile
+from amdjax.kernels.products.cpu.blocking import choose_blocking
+from amdjax.targets.cpu import CpuTarget
 
 RNG = np.random.default_rng(0)
 ROWS, N = 40, 300
@@ -141,3 +144,18 @@ def test_a_batch_of_matrices():
     got = amdjax.jit(amdjax.vmap(fori))(x, w)
     for i in range(2):
         np.testing.assert_allclose(got[i], fori(x[i], w[i]), rtol=1e-4, atol=1e-6)
+
+
+def test_threads_keep_their_columns_in_their_caches():
+    """Blocks of columns where all of a fixed matrix is too large for a thread's cache."""
+    machine = CpuTarget(512, 2, 48 << 10, 2 << 20)
+    x, w = Axis(64, 512), Axis(2048, 1)
+    depth = Axis(512, 1), Axis(512, 2048)
+    for fixed in (False, True):
+        b = Source(None, "f32", 0, (), (w,), (depth[1],), fixed=fixed)
+        a = Source(None, "f32", 0, (), (x,), (depth[0],))
+        out = Sink(None, "f32", 0, (), (Axis(64, 2048),), (Axis(2048, 1),))
+        problem = Contraction(a, b, out, "f32")
+        cut = choose_blocking(problem, machine, choose_tile(machine, 64, 2048, "f32"))
+        assert cut.shared == fixed
+        assert not fixed or cut.columns * cut.tile.columns == 1024

@@ -130,11 +130,13 @@ def block_cost(problem: Contraction, target: CpuTarget, blocking: Blocking) -> f
     shape, rows, columns = blocking.tile, blocking.rows, blocking.columns
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     programs = problem.batches * ceil_div(high, rows) * ceil_div(wide, columns)
-    size = itemsize(problem.accumulate)
     each_panel: float = min(rows, high)
-    if problem.depth * problem.columns * size > private_cache(target):
+    if _panels_read(problem, target, blocking) > private_cache(target):
         # Panels come from beyond the second level, once for each block of rows.
-        each_panel = max(each_panel, shape.columns * size / (ARRIVAL * shape.cycles))
+        arrival = shape.columns * itemsize(problem.accumulate) / (ARRIVAL * shape.cycles)
+        each_panel = max(each_panel, arrival)
+        if problem.b.fixed:  # at every step of the loop, and other blocks might not need it at all
+            each_panel += arrival / 4
     tiles = each_panel * min(columns, wide)
     pack = PACKING * shape.rows * min(rows, high) / shape.cycles
     if not blocking.shared:
@@ -147,6 +149,17 @@ def block_cost(problem: Contraction, target: CpuTarget, blocking: Blocking) -> f
         packed = 2 * PACKING * shape.columns * wide * problem.batches
         cost += packed / shape.cycles / target.threads
     return cost
+
+
+def _panels_read(problem: Contraction, target: CpuTarget, blocking: Blocking) -> float:
+    """Bytes of packed `b` that a thread reads before it reads any of them again."""
+    columns = min(blocking.columns * blocking.tile.columns, problem.columns)
+    whole = problem.depth * itemsize(problem.accumulate)
+    if not problem.b.fixed:
+        return whole * problem.columns
+    # In a loop a thread gets the same programs again, and finds its own panels in its cache.
+    blocks = ceil_div(problem.columns, columns)
+    return whole * columns * ceil_div(blocks * problem.batches, target.threads)
 
 
 def line_stride(shape: TileShape, depth: int) -> int:

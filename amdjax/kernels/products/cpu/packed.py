@@ -478,7 +478,8 @@ class PackedProduct:
 
         def row_by_row() -> None:
             self._keep(c_base, accumulators)
-            whole = self.problem.columns % shape.columns == 0
+            # Code that sizes share must not depend on them.
+            whole = not program.runtime and self.problem.columns % shape.columns == 0
             store_tile(k, self.writer, self.c, c_base, row, rows, column, width, shape, whole)
 
         if not self.writer.is_plain:
