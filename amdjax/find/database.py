@@ -72,7 +72,7 @@ class Result:
 
     Args:
       decisions: the way.
-      status: `right`, `wrong` or `failed`.
+      status: `right`, `wrong`, `failed`, or `inaccurate` of an algorithm that rounds more.
       seconds: of an undisturbed run; None unless it is right.
       spread: how much longer the median of runs took, in seconds.
       workspace: bytes besides arguments and results.

@@ -119,7 +119,7 @@ class Session:
     def _usual_watch(self) -> _Stopwatch:
         return _Stopwatch(self.compile(self.usual), self._arrays)
 
-    @property
+    @cached_property
     def usual_seconds(self) -> float:
         """Of an undisturbed run by what is decided without measuring: the unit of other times."""
         if self.model:
@@ -139,7 +139,8 @@ class Session:
         except Exception as e:  # whatever goes wrong with a plan, others are left
             return Result(decisions, "failed", note=f"{type(e).__name__}: {e}"[:500])
         if wrong is not None:
-            return Result(decisions, "wrong", workspace=program.workspace, note=wrong)
+            status = "inaccurate" if any(map(_is_approximate, decisions)) else "wrong"
+            return Result(decisions, status, workspace=program.workspace, note=wrong)
         return Result(decisions, "right", seconds, spread, program.workspace, self.model)
 
     def _time(self, program: Program, rounds: int) -> tuple[float, float]:

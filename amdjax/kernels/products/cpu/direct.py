@@ -133,7 +133,9 @@ def direct_plans(product: ProductProblem, target: CpuTarget) -> list[DirectPlan]
 def usual_dot(product: ProductProblem, target: CpuTarget) -> DotPlan | None:
     """A plan for a few rows."""
     p = _plain(product.merged)
-    if p is None or p.rows > 4 or not _by_line(p) or p.depth < 16:
+    if p is None or p.rows > max_rows(target, 1) // 2 or not _by_line(p) or p.depth < 16:
+        return None
+    if p.rows > 4 and not _is_uniform(p):
         return None
     return min(_dot_plans(target, p), key=lambda plan: unpacked_cost(product, plan, target))
 
@@ -145,16 +147,15 @@ def usual_direct(product: ProductProblem, target: CpuTarget) -> DirectPlan | Non
         return None
     size = itemsize(p.accumulate)
     few = p.rows <= 4
-    if not few and not p.a.dtype == p.b.dtype == p.accumulate:
+    if not few and not _is_uniform(p):
         return None
     footprint = p.depth * p.columns * size
     near = _stride(p.b.depth) * itemsize(p.b.dtype) < PAGE
     once = p.rows <= max_rows(target, 2)
     if not (
-        few
+        once
         or (near and footprint <= private_cache(target) // 8)
         or footprint <= target.l1_bytes * 3 // 2
-        or (once and footprint <= target.l2_bytes // 2)
     ):
         return None
     plans = _direct_plans(target, p, _direct_tile(target, p))
@@ -178,6 +179,11 @@ def _plain(p: Contraction) -> Contraction | None:
     if p.is_complex or not p.depth or not _is_plain(p):
         return None
     return p.swapped() if p.columns == 1 and p.rows > 1 else p
+
+
+def _is_uniform(p: Contraction) -> bool:
+    """Whether operands are summed in their own dtype."""
+    return p.a.dtype == p.b.dtype == p.accumulate
 
 
 def _by_line(p: Contraction) -> bool:

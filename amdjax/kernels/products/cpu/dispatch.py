@@ -12,6 +12,7 @@ from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
 from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.vnni import VNNI
+from amdjax.kernels.products.cpu.winograd import F23, F43, winograd_solver
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
@@ -54,4 +55,6 @@ CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(
     DEPTHWISE,
     DEPTHWISE_GRADIENT,
     Solver("products", as_products, tier=2, composite=True),
+    winograd_solver("Winograd F(2, 3)", F23, PRODUCTS),
+    winograd_solver("Winograd F(4, 3)", F43, PRODUCTS),
 )
