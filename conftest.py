@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any
 
 import pytest
+
+# What was measured on a machine is none of the tests' business.
+os.environ["AMDJAX_DB_PATH"] = "off"
 
 # Importing it would make every later `import jax` of the process mean amdjax.
 collect_ignore = ["amdjax/as_jax.py"]

@@ -19,8 +19,6 @@ from pathlib import Path
 
 # Several test workers share the machine; a full thread pool in each would only fight over it.
 os.environ.setdefault("AMDJAX_NUM_THREADS", "2")
-# What was measured on a machine is none of the tests' business.
-os.environ["AMDJAX_DB_PATH"] = "off"
 
 import pytest
 from hypothesis import HealthCheck, settings

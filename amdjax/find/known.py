@@ -111,10 +111,11 @@ def _search_key(problem: Problem, machine: Machine) -> tuple[Problem, str, Path 
 
 def _looked_up(problem: Problem, machine: Machine) -> Sequence[Decision] | None:
     """The user's results first, then those that come with the package."""
-    for path, writable in ((database_path(), True), (SYSTEM, False)):
+    for path in (database_path(), SYSTEM):
         if path is None or not os.path.exists(path):
             continue
-        database = _database(path, writable)
+        places = path, path.parent  # WAL mode makes files beside it
+        database = _database(path, path != SYSTEM and all(os.access(p, os.W_OK) for p in places))
         if database is None:
             continue
         try:

@@ -31,6 +31,8 @@ __all__ = ["Session", "compiled"]
 
 SAMPLE_SECONDS = 1e-3  # at least as long runs are timed together
 UNIT_SAMPLES = 9
+SETTLED = 2  # samples besides the least that have to be about as short ...
+MOST_SAMPLES = 40  # ... unless there are so many
 SLOW = 3.0  # times as long as the usual plan: not worth more than one look
 #: Kinds of which every right plan gives equal results for small whole numbers.
 EXACT = ("product", "convolution", "sort", "selection", "scan", "scatter")
@@ -125,7 +127,7 @@ class Session:
         if self.model:
             return self._time(self.compile(self.usual), 1)[0]
         watch = self._usual_watch
-        while len(watch.samples) < UNIT_SAMPLES:
+        while len(watch.samples) < UNIT_SAMPLES or not _is_settled(watch.samples):
             watch.sample()
         return min(watch.samples)
 
@@ -158,13 +160,19 @@ class Session:
             again = min(watch.samples[0], watch.sample())
             if again > SLOW * self.usual_seconds:
                 return again, 0.0
-        usual = []
-        for _ in range(rounds):
+        usual: list[float] = []
+        found: list[float] = []
+        while len(found) < rounds or not (_is_settled(usual) and _is_settled(found)):
             usual.append(self._usual_watch.sample())
-            watch.sample()
-        found = watch.samples[-rounds:]
+            found.append(watch.sample())
         seconds = self.usual_seconds * min(found) / min(usual)
         return seconds, seconds * (statistics.median(found) / min(found) - 1)
+
+
+def _is_settled(samples: Sequence[float]) -> bool:
+    """Whether several of the least are about equal, so that nothing disturbed them."""
+    least = sorted(samples)[: SETTLED + 1]
+    return len(samples) >= MOST_SAMPLES or least[-1] <= 1.05 * least[0]
 
 
 class _Stopwatch:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -396,6 +397,8 @@ def _search_for_jit(problem: Problem, machine: Machine, algorithms_only: bool) -
         search(problem, machine, algorithms_only=algorithms_only, refresh=True, model=model)
     except ValueError:
         return
+    except (OSError, sqlite3.Error) as e:  # the program is compiled all the same
+        warnings.warn(f"a search was given up: {e}", stacklevel=2)
 
 
 set_search(_search_for_jit)

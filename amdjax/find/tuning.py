@@ -194,6 +194,7 @@ def _timed(
 ) -> tuple[float, float]:
     """Seconds of a call by estimates and by decisions, in turn."""
     lowered = _jitted(f).lower(*args)
+    donates = any(lowered.traced.donated)
     programs = []
     for decisions in ({}, decided):
         with applying(decisions):
@@ -201,11 +202,16 @@ def _timed(
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for program, found in zip(programs, times, strict=True):
+            given = amdjax.tree.map(_copied, args) if donates else args
             start = time.perf_counter()
-            amdjax.block_until_ready(program(*args))
+            amdjax.block_until_ready(program(*given))
             found.append(time.perf_counter() - start)
     before, after = map(min, times)
     return before, after
+
+
+def _copied(x: Any) -> Any:
+    return x.copy() if hasattr(x, "copy") else x
 
 
 @contextlib.contextmanager

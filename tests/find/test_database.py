@@ -164,6 +164,19 @@ def test_a_kill_loses_nothing(path):
     assert found >= {way(f"a {i}") for i in written} and len(written) >= 25
 
 
+def test_a_database_that_cannot_be_written_is_read(path):
+    db = Database(path)
+    db.record(PROBLEM, MACHINE, "1", result("a"))
+    db.close()
+    for p in (path, path.parent):
+        p.chmod(p.stat().st_mode & ~0o222)
+    try:
+        assert Database(path, writable=False).choice(PROBLEM, MACHINE, "1") == way("a")
+    finally:
+        for p in (path.parent, path):
+            p.chmod(p.stat().st_mode | 0o200)
+
+
 def test_fork(path):
     db = Database(path)
     db.record(PROBLEM, MACHINE, "1", result("parent"))

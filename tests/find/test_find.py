@@ -253,6 +253,13 @@ def test_tune(database, capsys):
     np.testing.assert_allclose(jit(f)(X), np.sort(np.tanh(X @ X.T), axis=0), 1e-5, 1e-5)
 
 
+def test_tune_of_what_donates():
+    step = jit(lambda x, y: x @ y + 1, donate_argnums=0)
+    x = jnp.array(X[:, :64])
+    assert find.tune(step, x, x + 1, budget=5, quiet=True).solutions
+    assert np.asarray(x).shape == (64, 64)  # the caller's own are still there
+
+
 def test_tune_without_time():
     tuning = find.tune(lambda x: jnp.sort(x), X, budget=0, quiet=True)
     assert not tuning.solutions and [why for _, why in tuning.unsolved] == ["no time was left"]
