@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
@@ -32,12 +31,16 @@ from amdjax.schedule.values import short_dtype
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
-Matrix = Sequence[Sequence[Fraction]]
+Matrix = Sequence[Sequence[float]]
 TAPS = 3
 
 
 def _matrix(text: str) -> Matrix:
-    return [[Fraction(x) for x in row.split()] for row in text.split(";")]
+    def number(x: str) -> float:
+        over, _, under = x.partition("/")
+        return int(over) / int(under or 1)
+
+    return [[number(x) for x in row.split()] for row in text.split(";")]
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class Transforms:
     def error_growth(self) -> float:
         """By how much rounding errors of two-dimensional tiles may grow, at worst."""
         norm = lambda matrix: max(sum(abs(x) for x in row) for row in matrix)
-        return float(norm(self.data) * norm(self.kernel) * norm(self.out)) ** 2
+        return (norm(self.data) * norm(self.kernel) * norm(self.out)) ** 2
 
 
 F23 = Transforms(
@@ -104,10 +107,10 @@ class WinogradPlan:
         conv, transforms = self.conv, F23 if self.size == 2 else F43
         arguments = ctx, conv, self.phases
         return [
-            TransformedKernel(*arguments).call(transforms, self.kernel),
-            TransformedInput(*arguments).call(transforms, self.data),
+            Transformation(*arguments).of_kernel(transforms, self.kernel),
+            Transformation(*arguments).of_input(transforms, self.data),
             *self.product.emit(ctx),
-            TransformedBack(*arguments).call(transforms, self.out),
+            Transformation(*arguments).back(transforms, self.out),
         ]
 
     def __str__(self) -> str:
@@ -169,8 +172,8 @@ def _applies(ctx: ShapedContext, conv: Convolution) -> bool:
     return conv.lhs_strides[1] == 1 == conv.out_strides[1]
 
 
-class _Transformation(LaneConvolution):
-    """What the kernels that transform share."""
+class Transformation(LaneConvolution):
+    """The kernels that transform."""
 
     out: tile.Buffer
 
@@ -178,17 +181,17 @@ class _Transformation(LaneConvolution):
         """A matrix times values, of which None is zero; multiplies by what is not ±1."""
         return [self._sum(row, values) for row in rows]
 
-    def _sum(self, row: Sequence[Fraction], values: Sequence[Value | None]) -> Value | None:
+    def _sum(self, row: Sequence[float], values: Sequence[Value | None]) -> Value | None:
         k, total = self.k, None
         for factor, x in zip(row, values, strict=True):
             if not factor or x is None:
                 continue
             if total is None:
-                total = x if factor == 1 else x * k.const("f32", float(factor), x.shape)
+                total = x if factor == 1 else x * k.const("f32", factor, x.shape)
             elif abs(factor) == 1:
                 total = total + x if factor > 0 else total - x
             else:
-                total = k.op("fma", x, k.const("f32", float(factor), x.shape), total)
+                total = k.op("fma", x, k.const("f32", factor, x.shape), total)
         return total
 
     def transformed(self, matrix: Matrix, square: Sequence[Sequence[Value]]) -> list[list[Value]]:
@@ -217,11 +220,8 @@ class _Transformation(LaneConvolution):
         for p, x in enumerate(x for row in square for x in row):
             self.k.store(self.out, at + p * step, x, (1,), mask)
 
-
-class TransformedKernel(_Transformation):
-    """Taps as points: (point, input feature, output feature)."""
-
-    def call(self, transforms: Transforms, out: Temp) -> Call:
+    def of_kernel(self, transforms: Transforms, out: Temp) -> Call:
+        """Taps as points: (point, input feature, output feature)."""
         self.begin("winograd_kernel")
         conv, k = self.conv, self.k
         self.out = self.program.buffer(out, "f32", "out")
@@ -244,11 +244,8 @@ class TransformedKernel(_Transformation):
         self.features(features, block)
         return self.program.launch(inputs, 4.0 * inputs * features)
 
-
-class TransformedInput(_Transformation):
-    """Tiles of the input as points: (point, tile, input feature)."""
-
-    def call(self, transforms: Transforms, out: Temp) -> Call:
+    def of_input(self, transforms: Transforms, out: Temp) -> Call:
+        """Tiles of the input as points: (point, tile, input feature)."""
         self.begin("winograd_input")
         conv, k, size = self.conv, self.k, transforms.size
         self.out = self.program.buffer(out, "f32", "out")
@@ -291,11 +288,8 @@ class TransformedInput(_Transformation):
 
         return [[load(y, x) for x in places[1]] for y in places[0]]
 
-
-class TransformedBack(_Transformation):
-    """Pixels of the result from points: (point, tile, output feature)."""
-
-    def call(self, transforms: Transforms, out: Temp) -> Call:
+    def back(self, transforms: Transforms, out: Temp) -> Call:
+        """Pixels of the result from points: (point, tile, output feature)."""
         self.begin("winograd_output")
         conv, k, size = self.conv, self.k, transforms.size
         points = self.program.buffer(out, "f32")
