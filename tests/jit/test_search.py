@@ -61,6 +61,10 @@ def attend(q, k, v):
     return nn.dot_product_attention(q, k, v, is_causal=True)
 
 
+def uniform_attention(q, k, v):
+    return nn.dot_product_attention(q * 0, k, v)
+
+
 def attention_gradient(q, k, v):
     """Where all logits are 0, so that weights are powers of two and sums exact."""
     return amdjax.vjp(nn.dot_product_attention, q * 0, k, v)[1](q)
@@ -83,6 +87,7 @@ PROGRAMS = {
 }  # fmt: skip
 #: More programs, by family and solver that none above has plans of.
 MORE = {
+    "few rows": ("attention on a CPU", uniform_attention, [(1, 2, 4, 16), *[(1, 512, 2, 16)] * 2]),
     "dot products": ("product on a CPU", lambda x, y: x @ y.T, [(3, 4000), (100, 4000)]),
     "few columns": ("product on a CPU", few_features, [(2, 24, 24, 16), (2, 3, 3, 16)]),
     "network": ("sort on a CPU", lambda x: lax.sort(x), [(40, 100)]),

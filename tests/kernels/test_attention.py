@@ -9,6 +9,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn
 from amdjax.kernels.attention import cpu, cpu_gradient
+from amdjax.kernels.attention.cpu_rows import FewRowsPlan
 from amdjax.kernels.attention.problem import Attention
 from amdjax.schedule.search import Family
 from amdjax.targets.cpu import CpuTarget
@@ -70,6 +71,7 @@ SIZES = [
     (1, 130, 65, 2, 1, 33, 20),
     (2, 64, 128, 2, 2, 64, 64),
     (1, 3, 1, 6, 2, 5, 3),
+    (3, 1, 700, 4, 2, 32, 32),
 ]
 
 
@@ -113,6 +115,36 @@ OPTION_SIZES, OPTIONS = _options()
 @pytest.mark.parametrize("name", OPTIONS)
 def test_options(name):
     check(OPTION_SIZES, **OPTIONS[name])
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_few_rows(name, count, monkeypatch):
+    """As in decoding; several programs for the keys of a row, and one."""
+    find = Family.find
+
+    def few(self, problem, target):
+        if self is not cpu.ATTENTION:
+            return find(self, problem, target)
+        heads = problem.key_heads if count == 1 else 1
+        return FewRowsPlan(problem, heads, count)
+
+    monkeypatch.setattr(Family, "find", few)
+    amdjax.clear_caches()
+    rng = np.random.default_rng(5)
+    sizes = (2, 2, 150, 4, 2, 20, 9)
+    batch, queries, keys, heads = sizes[:4]
+    full = (batch, heads, queries, keys)
+    options = dict(OPTIONS[name])
+    for which in set(options) & {"bias", "mask"}:
+        shape = [n if m > 1 else 1 for n, m in zip(full, options[which].shape)]
+        drawn = rng.normal(size=shape)
+        options[which] = drawn if which == "bias" else drawn < options[which].mean() * 2 - 1
+    if "key_lengths" in options:
+        options["key_lengths"] = options["key_lengths"] * 2
+    if "query_lengths" in options:
+        options["query_lengths"] = np.array([0, 1], np.int32)
+    check(sizes, **options)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16", "float16"])

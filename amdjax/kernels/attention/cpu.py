@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
+from amdjax.kernels.attention.cpu_rows import FewRowsPlan, few_rows_cost, few_rows_plans
+from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
 from amdjax.kernels.attention.staging import Blocking, Stage, Staged
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import TileShape, lane_count, private_cache
@@ -24,7 +25,6 @@ from amdjax.tile import itemsize
 
 Value = tile.Value
 
-LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
 #: Bytes that blocks of an attention may take of the second-level cache.
 SHARE = 2
 
@@ -119,13 +119,15 @@ def blocking_cost(
     return (work + copied) / programs * rounds
 
 
-ATTENTION: Family[Attention, CpuTarget, AttentionPlan] = Family(
-    "attention on a CPU", Solver("online softmax", attention_plans, attention_cost)
+ATTENTION: Family[Attention, CpuTarget, AttentionPlan | FewRowsPlan] = Family(
+    "attention on a CPU",
+    Solver("online softmax", attention_plans, attention_cost),
+    Solver("few rows", few_rows_plans, few_rows_cost),
 )
 
 
 @shaped("attention")
-def plan_attention(ctx: ShapedContext) -> AttentionPlan | None:
+def plan_attention(ctx: ShapedContext) -> AttentionPlan | FewRowsPlan | None:
     """The plan for an attention; None on GPUs, whose LDS is too small for its blocks."""
     if ctx.on_gpu or not _has_elements(ctx):
         return None
