@@ -172,7 +172,7 @@ for name in test_search.FAMILIES:
 
 #: Solvers that need a machine or a problem which other tests have.
 MACHINE_SPECIFIC = {
-    ("product on a CPU", "AMX"), ("product on a CPU", "VNNI"),
+    ("attention on a CPU", "AMX"), ("product on a CPU", "AMX"), ("product on a CPU", "VNNI"),
     ("convolution on a GPU", "padded groups"), ("convolution on a GPU", "depthwise"),
     ("convolution on a CPU", "depthwise gradient"),
 }  # fmt: skip

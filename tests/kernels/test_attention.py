@@ -8,7 +8,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn
-from amdjax.kernels.attention import cpu, cpu_gradient
+from amdjax.kernels.attention import cpu, cpu_blocks, cpu_gradient
 from amdjax.kernels.attention.cpu_rows import FewRowsPlan
 from amdjax.kernels.attention.problem import Attention
 from amdjax.schedule.search import Family
@@ -198,7 +198,7 @@ def test_plans_of_the_narrow_machine():
     problem = Attention(
         1, 40, 50, 2, 2, 16, 16, "f32", (), (), (), "", 0.25, True, None
     )  # fmt: skip
-    plans = cpu.attention_plans(problem, target)
+    plans = cpu_blocks.attention_plans(problem, target)
     assert plans and all(p.blocking.tile.lanes == 4 for p in plans)
     assert cpu_gradient.gradient_plans(problem, target)
 

@@ -1,3 +1,3 @@
 """Attention with its logits in registers and caches: `problem.py` says what, `cpu*.py` how."""
 
-from amdjax.kernels.attention import cpu as cpu, cpu_gradient as cpu_gradient
+from amdjax.kernels.attention import cpu as cpu

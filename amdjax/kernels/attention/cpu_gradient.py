@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.attention.cpu import blocking_cost, blockings, register_tile
+from amdjax.kernels.attention.cpu_blocks import blocking_cost, blockings, register_tile
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.attention.staging import Blocking, Stage, Staged
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.cpu.packed import Rows
-from amdjax.kernels.shaped import Call, ShapedContext, Temp, shaped
+from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import Family, Solver, shares
+from amdjax.schedule.search import shares
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
@@ -69,20 +69,6 @@ def gradient_cost(problem: Attention, plan: AttentionGradientPlan, target: CpuTa
     sums = problem.keys * (problem.features + problem.value_features) / plan.blocking.tile.lanes
     work = blocking_cost(problem, plan.blocking, plan.programs, target, 5)
     return work + 4 * plan.splits * problem.batch * problem.key_heads * sums / target.threads
-
-
-GRADIENT: Family[Attention, CpuTarget, AttentionGradientPlan] = Family(
-    "gradient of attention on a CPU", Solver("weights anew", gradient_plans, gradient_cost)
-)
-
-
-@shaped("attention_gradient")
-def plan_gradient(ctx: ShapedContext) -> AttentionGradientPlan | None:
-    """The plan for the gradient; None on GPUs, and where the bias has one too."""
-    elements = all(x.aval.size for x in (*ctx.inputs, *ctx.outputs))
-    if ctx.on_gpu or not elements or ctx.params["bias_gradient"]:
-        return None
-    return GRADIENT.best(Attention.of(ctx.eqn), ctx.target)
 
 
 class Gradient:

@@ -17,7 +17,7 @@ from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import lane_count
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import shares
+from amdjax.schedule.search import Solver, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -88,6 +88,9 @@ def few_rows_cost(problem: Attention, plan: FewRowsPlan, target: CpuTarget) -> f
     rounds = ceil_div(plan.programs, target.threads) + 0.5
     combined = 0 if plan.splits == 1 else 2000 * plan.programs / target.threads
     return work / plan.programs * rounds + combined
+
+
+FEW_ROWS = Solver("few rows", few_rows_plans, few_rows_cost)
 
 
 class FewRows:

@@ -155,10 +155,16 @@ class Stage:
         target: tile.Buffer,
         stride: int,
     ) -> None:
-        """Lines of features into scratch, zeros behind them and for lines from `count` on."""
-        k, lanes = self.k, self.lanes
+        """Lines of features into scratch, zeros behind them and for lines from `count` on.
+
+        They get the dtype of the scratch, unless that holds their bits.
+        """
+        k, dtype = self.k, target.dtype
+        if dtype.startswith("u"):
+            source = tile.Buffer(source.name, dtype, source.role, source.size)
+        lanes = self.lanes * tile.itemsize(self.dtype) // tile.itemsize(dtype)
         padded = round_up(features, lanes)
-        zero = k.const(self.dtype, 0, (lanes,))
+        zero = k.const(dtype, 0, (lanes,))
         tail = None
         if features % lanes:
             tail = k.iota(lanes, "i32") < k.const("i32", features % lanes, (lanes,))
@@ -168,7 +174,7 @@ class Stage:
             for f in range(0, padded, lanes):
                 mask = tail if f + lanes > features else None
                 x = k.load(source, at + f, (lanes,), (1,), mask)
-                k.store(target, to + f, k.convert(x, self.dtype), (1,))
+                k.store(target, to + f, k.convert(x, dtype), (1,))
 
         def clear(line: Value) -> None:
             for f in range(0, padded, lanes):
