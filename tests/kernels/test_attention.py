@@ -8,11 +8,10 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn
-from amdjax.kernels.attention import cpu, cpu_blocks, cpu_gradient
+from amdjax.kernels.attention import cpu
 from amdjax.kernels.attention.cpu_rows import FewRowsPlan
 from amdjax.kernels.attention.problem import Attention
 from amdjax.schedule.search import Family
-from amdjax.targets.cpu import CpuTarget
 from tests.support import attention as reference
 
 NAMES = {
@@ -153,6 +152,20 @@ def test_dtypes(dtype):
         check((1, 40, 50, 4, 2, 24, 24), dtype, is_causal=True)
 
 
+@pytest.mark.parametrize("sizes", SIZES[1:])
+@pytest.mark.parametrize("name", ["causal", "lengths", "bias"])
+def test_matrix_unit(sizes, name):
+    """What AMX multiplies where there is one: bfloat16, at all edges of its squares."""
+    batch, queries, keys, heads = sizes[:4]
+    rng = np.random.default_rng(2)
+    options = {
+        "causal": {"is_causal": True},
+        "lengths": {"key_lengths": rng.integers(0, keys + 1, batch).astype(np.int32)},
+        "bias": {"bias": rng.normal(size=(1, heads, queries, keys)), "window": (40, 3)},
+    }[name]
+    check(sizes, "bfloat16", **options)
+
+
 def test_infinite_bias_masks():
     """Minus infinity takes a pair out; a row of nothing else is NaN, as sums of no weights are."""
     rng = np.random.default_rng(3)
@@ -192,15 +205,19 @@ def test_every_candidate_computes_the_same(threads, monkeypatch):
     assert len(counts) == 2
 
 
-def test_plans_of_the_narrow_machine():
-    """Candidates for vectors of 128 bits are right too: nothing needs 16 lanes."""
-    target = CpuTarget(vector_bits=128, threads=4)
-    problem = Attention(
-        1, 40, 50, 2, 2, 16, 16, "f32", (), (), (), "", 0.25, True, None
-    )  # fmt: skip
-    plans = cpu_blocks.attention_plans(problem, target)
-    assert plans and all(p.blocking.tile.lanes == 4 for p in plans)
-    assert cpu_gradient.gradient_plans(problem, target)
+@pytest.mark.parametrize("bits", [128, 256])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_narrow_vectors(bits, dtype, monkeypatch):
+    """Machines without vectors of 512 bits, and without a matrix unit."""
+    from amdjax.jit.cpu import program  # late: loads LLVM
+
+    machine = dataclasses.replace(program.cpu_target(), vector_bits=bits, matrix_dtypes=())
+    monkeypatch.setattr(program, "cpu_target", lambda: machine)
+    amdjax.clear_caches()
+    with amdjax.enable_x64(True):
+        check((1, 50, 70, 4, 2, 24, 12), dtype, is_causal=True)
+        bias = np.random.default_rng(4).normal(size=(1, 4, 3, 70))
+        check((1, 3, 70, 4, 2, 24, 12), dtype, bias=bias)
 
 
 def memory(queries, grad):
