@@ -111,48 +111,35 @@ LEAST_LOGIT = -0.7 * float(np.finfo(np.float32).max)
 # Definitions by other operations
 
 
-def _contract(lhs: Any, rhs: Any, axes: tuple[int, int], wide: Any) -> Any:
-    """The product over an axis of each, both of batch and heads first."""
-    numbers = (((axes[0],), (axes[1],)), ((0, 1), (0, 1)))
-    return dot_general(lhs, rhs, numbers, preferred_element_type=wide)
+def _by_group(x: Any, e: Extents) -> Any:
+    """`(B, T, N, F)` as `(B, T, K, group, F)`."""
+    return reshape(x, (e.batch, e.queries, e.key_heads, e.group, shape_of(x)[3]))
 
 
-def _grouped(x: Any, e: Extents) -> Any:
-    """`(B, T, N, F)` as `(B, K, group * T, F)`: queries that share keys are rows of one matrix."""
-    features = shape_of(x)[3]
-    x = reshape(x, (e.batch, e.queries, e.key_heads, e.group, features))
-    x = transpose(x, (0, 2, 3, 1, 4))
-    return reshape(x, (e.batch, e.key_heads, e.group * e.queries, features))
-
-
-def _ungrouped(x: Any, e: Extents) -> Any:
-    """What `_grouped` undoes."""
-    features = shape_of(x)[3]
-    x = reshape(x, (e.batch, e.key_heads, e.group, e.queries, features))
-    x = transpose(x, (0, 3, 1, 2, 4))
-    return reshape(x, (e.batch, e.queries, e.heads, features))
-
-
-def _by_head(x: Any) -> Any:
-    return transpose(x, (0, 2, 1, 3))
+def _pairs_by_group(x: Any, e: Extents) -> Any:
+    """`(B, N, T, S)` as `(B, K, group, T, S)`."""
+    return reshape(x, (e.batch, e.key_heads, e.group, e.queries, e.keys))
 
 
 def _pairs(queries: Any, keys: Any, e: Extents, wide: Any) -> Any:
     """Products of all queries with all keys, `(B, N, T, S)`."""
-    x = _contract(_grouped(queries, e), _by_head(keys), (3, 3), wide)
-    return reshape(x, e.pairs)
+    numbers = (((4,), (3,)), ((0, 2), (0, 2)))
+    x = dot_general(_by_group(queries, e), keys, numbers, preferred_element_type=wide)
+    return reshape(transpose(x, (0, 1, 3, 2, 4)), e.pairs)
 
 
 def _over_keys(weights: Any, values: Any, e: Extents, wide: Any) -> Any:
     """`Σ_s weights[…, s] values[s]`, `(B, T, N, features)`."""
-    rows = reshape(weights, (e.batch, e.key_heads, e.group * e.queries, e.keys))
-    return _ungrouped(_contract(rows, _by_head(values), (3, 2), wide), e)
+    numbers = (((4,), (1,)), ((0, 1), (0, 2)))
+    x = dot_general(_pairs_by_group(weights, e), values, numbers, preferred_element_type=wide)
+    return reshape(transpose(x, (0, 3, 1, 2, 4)), (e.batch, e.queries, e.heads, shape_of(x)[4]))
 
 
 def _over_queries(weights: Any, rows: Any, e: Extents, wide: Any) -> Any:
     """`Σ_t weights[…, t, s] rows[t]`, summed over heads of a group, `(B, S, K, features)`."""
-    columns = reshape(weights, (e.batch, e.key_heads, e.group * e.queries, e.keys))
-    return _by_head(_contract(columns, _grouped(rows, e), (2, 2), wide))
+    numbers = (((2, 3), (3, 1)), ((0, 1), (0, 2)))
+    lhs, rhs = _pairs_by_group(weights, e), _by_group(rows, e)
+    return transpose(dot_general(lhs, rhs, numbers, preferred_element_type=wide), (0, 2, 1, 3))
 
 
 def _to_pairs(x: Any, e: Extents) -> Any:
