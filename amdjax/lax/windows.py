@@ -231,11 +231,6 @@ def _gather_transpose(ct: Any, tangents: Any, x: Any, **params: Any) -> list[Any
     if is_zero(ct):
         return [Zero(tangents.aval), None]
     window = Window.of(params)
-    if any(step != 1 for step in window.window_dilation):
-        raise NotImplementedError(
-            "the gradient of a windowed maximum or minimum with window_dilation "
-            f"{window.window_dilation} is not implemented."
-        )
     holes = [(0, 0, step - 1) for step in window.base_dilation]
     worst = scalar(x, _worst(params["select_prim"], dtype_of(x)))
     spread = pad(x, worst, holes) if any(hole[2] for hole in holes) else x
@@ -292,6 +287,7 @@ def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> list[Any]
 
 
 def _select_and_scatter_add(source: Any, x: Any, select_prim: Primitive, window: Window) -> Any:
+    dilated_window = any(step != 1 for step in window.window_dilation)
     return select_and_scatter_add_p.bind(
         source,
         x,
@@ -299,6 +295,7 @@ def _select_and_scatter_add(source: Any, x: Any, select_prim: Primitive, window:
         window_dimensions=window.window_dimensions,
         window_strides=window.window_strides,
         padding=window.padding,
+        **({"window_dilation": window.window_dilation} if dilated_window else {}),
     )
 
 
@@ -321,8 +318,10 @@ def _winner_element(b: Any, index: Any, x: Any, *, select_prim: Primitive, **par
     worst = b.const(_worst(select_prim, x.dtype), x.dtype)
     # If all are equally bad, the first element that is not padding wins.
     first = [
-        b.clamp_index(low - i * step, 0, n - 1) if low > 0 else 0
-        for i, n, step, (low, _) in zip(index, dims, window.window_strides, window.padding)
+        b.clamp_index((low - i * step + (d - 1)) // d, 0, n - 1) if low > 0 else 0
+        for i, n, (low, _), step, d in zip(
+            index, dims, window.padding, window.window_strides, window.window_dilation
+        )
     ]
 
     def step(k: Any, acc: Any) -> list[Any]:
@@ -334,6 +333,12 @@ def _winner_element(b: Any, index: Any, x: Any, *, select_prim: Primitive, **par
 
     start = b.index_value(b.linear(first, dims), np.dtype(np.int32))
     return b.fold(dims, [worst, start], step)[1]
+
+
+@window_winner_p.def_jvp
+def _winner_jvp(primals: Any, tangents: Any, **params: Any) -> tuple[Any, Any]:
+    winner = window_winner_p.bind(*primals, **params)
+    return winner, zero_tangent(winner)
 
 
 @winners_scatter_add_p.def_abstract_eval
@@ -356,6 +361,9 @@ def _winners_element(
             at = i + (low + lead * strides[d])
             o = at // strides[d] - lead - back[d]
             k = at % strides[d] + back[d] * strides[d]
+            if (step := window.window_dilation[d]) > 1:
+                guards.append(b.in_bounds(k % step, 1))
+                k = k // step
             guards += [b.in_bounds(o, source.shape[d]), b.in_bounds(k, dims[d])]
             windows.append(o)
             inside.append(k)
@@ -365,7 +373,8 @@ def _winners_element(
         won = b.compare("eq", b.read_if(guard, winners, windows, none), own)
         return b.add(acc, b.select(won, b.read_if(guard, source, windows, zero), zero))
 
-    covering = [ceil_div(n, stride) for n, stride in zip(dims, strides)]
+    reach = dilated(dims, window.window_dilation)
+    covering = [ceil_div(n, stride) for n, stride in zip(reach, strides)]
     return b.fold(covering, zero, step)
 
 
@@ -375,6 +384,7 @@ def _scatter_decomposed(source: Any, x: Any, **params: Any) -> Any:
     return winners_scatter_add_p.bind(source, winners, shape=shape_of(x), **params)
 
 
+window_winner_p.batch = _window_batch(window_winner_p)
 window_winner_p.lowering = _over_windows(_winner_element)
 winners_scatter_add_p.lowering = _over_windows(_winners_element)
 select_and_scatter_add_p.jvp = _source_only(select_and_scatter_add_p)

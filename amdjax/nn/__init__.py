@@ -5,6 +5,7 @@ from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn import _docs, data as data, initializers as initializers, losses as losses
 from amdjax.nn.accumulation import *  # noqa: F403
 from amdjax.nn.activations import *  # noqa: F403
+from amdjax.nn.adaptive_pooling import *  # noqa: F403
 from amdjax.nn.applying import *  # noqa: F403
 from amdjax.nn.attention import dot_product_attention as dot_product_attention
 from amdjax.nn.block_scaling import *  # noqa: F403
@@ -44,6 +45,7 @@ from amdjax.nn.functions import (
     swish as swish,
     tanh as tanh,
 )
+from amdjax.nn.grid_sampling import *  # noqa: F403
 from amdjax.nn.interop import *  # noqa: F403
 from amdjax.nn.kv_cache import *  # noqa: F403
 from amdjax.nn.layers import *  # noqa: F403
@@ -56,6 +58,7 @@ from amdjax.nn.normalization import *  # noqa: F403
 from amdjax.nn.pooling import *  # noqa: F403
 from amdjax.nn.precision import *  # noqa: F403
 from amdjax.nn.regularization import *  # noqa: F403
+from amdjax.nn.resampling import *  # noqa: F403
 from amdjax.nn.rotary import *  # noqa: F403
 from amdjax.nn.summary import *  # noqa: F403
 from amdjax.nn.trees import *  # noqa: F403

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,21 +13,67 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.lax.comparison import ge_p
+from amdjax.lax.windows import window_winner_p
 from amdjax.nn._arguments import (
     Ints,
     Padding,
     Pads,
     check_floating,
     check_layout,
+    dilated,
     ints,
     pads,
     space_rank,
 )
 from amdjax.numpy._util import ArrayLike, as_array, constant
 
-__all__ = ["avg_pool", "global_avg_pool", "global_max_pool", "max_pool"]
+__all__ = ["avg_pool", "global_avg_pool", "global_max_pool", "lp_pool", "max_pool", "max_unpool"]
 
 T = TypeVar("T")
+
+
+class Windows(NamedTuple):
+    """Where windows lie, for all axes of an array; hashable.
+
+    Attributes:
+      space: the spatial axes.
+      size: elements of a window.
+      strides: steps of the windows.
+      pads: elements before and after those of the array, as they were asked for.
+      dilation: distances between neighbors in a window.
+      more: elements after the padding that the last window covers, if sizes are rounded up.
+    """
+
+    space: tuple[int, ...]
+    size: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: Pads
+    dilation: tuple[int, ...]
+    more: tuple[int, ...]
+
+    @property
+    def all_pads(self) -> Pads:
+        return tuple((low, high + more) for (low, high), more in zip(self.pads, self.more))
+
+    def starts(self, shape: tuple[int, ...], axis: int) -> np.ndarray:
+        """Where the windows along an axis begin; negative in the padding."""
+        reach = dilated(self.size, self.dilation)[axis]
+        low, high = self.all_pads[axis]
+        count = (shape[axis] + low + high - reach) // self.strides[axis] + 1
+        return np.arange(count) * self.strides[axis] - low
+
+    def counts(self, shape: tuple[int, ...], with_pads: bool) -> np.ndarray:
+        """How many elements of each window count, broadcastable to the result."""
+        counts = np.ones((1,) * len(shape), np.int64)
+        for axis in self.space:
+            low, high = self.pads[axis] if with_pads else (0, 0)
+            starts = self.starts(shape, axis)
+            ends = np.minimum(starts + self.size[axis], shape[axis] + high)
+            inside = ends - np.maximum(starts, -low)
+            across = [-1 if i == axis else 1 for i in range(len(shape))]
+            counts = counts * inside.reshape(across)
+        return counts
 
 
 def max_pool(
@@ -36,8 +82,11 @@ def max_pool(
     *,
     strides: Ints | None = None,
     padding: Padding = "VALID",
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
     layout: str = "channels_last",
-) -> Array:
+) -> Any:
     """The largest element of each window.
 
     Args:
@@ -46,10 +95,15 @@ def max_pool(
       strides: steps of the window; None means its size, so that windows do not overlap.
       padding: "SAME", "VALID", an integer, or for each spatial axis an integer or a pair. Padding
         is never chosen.
+      dilation: distances between neighbors in the window.
+      ceil_mode: whether there is a window for what is left over at the end of an axis.
+      return_indices: whether to return where the elements were, too.
       layout: "channels_last" or "channels_first".
 
     Returns:
-      A batch of as many channels in the same layout and dtype.
+      A batch of as many channels in the same layout and dtype. With `return_indices` the pair of it
+      and the int32 positions of its elements in row-major order over space; of equal elements, of
+      the first.
 
     Raises:
       TypeError: an argument that should be an integer is none.
@@ -60,7 +114,8 @@ def max_pool(
                [13., 15.]], dtype=float32)
     """
     x = as_array("max_pool", x)
-    return _max_pool(x, *_window("max_pool", x, window, strides, padding, layout))
+    windows = _windows("max_pool", x, window, strides, padding, layout, dilation, ceil_mode)
+    return _max_pool(x, windows, bool(return_indices))
 
 
 def avg_pool(
@@ -70,6 +125,8 @@ def avg_pool(
     strides: Ints | None = None,
     padding: Padding = "VALID",
     count_include_pad: bool = True,
+    divisor: int | None = None,
+    ceil_mode: bool = False,
     layout: str = "channels_last",
 ) -> Array:
     """The mean of each window.
@@ -80,8 +137,11 @@ def avg_pool(
       window: sizes of the window, one for all spatial axes or one for each.
       strides: steps of the window; None means its size.
       padding: as for `max_pool`; it counts as zeros.
-      count_include_pad: whether to divide by the window's size everywhere, rather than by the
-        number of its elements inside `x`.
+      count_include_pad: whether to divide by the number of a window's elements in `x` and in its
+        padding, rather than in `x` alone.
+      divisor: what to divide all windows by instead.
+      ceil_mode: whether there is a window for what is left over at the end of an axis. What it
+        covers beyond the padding does not count.
       layout: "channels_last" or "channels_first".
 
     Returns:
@@ -89,7 +149,8 @@ def avg_pool(
 
     Raises:
       TypeError: `x` is not floating-point, or an argument that should be an integer is none.
-      ValueError: `window`, `strides` or `padding` do not fit `x`, or `layout` has no such name.
+      ValueError: `window`, `strides` or `padding` do not fit `x`, `divisor` is 0, or `layout` has
+        no such name.
 
         >>> nn.avg_pool(jnp.arange(16.0).reshape(1, 4, 4, 1), 2)[0, :, :, 0]
         Array([[ 2.5,  4.5],
@@ -97,8 +158,110 @@ def avg_pool(
     """
     x = as_array("avg_pool", x)
     check_floating("avg_pool", x)
-    sizes, steps, margins = _window("avg_pool", x, window, strides, padding, layout)
-    return _avg_pool(x, sizes, steps, margins, bool(count_include_pad))
+    if divisor is not None and (not isinstance(divisor, int) or divisor == 0):
+        raise ValueError(f"avg_pool: divisor must be an integer other than 0, got {divisor!r}.")
+    windows = _windows("avg_pool", x, window, strides, padding, layout, 1, ceil_mode)
+    return _avg_pool(x, windows, bool(count_include_pad), divisor)
+
+
+def lp_pool(
+    x: ArrayLike,
+    window: Ints,
+    p: float,
+    *,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    ceil_mode: bool = False,
+    layout: str = "channels_last",
+) -> Array:
+    """The `p`-th root of the sum of `p`-th powers of each window (Boureau et al., 2010).
+
+    Args:
+      x: batch of floating-point dtype and shape `(n, *space, channels)`; `(n, channels, *space)`
+        if channels come first.
+      window: sizes of the window, one for all spatial axes or one for each.
+      p: the exponent, positive; 1 gives sums. Of negative sums there is a root for 1 alone.
+      strides: steps of the window; None means its size.
+      padding: as for `max_pool`; it counts as zeros.
+      ceil_mode: whether there is a window for what is left over at the end of an axis.
+      layout: "channels_last" or "channels_first".
+
+    Returns:
+      A batch of as many channels in the same layout and dtype. Where a sum is zero, its gradient is
+      zero.
+
+    Raises:
+      TypeError: `x` is not floating-point, or an argument that should be an integer is none.
+      ValueError: `window`, `strides` or `padding` do not fit `x`, `p` is not positive, or `layout`
+        has no such name.
+
+        >>> nn.lp_pool(jnp.array([[[3.0], [4.0]]]), 2, 2)
+        Array([[[5.]]], dtype=float32)
+    """
+    x = as_array("lp_pool", x)
+    check_floating("lp_pool", x)
+    if not isinstance(p, (int, float)) or not p > 0:
+        raise ValueError(f"lp_pool: p must be a positive number, got {p!r}.")
+    windows = _windows("lp_pool", x, window, strides, padding, layout, 1, ceil_mode)
+    return _lp_pool(x, windows, float(p))
+
+
+def max_unpool(
+    x: ArrayLike,
+    indices: ArrayLike,
+    window: Ints,
+    *,
+    strides: Ints | None = None,
+    padding: Padding = "VALID",
+    size: Ints | None = None,
+    layout: str = "channels_last",
+) -> Array:
+    """Elements put back where `max_pool` found them, among zeros.
+
+    Args:
+      x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
+      indices: integers of the same shape, as `max_pool` returns them. Those outside are dropped; of
+        several at one place, one is kept.
+      window: as for `max_pool`.
+      strides: as for `max_pool`.
+      padding: as for `max_pool`, but not "SAME".
+      size: spatial size of the result; None for the smallest that `max_pool` makes `space` of.
+      layout: "channels_last" or "channels_first".
+
+    Returns:
+      A batch of as many channels in the same layout and dtype.
+
+    Raises:
+      TypeError: `indices` are no integers.
+      ValueError: the shapes differ, `padding` is "SAME", or an argument does not fit `x`.
+
+        >>> x = jnp.array([[[1.0], [5.0], [2.0], [3.0]]])
+        >>> y, indices = nn.max_pool(x, 2, return_indices=True)
+        >>> nn.max_unpool(y, indices, 2)[0, :, 0]
+        Array([0., 5., 0., 3.], dtype=float32)
+    """
+    x, places = as_array("max_unpool", x), as_array("max_unpool", indices)
+    if not dtypes.issubdtype(places.dtype, np.integer):
+        raise TypeError(f"max_unpool: indices must be integers, got {places.dtype}.")
+    if x.shape != places.shape:
+        raise ValueError(
+            f"max_unpool: indices must have the shape of x, {x.shape}, got {places.shape}."
+        )
+    axes = space_axes("max_unpool", x, layout)
+    if size is None:
+        if isinstance(padding, str) and padding.upper() != "VALID":
+            raise ValueError(f"max_unpool: padding must be 'VALID' or integers, got {padding!r}.")
+        old = [x.shape[i] for i in axes]
+        extent = ints("max_unpool", "window", window, len(axes))
+        steps = extent if strides is None else ints("max_unpool", "strides", strides, len(axes))
+        margins = pads("max_unpool", padding, old, extent, steps)
+        space = tuple(
+            (n - 1) * step + k - low - high
+            for n, step, k, (low, high) in zip(old, steps, extent, margins)
+        )
+    else:
+        space = ints("max_unpool", "size", size, len(axes))
+    return _max_unpool(x, places, space, axes[0])
 
 
 def global_max_pool(x: ArrayLike, *, layout: str = "channels_last") -> Array:
@@ -108,7 +271,7 @@ def global_max_pool(x: ArrayLike, *, layout: str = "channels_last") -> Array:
     Array([[4., 5.]], dtype=float32)
     """
     x = as_array("global_max_pool", x)
-    return jnp.max(x, _space_axes("global_max_pool", x, layout))
+    return jnp.max(x, space_axes("global_max_pool", x, layout))
 
 
 def global_avg_pool(x: ArrayLike, *, layout: str = "channels_last") -> Array:
@@ -119,65 +282,114 @@ def global_avg_pool(x: ArrayLike, *, layout: str = "channels_last") -> Array:
     """
     x = as_array("global_avg_pool", x)
     check_floating("global_avg_pool", x)
-    return jnp.mean(x, _space_axes("global_avg_pool", x, layout))
+    return jnp.mean(x, space_axes("global_avg_pool", x, layout))
 
 
-def _space_axes(name: str, x: Array, layout: str) -> tuple[int, ...]:
+def space_axes(name: str, x: Array, layout: str) -> tuple[int, ...]:
     rank, first = space_rank(name, x), 1 if check_layout(name, layout) else 2
     return tuple(range(first, first + rank))
 
 
-def _window(
-    name: str, x: Array, window: Ints, strides: Ints | None, padding: Padding, layout: str
-) -> tuple[tuple[int, ...], tuple[int, ...], Pads]:
-    """Window, steps and padding for all axes of `x`."""
-    axes = _space_axes(name, x, layout)
+def _windows(
+    name: str,
+    x: Array,
+    window: Ints,
+    strides: Ints | None,
+    padding: Padding,
+    layout: str,
+    dilation: Ints,
+    ceil_mode: bool,
+) -> Windows:
+    """The windows of a pool, checked."""
+    axes = space_axes(name, x, layout)
     sizes = ints(name, "window", window, len(axes))
     steps = sizes if strides is None else ints(name, "strides", strides, len(axes))
-    margins = pads(name, padding, [x.shape[i] for i in axes], sizes, steps)
-    for axis, size, (low, high) in zip(axes, sizes, margins):
-        if not (0 <= low < size and 0 <= high < size):
+    apart = ints(name, "dilation", dilation, len(axes))
+    reaches = dilated(sizes, apart)
+    margins = pads(name, padding, [x.shape[i] for i in axes], reaches, steps)
+    more = []
+    for axis, reach, step, (low, high) in zip(axes, reaches, steps, margins):
+        if not (0 <= low < reach and 0 <= high < reach):
             raise ValueError(
                 f"{name}: padding must be smaller than the window, got {padding=} and {window=}."
             )
-        if x.shape[axis] + low + high < size:
+        n = x.shape[axis]
+        if n + low + high < reach:
             raise ValueError(f"{name}: {window=} is larger than x of shape {x.shape}.")
+        left = (n + low + high - reach) % step
+        begins = n + low + high - reach + step - left  # of one more window
+        more.append(step - left if ceil_mode and left and begins < n + low else 0)
 
     def for_all_axes(values: Sequence[T], otherwise: T) -> tuple[T, ...]:
         by_axis = dict(zip(axes, values))
         return tuple(by_axis.get(i, otherwise) for i in range(x.ndim))
 
-    return for_all_axes(sizes, 1), for_all_axes(steps, 1), for_all_axes(margins, (0, 0))
+    return Windows(
+        axes, for_all_axes(sizes, 1), for_all_axes(steps, 1), for_all_axes(margins, (0, 0)),
+        for_all_axes(apart, 1), for_all_axes(more, 0),
+    )  # fmt: skip
 
 
-@composite(static_argnames=("window", "strides", "pads"))
-def _max_pool(x: Array, window: tuple[int, ...], strides: tuple[int, ...], pads: Pads) -> Array:
+@composite(static_argnames=("windows", "with_indices"))
+def _max_pool(x: Array, windows: Windows, with_indices: bool) -> Any:
     if dtypes.issubdtype(x.dtype, np.floating):
         lowest = -np.inf
     else:
         lowest = False if x.dtype == bool else dtypes.iinfo(x.dtype).min
-    return lax.reduce_window(x, constant(x, lowest), lax.max, window, strides, pads)
+    _, size, strides, _, dilation, _ = windows
+    pads = windows.all_pads
+    y = lax.reduce_window(
+        x, constant(x, lowest), lax.max, size, strides, pads, window_dilation=dilation
+    )
+    if not with_indices:
+        return y
+    winner = window_winner_p.bind(
+        lax.stop_gradient(x), select_prim=ge_p, window_dimensions=size, window_strides=strides,
+        padding=pads, window_dilation=dilation,
+    )  # fmt: skip
+    indices = jnp.zeros_like(winner)
+    for axis in windows.space:
+        inner = math.prod(size[axis + 1 :])
+        start = windows.starts(x.shape, axis).astype(np.int32)
+        start = start.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+        indices = indices * x.shape[axis] + winner // inner % size[axis] * dilation[axis] + start
+    return y, indices
 
 
-@composite(static_argnames=("window", "strides", "pads", "include"))
-def _avg_pool(
-    x: Array, window: tuple[int, ...], strides: tuple[int, ...], pads: Pads, include: bool
-) -> Array:
-    total = lax.reduce_window(x, constant(x, 0), lax.add, window, strides, pads)
-    if include or not any(map(any, pads)):
-        return total / math.prod(window)
-    return total / _counts(x.shape, window, strides, pads).astype(x.dtype)
+@composite(static_argnames=("windows", "include", "divisor"))
+def _avg_pool(x: Array, windows: Windows, include: bool, divisor: int | None) -> Array:
+    total = _sums(x, windows)
+    if divisor is not None:
+        return total / divisor
+    if not any(windows.more) and (include or not any(map(any, windows.pads))):
+        return total / math.prod(windows.size)
+    return total / windows.counts(x.shape, include).astype(x.dtype)
 
 
-def _counts(
-    shape: tuple[int, ...], window: tuple[int, ...], strides: tuple[int, ...], pads: Pads
-) -> np.ndarray:
-    """How many elements of each window lie inside, broadcastable to the result."""
-    counts = np.ones((1,) * len(shape), np.int64)
-    for axis, (n, w, s, (low, high)) in enumerate(zip(shape, window, strides, pads)):
-        if w == 1 and s == 1:
-            continue
-        starts = np.arange((n + low + high - w) // s + 1) * s - low
-        inside = np.minimum(starts + w, n) - np.maximum(starts, 0)
-        counts = counts * inside.reshape([-1 if i == axis else 1 for i in range(len(shape))])
-    return counts
+@composite(static_argnames=("windows", "p"))
+def _lp_pool(x: Array, windows: Windows, p: float) -> Array:
+    total = _sums(x ** int(p) if p == int(p) else x**p, windows)
+    if p == 1:
+        return total
+    root = jnp.power(jnp.where(total == 0, 1, total), 1 / p)
+    return jnp.where(total == 0, 0, root)
+
+
+def _sums(x: Array, windows: Windows) -> Array:
+    zero = constant(x, 0)
+    return lax.reduce_window(x, zero, lax.add, windows.size, windows.strides, windows.all_pads)
+
+
+@composite(static_argnames=("space", "first"))
+def _max_unpool(x: Array, indices: Array, space: tuple[int, ...], first: int) -> Array:
+    rank, count = len(space), math.prod(space)
+    outer, inner = math.prod(x.shape[:first]), math.prod(x.shape[first + rank :])
+    rows, places = (
+        lax.reshape(v, (outer, math.prod(x.shape[first : first + rank]), inner))
+        for v in (x, indices)
+    )
+    flat = jnp.zeros((outer, count, inner), x.dtype)
+    o, i = np.arange(outer)[:, None, None], np.arange(inner)
+    places = jnp.where(places < 0, count, places)
+    flat = flat.at[o, places, i].set(rows, mode="drop")
+    return lax.reshape(flat, (*x.shape[:first], *space, *x.shape[first + rank :]))

@@ -69,3 +69,62 @@ def local_response(x, size, axes, alpha, beta, k):
         padded = np.pad(square, pads)
         square = sum(np.take(padded, range(j, j + x.shape[axis]), axis=axis) for j in range(size))
     return x / (k + alpha * square / size ** len(axes)) ** beta
+
+
+def windows_of(space, window, strides, padding, dilation, ceil_mode):
+    """For each place of a pool: the window's positions on each axis, and how many may count.
+
+    Positions outside are left out; the number is of those inside and in the padding.
+    """
+    rank = len(space)
+    each = lambda v: (v,) * rank if isinstance(v, int) else v
+    per_axis = []
+    pads = [p if isinstance(p, tuple) else (p, p) for p in each(padding)]
+    for n, k, s, d, (low, high) in zip(space, each(window), each(strides), each(dilation), pads):
+        free = n + low + high - (k - 1) * d - 1
+        count = free // s + 1
+        if ceil_mode and free % s and count * s < n + low:
+            count += 1
+        starts = [i * s - low for i in range(count)]
+        per_axis.append(
+            [
+                (
+                    [p for p in range(b, b + k * d, d) if 0 <= p < n],
+                    len([p for p in range(b, b + k * d, d) if p < n + high]),
+                )
+                for b in starts
+            ]
+        )
+    return per_axis
+
+
+def _each_window(windows):
+    for place in itertools.product(*(range(len(w)) for w in windows)):
+        yield place, [w[i] for w, i in zip(windows, place)]
+
+
+def max_of_windows(x, windows):
+    """The largest elements of `windows_of`, and their row-major positions; the first of equals."""
+    space, shape = x.shape[1:-1], (x.shape[0], *map(len, windows), x.shape[-1])
+    largest, indices = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+    flat = x.reshape(len(x), -1, x.shape[-1])
+    for place, parts in _each_window(windows):
+        points = list(itertools.product(*(positions for positions, _ in parts)))
+        table = np.ravel_multi_index(np.array(points).T, space)
+        best = flat[:, table].argmax(1)
+        indices[(slice(None), *place)] = table[best]
+        largest[(slice(None), *place)] = flat[:, table].max(1)
+    return largest, indices
+
+
+def sums_of_windows(x, windows):
+    """Sums of `windows_of`; of how many elements each; and with padding."""
+    counts = tuple(map(len, windows))
+    total = np.empty((len(x), *counts, x.shape[-1]))
+    inside, padded = np.empty(counts), np.empty(counts)
+    for place, parts in _each_window(windows):
+        part = x.astype(np.float64)[(slice(None), *np.ix_(*(p for p, _ in parts)))]
+        total[(slice(None), *place)] = part.sum(tuple(range(1, part.ndim - 1)))
+        inside[place] = np.prod([len(p) for p, _ in parts])
+        padded[place] = np.prod([n for _, n in parts])
+    return total, inside, padded

@@ -8,6 +8,7 @@ from amdjax.nn.layers import (
     normalization,
     pooling,
     regularization,
+    resampling,
 )
 from amdjax.nn.layers.activation import *  # noqa: F403
 from amdjax.nn.layers.attention import *  # noqa: F403
@@ -17,6 +18,7 @@ from amdjax.nn.layers.linear import *  # noqa: F403
 from amdjax.nn.layers.normalization import *  # noqa: F403
 from amdjax.nn.layers.pooling import *  # noqa: F403
 from amdjax.nn.layers.regularization import *  # noqa: F403
+from amdjax.nn.layers.resampling import *  # noqa: F403
 
 # The names of the files are those of the functions' files in `nn`; they are not to replace them.
 __all__: list[str] = []
@@ -27,3 +29,4 @@ __all__ += linear.__all__
 __all__ += normalization.__all__
 __all__ += pooling.__all__
 __all__ += regularization.__all__
+__all__ += resampling.__all__

@@ -1,0 +1,136 @@
+"""Pools whose windows follow from the size of the result."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core import dtypes
+from amdjax.core.array import Array
+from amdjax.core.composite import composite
+from amdjax.nn._arguments import Ints, check_floating, ints
+from amdjax.nn._taps import adaptive_windows, gather_taps, mean_taps
+from amdjax.nn.pooling import avg_pool, max_pool, space_axes
+from amdjax.numpy._util import ArrayLike, as_array, convert
+
+__all__ = ["adaptive_avg_pool", "adaptive_max_pool"]
+
+
+def adaptive_avg_pool(x: ArrayLike, size: Ints, *, layout: str = "channels_last") -> Array:
+    """Means of windows that cover space, as many as asked for; PyTorch's adaptive pooling.
+
+    Window `i` of `m` over `n` elements reaches from `i * n // m` to `(i + 1) * n / m`, rounded up.
+
+    Args:
+      x: floating-point batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels
+        come first.
+      size: spatial size of the result, one for all axes or one for each.
+      layout: "channels_last" or "channels_first".
+
+    Returns:
+      A batch of as many channels in the same layout and dtype.
+
+    Raises:
+      TypeError: `x` is not floating-point, or a size is no integer.
+      ValueError: `size` does not fit `x`, or `layout` has no such name.
+
+        >>> nn.adaptive_avg_pool(jnp.arange(5.0).reshape(1, 5, 1), 2)[0, :, 0]
+        Array([1., 3.], dtype=float32)
+    """
+    x, new, axes = _checked("adaptive_avg_pool", x, size, layout)
+    check_floating("adaptive_avg_pool", x)
+    if (window := _equal_windows(x, new, axes)) is not None:
+        return avg_pool(x, window, layout=layout)
+    return _adaptive_avg_pool(x, new, axes)
+
+
+def adaptive_max_pool(
+    x: ArrayLike, size: Ints, *, return_indices: bool = False, layout: str = "channels_last"
+) -> Any:
+    """The largest elements of windows that cover space, as those of `adaptive_avg_pool` do.
+
+    Args:
+      x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
+      size: spatial size of the result, one for all axes or one for each.
+      return_indices: whether to return where the elements were, too, as `max_pool` does.
+      layout: "channels_last" or "channels_first".
+
+    Returns:
+      A batch of as many channels in the same layout and dtype; with `return_indices` the pair of it
+      and the int32 positions of its elements.
+
+    Raises:
+      TypeError: a size is no integer.
+      ValueError: `size` does not fit `x`, or `layout` has no such name.
+
+        >>> nn.adaptive_max_pool(jnp.arange(5.0).reshape(1, 5, 1), 2)[0, :, 0]
+        Array([2., 4.], dtype=float32)
+    """
+    x, new, axes = _checked("adaptive_max_pool", x, size, layout)
+    if (window := _equal_windows(x, new, axes)) is not None:
+        return max_pool(x, window, return_indices=return_indices, layout=layout)
+    y, indices = _adaptive_max_pool(x, new, axes)
+    return (y, indices) if return_indices else y
+
+
+def _checked(
+    name: str, x: ArrayLike, size: Ints, layout: str
+) -> tuple[Array, tuple[int, ...], tuple[int, ...]]:
+    x = as_array(name, x)
+    axes = space_axes(name, x, layout)
+    if 0 in (x.shape[i] for i in axes):
+        raise ValueError(f"{name}: x of shape {x.shape} has no elements to pool.")
+    return x, ints(name, "size", size, len(axes)), axes
+
+
+def _equal_windows(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The window of an ordinary pool, if all are of one size and do not overlap."""
+    if any(x.shape[axis] % m for axis, m in zip(axes, new)):
+        return None
+    return tuple(x.shape[axis] // m for axis, m in zip(axes, new))
+
+
+@composite(static_argnames=("new", "axes"))
+def _adaptive_avg_pool(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> Array:
+    dtype = x.dtype
+    x = convert(x, np.float32) if dtypes.finfo(dtype).bits < 32 else x
+    for axis, m in zip(axes, new):
+        x = gather_taps(x, axis, mean_taps(x.shape[axis], m))
+    return convert(x, dtype)
+
+
+@composite(static_argnames=("new", "axes"))
+def _adaptive_max_pool(
+    x: Array, new: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[Array, Array]:
+    space = [x.shape[i] for i in axes]
+    table = _members(tuple(space), new)
+    rows = lax.reshape(
+        x, (math.prod(x.shape[: axes[0]]), math.prod(space), math.prod(x.shape[axes[-1] + 1 :]))
+    )
+    windows = jnp.take(lax.stop_gradient(rows), table, axis=1, mode="clip")
+    chosen = jnp.argmax(windows, 2)
+    which = np.arange(len(table), dtype=np.int32)[:, None] * table.shape[1]
+    indices = jnp.take(table.ravel(), which + convert(chosen, np.int32), mode="clip")
+    y = jnp.take_along_axis(rows, indices, 1, mode="promise_in_bounds")
+    shape = (*x.shape[: axes[0]], *new, *x.shape[axes[-1] + 1 :])
+    return lax.reshape(y, shape), lax.reshape(indices, shape)
+
+
+def _members(space: tuple[int, ...], new: tuple[int, ...]) -> np.ndarray:
+    """Row-major positions of the elements of each window; the last ones repeated to equal numbers.
+
+    Of equal elements the first counts, so that repeated ones are never chosen.
+    """
+    table = np.zeros((1, 1), np.int32)
+    for n, m in zip(space, new):
+        starts, ends = adaptive_windows(n, m)
+        places = np.minimum(starts[:, None] + np.arange((ends - starts).max()), ends[:, None] - 1)
+        table = (table[:, None, :, None] * n + places[None, :, None, :]).reshape(
+            len(table) * m, table.shape[1] * places.shape[1]
+        )
+    return table.astype(np.int32)
