@@ -128,3 +128,65 @@ def sums_of_windows(x, windows):
         inside[place] = np.prod([len(p) for p, _ in parts])
         padded[place] = np.prod([n for _, n in parts])
     return total, inside, padded
+
+
+def cubic(d):
+    d = abs(d)
+    inner, outer = (1.25 * d - 2.25) * d * d + 1, ((-0.75 * d + 3.75) * d - 6) * d + 3
+    return inner if d <= 1 else outer if d < 2 else 0.0
+
+
+def resampled_axis(x, axis, new, scale, method, align_corners):
+    """Samples along an axis at `new` places, those of the outermost beyond the edges."""
+    n = x.shape[axis]
+    matrix = np.zeros((new, n))
+    for o in range(new):
+        if method == "area":
+            matrix[o, o * n // new : -(-(o + 1) * n // new)] = 1
+            matrix[o] /= matrix[o].sum()
+            continue
+        if method.startswith("nearest"):
+            half = 0.5 if method == "nearest_exact" else 0
+            matrix[o, min(int((o + half) * scale), n - 1)] = 1
+            continue
+        at = (o + 0.5) * scale - 0.5
+        if align_corners:
+            at = o * (n - 1) / max(new - 1, 1)
+        elif method == "linear":
+            at = max(at, 0)
+        for i in range(int(np.floor(at)) - 1, int(np.floor(at)) + 3):
+            weight = cubic(at - i) if method == "cubic" else max(0, 1 - abs(at - i))
+            matrix[o, np.clip(i, 0, n - 1)] += weight
+    return np.moveaxis(np.tensordot(matrix, x.astype(np.float64), (1, axis)), 0, axis)
+
+
+def grid_sample(x, grid, method, padding_mode, align_corners):
+    """Of (n, *space, c) at (n, *size, d), each point by itself."""
+    space = x.shape[1:-1]
+    out = np.zeros((*grid.shape[:-1], x.shape[-1]))
+
+    def moved(at, n):
+        if padding_mode == "reflection":
+            low, span = (0, n - 1) if align_corners else (-0.5, n)
+            turns, rest = divmod(abs(at - low), span)
+            at = low + (span - rest if turns % 2 else rest)
+        return at if padding_mode == "zeros" else min(max(at, 0), n - 1)
+
+    def along(at, n):
+        at = (at + 1) / 2 * (n - 1) if align_corners else ((at + 1) * n - 1) / 2
+        if method == "cubic":
+            base = int(np.floor(at))
+            found = [(moved(i, n), cubic(at - i)) for i in range(base - 1, base + 3)]
+        elif method == "nearest":
+            found = [(np.round(moved(at, n)), 1.0)]
+        else:
+            at = moved(at, n)
+            found = [(i, 1 - abs(at - i)) for i in (int(np.floor(at)), int(np.floor(at)) + 1)]
+        return [(int(i), w) for i, w in found if 0 <= i <= n - 1]
+
+    for place in np.ndindex(grid.shape[:-1]):
+        axes = [along(at, n) for at, n in zip(grid[place][::-1], space)]
+        for taps in itertools.product(*axes):
+            where = tuple(i for i, _ in taps)
+            out[place] += np.prod([w for _, w in taps]) * x[(place[0], *where)]
+    return out
