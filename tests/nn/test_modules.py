@@ -1,6 +1,8 @@
 """Modules: pytrees, immutability, state, composition."""
 
 import dataclasses
+import importlib
+import pkgutil
 
 import numpy as np
 import pytest
@@ -190,3 +192,9 @@ def test_init_scale_and_dtype():
 def test_bad_sizes_are_named(make, words):
     with pytest.raises(ValueError, match=words):
         make()
+
+
+def test_every_layer_is_a_name_of_nn():
+    for info in pkgutil.iter_modules(nn.layers.__path__):
+        names = importlib.import_module(f"amdjax.nn.layers.{info.name}").__all__
+        assert names and all(hasattr(nn, name) for name in names), info.name

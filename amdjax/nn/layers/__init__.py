@@ -2,6 +2,7 @@
 
 from amdjax.nn.layers import (
     activation,
+    attention,
     containers,
     convolution,
     linear,
@@ -23,6 +24,7 @@ from amdjax.nn.layers.resampling import *  # noqa: F403
 # The names of the files are those of the functions' files in `nn`; they are not to replace them.
 __all__: list[str] = []
 __all__ += activation.__all__
+__all__ += attention.__all__
 __all__ += containers.__all__
 __all__ += convolution.__all__
 __all__ += linear.__all__
