@@ -9,12 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import amdjax
+from amdjax.api import block_until_ready
+from amdjax.core.pytree import tree_map
 from amdjax.find.known import applying, user_database
 from amdjax.find.machines import machine_named
 from amdjax.find.problem import Problem, is_independent, problem_of, steps
 from amdjax.find.session import Session
 from amdjax.find.solutions import Solution, search
+from amdjax.jit.api import clear_caches, jit
 from amdjax.jit.refs import without_refs
 from amdjax.schedule.search import Decision
 from amdjax.schedule.writer import Machine
@@ -56,7 +58,7 @@ def _counted(f: Callable[..., Any], args: Sequence[Any], machine: Machine) -> Co
 
 
 def _jitted(f: Callable[..., Any]) -> Any:
-    return f if hasattr(f, "trace") and hasattr(f, "lower") else amdjax.jit(f)
+    return f if hasattr(f, "trace") and hasattr(f, "lower") else jit(f)
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,7 @@ def tune(
         decided = {problem: solution.decisions for problem, solution in best.items()}
         before, after = _timed(f, args, decided, machine)
     if user_database() is not None:
-        amdjax.clear_caches()  # programs that were compiled by estimates
+        clear_caches()  # programs that were compiled by estimates
     tuning = Tuning(before, after, tuple(best.values()), tuple(unsolved.items()))
     if not quiet:
         print(tuning)
@@ -202,9 +204,9 @@ def _timed(
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(ROUNDS):
         for program, found in zip(programs, times, strict=True):
-            given = amdjax.tree.map(_copied, args) if donates else args
+            given = tree_map(_copied, args) if donates else args
             start = time.perf_counter()
-            amdjax.block_until_ready(program(*given))
+            block_until_ready(program(*given))
             found.append(time.perf_counter() - start)
     before, after = map(min, times)
     return before, after

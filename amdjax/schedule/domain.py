@@ -1,7 +1,7 @@
 """The loops of a region: splits and merges until they are few and long.
 
 Axes that a reshape splits are split, axes that are one to every access are merged. To see the
-accesses, the region's element rules are run once on dummies.
+accesses, the region's element rules are run once on dummies; what splits loops is put into them.
 """
 
 from __future__ import annotations
