@@ -45,6 +45,14 @@ CASES = {
     "rnn": (lambda: nn.RNN(3, 4, nonlinearity="relu", bidirectional=True), (5, 2, 3)),
     "gru_cell": (lambda: nn.GRUCell(3, 4), (2, 3)),
     "attention": (lambda: nn.MultiheadAttention(8, 2, batch_first=True), (2, 5, 8)),
+    "attention without bias": (
+        lambda: nn.MultiheadAttention(8, 2, bias=False, batch_first=True),
+        (2, 5, 8),
+    ),
+    "cross attention": (
+        lambda: nn.MultiheadAttention(8, 2, kdim=6, vdim=6, batch_first=True),
+        (2, 5, 8),
+    ),
     "network": (
         lambda: nn.Sequential(
             OrderedDict(
@@ -72,7 +80,11 @@ def record() -> dict[str, np.ndarray]:
                 state[name] = torch.from_numpy(abs(values) + 0.5 if "var" in name else values)
         layer.load_state_dict(state)
         x = rng.integers(0, 7, (2, 4)) if shape is None else rng.standard_normal(shape)
-        inputs = [torch.from_numpy(x)] * (3 if case == "attention" else 1)
+        inputs = [torch.from_numpy(x)] * (3 if isinstance(layer, nn.MultiheadAttention) else 1)
+        if case == "cross attention":
+            context = rng.standard_normal((2, 4, 6))
+            arrays[f"{case}:context"] = context
+            inputs[1:] = [torch.from_numpy(context)] * 2
         y = layer(*inputs)
         y = y[0] if isinstance(y, tuple) else y
         arrays |= {f"{case}/{name}": t.numpy() for name, t in layer.state_dict().items()}

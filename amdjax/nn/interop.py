@@ -99,7 +99,7 @@ def _tensors(layer: Module, prefix: str) -> list[TorchTensor] | None:
     declared = layer.torch_tensors()
     if declared is None:
         return None
-    found = [t for t in declared if t.where is None or t.find(layer) is not None]
+    found = [t for t in declared if t.where is None or tree_leaves(t.find(layer))]
     held = sum(len(tree_leaves(t.find(layer))) for t in found)
     if held != len(tree_leaves(layer)):
         raise ValueError(

@@ -54,6 +54,10 @@ LAYERS = {
     "layer_norm": lambda: nn.LayerNorm(5),
     "group_norm": lambda: nn.GroupNorm(6, groups=2, axis=1),
     "rms_norm": lambda: nn.RMSNorm(5),
+    "instance_norm": lambda: nn.InstanceNorm(3, axis=1, affine=True),
+    "attention": lambda: nn.MultiHeadAttention(8, 2, key=KEY),
+    "attention without bias": lambda: nn.MultiHeadAttention(8, 2, use_bias=False, key=KEY),
+    "cross attention": lambda: nn.MultiHeadAttention(8, 2, context_features=6, key=KEY),
     "prelu": lambda: nn.PReLU(3),
     "embedding": lambda: nn.Embedding(7, 3, key=KEY),
     "lstm": lambda: rnn.LSTM(3, 4, layers=2, bidirectional=True, key=KEY),
@@ -77,7 +81,8 @@ CONVOLUTIONS = {
 def check(layer, name, last=False):
     state, x, expected = case(name)
     loaded = nn.from_torch(state, like=layer)
-    y = loaded(jnp.asarray(np.moveaxis(x, 1, -1) if last else x))
+    more = [RECORDED[f"{name}:context"]] if f"{name}:context" in RECORDED else []
+    y = loaded(jnp.asarray(np.moveaxis(x, 1, -1) if last else x), *more)
     y = y[0] if isinstance(y, tuple) else y
     y = np.moveaxis(y, -1, 1) if last else y
     np.testing.assert_allclose(y, expected, rtol=1e-12, atol=1e-12)
@@ -104,6 +109,10 @@ def test_layers(name):
 @pytest.mark.parametrize("last", [True, False], ids=["last", "first"])
 def test_convolutions(name, last):
     check(CONVOLUTIONS[name](last), name, last)
+
+
+def test_every_recorded_case_is_tried():
+    assert {k.split("/")[0].split(":")[0] for k in RECORDED} == {*LAYERS, *CONVOLUTIONS}
 
 
 class Tensor:

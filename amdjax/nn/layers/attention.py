@@ -11,6 +11,7 @@ from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
 from amdjax.nn._arguments import check_positive, check_rate
 from amdjax.nn._scope import is_training
+from amdjax.nn._torch import TorchTensor
 from amdjax.nn.attention import dot_product_attention
 from amdjax.nn.functions import softmax
 from amdjax.nn.kv_cache import cached_attention
@@ -173,6 +174,27 @@ class MultiHeadAttention(Module):
             attended = dot_product_attention(q, k, v, bias, mask, is_causal=is_causal)
         y = self.out(attended.reshape(*attended.shape[:2], -1))
         return y if cache is None else (y, cache)
+
+    def torch_tensors(self) -> tuple[TorchTensor, ...]:
+        """Those of `torch.nn.MultiheadAttention`, as `Module.torch_tensors` says.
+
+        It keeps the three products of inputs as one where they have one shape.
+        """
+        parts = lambda layer: (layer.query, layer.keys, layer.values)
+        together = TorchTensor(
+            "in_proj_weight", lambda x: tuple(p.kernel for p in parts(x)), (1, 0)
+        )
+        apart = (
+            TorchTensor(f"{name[0]}_proj_weight", f"{name}.kernel", (1, 0))
+            for name in ("query", "keys", "values")
+        )
+        one_shape = len({p.kernel.shape for p in parts(self)}) == 1
+        return (
+            *((together,) if one_shape else apart),
+            TorchTensor("in_proj_bias", lambda x: tuple(p.bias for p in parts(x))),
+            TorchTensor("out_proj.weight", "out.kernel", (1, 0)),
+            TorchTensor("out_proj.bias", "out.bias"),
+        )
 
     def _turned(self, x: Array, positions: Any) -> Array:
         return rope(x, positions, base=self.rope_base, scaling=self.rope_scaling,
