@@ -42,6 +42,7 @@ PROGRAM_CYCLES = 12_000  # work worth a program of its own
 LINES = 64  # lines a program finishes before it stores them
 MOST_DOT_ROWS = 16  # whose sums registers hold
 MOST_TILES = 4  # of different shapes that are looked at
+LONG_DEPTH = 4096  # of few columns, which programs share
 SPLIT_DEPTH = 256  # least part of a depth that programs share
 
 
@@ -152,14 +153,20 @@ def usual_direct(product: ProductProblem, target: CpuTarget) -> DirectPlan | Non
     footprint = p.depth * p.columns * size
     near = _stride(p.b.depth) * itemsize(p.b.dtype) < PAGE
     once = p.rows <= max_rows(target, 2)
+    narrow = p.columns <= 2 * lane_count(target, p.accumulate) and p.depth >= LONG_DEPTH
     if not (
         once
+        or (narrow and footprint <= target.l2_bytes // 2)
         or (near and footprint <= private_cache(target) // 8)
         or footprint <= target.l1_bytes * 3 // 2
     ):
         return None
     plans = _direct_plans(target, p, _direct_tile(target, p))
-    return min(plans, key=lambda plan: unpacked_cost(product, plan, target))
+    plan = min(plans, key=lambda plan: unpacked_cost(product, plan, target))
+    if narrow and plan.splits == 1 and target.threads > 1:
+        programs = plan.down * plan.across * p.batches
+        return replace(plan, splits=ceil_div(4 * target.threads, programs))
+    return plan
 
 
 def unpacked_cost(product: ProductProblem, plan: DirectPlan | DotPlan, target: CpuTarget) -> float:
