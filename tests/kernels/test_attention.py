@@ -220,6 +220,12 @@ def test_narrow_vectors(bits, dtype, monkeypatch):
         check((1, 3, 70, 4, 2, 24, 12), dtype, bias=bias)
 
 
+@pytest.mark.parametrize("features", [300, 1000, 20_000])
+def test_many_features(features):
+    """Scratch has room for blocks of so many, or the definition takes the place of kernels."""
+    check((1, 20, 24, 1, 1, features, 40), is_causal=True)
+
+
 def memory(queries, grad):
     shapes = [amdjax.ShapeDtypeStruct((1, queries, 2, 16), np.float32)] * 3
     f = lambda q, k, v: nn.dot_product_attention(q, k, v, is_causal=True)

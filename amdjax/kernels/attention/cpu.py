@@ -25,16 +25,16 @@ GRADIENT: Family[Attention, CpuTarget, AttentionGradientPlan] = Family(
 
 @shaped("attention")
 def plan_attention(ctx: ShapedContext) -> KernelPlan | None:
-    """The plan for an attention; None on GPUs, whose LDS is too small for its blocks."""
-    return ATTENTION.best(Attention.of(ctx.eqn), ctx.target) if _is_for_cpus(ctx) else None
+    """The plan for an attention; None on GPUs, and for more features than scratch has room for."""
+    return ATTENTION.find(Attention.of(ctx.eqn), ctx.target) if _is_for_cpus(ctx) else None
 
 
 @shaped("attention_gradient")
 def plan_gradient(ctx: ShapedContext) -> KernelPlan | None:
-    """The plan for the gradient; None on GPUs, and where the bias has one too."""
+    """The plan for the gradient; None also where the bias has one, which is as large as logits."""
     if not _is_for_cpus(ctx) or ctx.params["bias_gradient"]:
         return None
-    return GRADIENT.best(Attention.of(ctx.eqn), ctx.target)
+    return GRADIENT.find(Attention.of(ctx.eqn), ctx.target)
 
 
 def _is_for_cpus(ctx: ShapedContext) -> bool:

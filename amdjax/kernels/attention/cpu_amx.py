@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.attention.cpu_blocks import AttentionPlan, Forward, blocking_cost
-from amdjax.kernels.attention.problem import Attention
-from amdjax.kernels.attention.staging import Blocking
+from amdjax.kernels.attention.problem import MOST_SCRATCH, Attention
+from amdjax.kernels.attention.staging import Blocking, steps
 from amdjax.kernels.products.contraction import TileShape, private_cache
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.search import Solver
@@ -49,7 +49,8 @@ def amx_plans(problem: Attention, target: CpuTarget) -> Sequence[AmxAttentionPla
     for group in dict.fromkeys((1, problem.group)):
         rows, keys = problem.queries * group, min(KEYS, round_up(problem.keys, ROWS))
         for tiles in (1, 2, 4, 8):
-            if tiles <= min(fitting, ceil_div(rows, ROWS)):
+            scratch = (6 * keys + (6 * tiles + 8) * ROWS) * features
+            if tiles <= min(fitting, ceil_div(rows, ROWS)) and scratch <= MOST_SCRATCH:
                 found.append(AmxAttentionPlan(problem, Blocking(shape, keys, tiles, group)))
     return found
 
@@ -88,20 +89,29 @@ class AmxForward(Forward):
         s.copy_lines(s.inputs["query"], offset, count, b.rows, p.features, self.bits, self.wide)
         source, target = (replace(x, dtype="i32") for x in (self.bits, self.queries))
         stride, n = self.wide // 2, AMX_ROWS
-        for f in range(0, stride, n):
+        start = i * (stride * b.rows)
+
+        def part(f: Value) -> None:
             for r in range(0, b.rows, n):
-                square = k.load(source, r * stride + f, (n, n), (1, stride))
-                k.store(target, i * (stride * b.rows) + (f * b.rows + r), square, (b.rows, 1))
+                square = k.load(source, f + r * stride, (n, n), (1, stride))
+                k.store(target, start + (f * b.rows + r), square, (b.rows, 1))
+
+        steps(k, stride, n, part)
 
     def _copy_keys(self, j: Value) -> None:
         k, s, p, b = self.k, self.stage, self.problem, self.blocking
         s.copy_block("key", j, p.features, self.keys, self.key_stride)
         s.copy_block("value", j, p.value_features, self.bits, self.value_wide)
-        n = AMX_ROWS
-        for f in range(0, self.value_wide, n):
-            for key in range(0, b.keys, n):
-                square = k.load(self.bits, key * self.value_wide + f, (n, n), (1, self.value_wide))
-                k.store(self.values, f * self.value_stride + key, square, (self.value_stride, 1))
+        n, wide = AMX_ROWS, self.value_wide
+
+        def line(f: Value) -> None:
+            def square(key: Value) -> None:
+                x = k.load(self.bits, key * wide + f, (n, n), (1, wide))
+                k.store(self.values, f * self.value_stride + key, x, (self.value_stride, 1))
+
+            steps(k, b.keys, n, square)
+
+        steps(k, wide, n, line)
 
     def _multiply(
         self, lines: int, a: tuple[tile.Buffer, int], b: tuple[tile.Buffer, Value],

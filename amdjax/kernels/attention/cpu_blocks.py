@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
+from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, MOST_SCRATCH, Attention
 from amdjax.kernels.attention.staging import Blocking, Stage, Staged
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import TileShape, lane_count, private_cache
@@ -65,7 +65,7 @@ def register_tile(target: CpuTarget, vectors: int, lanes: int) -> TileShape:
 
 
 def blockings(problem: Attention, target: CpuTarget, copies: int, most: int) -> list[Blocking]:
-    """How an attention may be cut.
+    """How an attention may be cut; not at all if it has more features than scratch has room for.
 
     Args:
       problem: the attention.
@@ -82,9 +82,12 @@ def blockings(problem: Attention, target: CpuTarget, copies: int, most: int) -> 
         # As many sums as hide the latency of multiply-adds.
         shape = register_tile(target, vectors, lanes)
         keys = min(64, round_up(problem.keys, max(shape.rows, lanes)))
-        tile_bytes = copies * shape.columns * features * itemsize(problem.accumulate)
-        fitting = max(1, private_cache(target) // SHARE // tile_bytes)
+        line = features * itemsize(problem.accumulate)
+        fitting = max(1, private_cache(target) // SHARE // (copies * shape.columns * line))
         for tiles in (1, 2, 4, 8):
+            scratch = (2 * keys + (copies * tiles + 1) * shape.columns) * line
+            if scratch > MOST_SCRATCH:
+                continue
             if tiles <= min(most, fitting, ceil_div(rows, shape.columns)):
                 found.append(Blocking(shape, keys, tiles, group))
     return found

@@ -58,7 +58,10 @@ class AttentionGradientPlan:
 
 def gradient_plans(problem: Attention, target: CpuTarget) -> Sequence[AttentionGradientPlan]:
     """Plans for the gradient of an attention."""
-    blocking = next(b for b in blockings(problem, target, 6, 1) if b.group == problem.group)
+    found = [b for b in blockings(problem, target, 6, 1) if b.group == problem.group]
+    if not found:
+        return []
+    blocking = found[0]
     tiles = ceil_div(problem.queries * problem.group, blocking.rows)
     most = ceil_div(4 * target.threads, problem.batch * problem.key_heads)
     return [AttentionGradientPlan(problem, blocking, n) for n in shares(min(most, tiles))]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
+from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, MOST_SCRATCH, Attention
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import lane_count
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
@@ -65,10 +65,10 @@ class FewRowsPlan:
 def few_rows_plans(problem: Attention, target: CpuTarget) -> Sequence[FewRowsPlan]:
     """Plans where few rows share a head of keys."""
     rows = problem.queries * problem.group
-    if rows > MOST_ROWS:
-        return []
     size = itemsize(problem.accumulate)
     row_bytes = rows * (problem.features + problem.value_features + KEYS) * size
+    if rows > MOST_ROWS or row_bytes > MOST_SCRATCH:
+        return []
     together = [n for n in range(2, problem.key_heads + 1) if problem.key_heads % n == 0]
     fitting = [n for n in together if n * row_bytes <= target.l1_bytes * 2 // 3]
     found = []

@@ -12,6 +12,8 @@ from amdjax.schedule.values import compute_dtype, short_dtype
 
 #: The logit of pairs that take no part, as in the definition (`lax/attention.py`).
 LEAST_LOGIT = -0.7 * 3.4028234663852886e38
+#: Bytes of scratch, on the stack of a thread, that a kernel may have.
+MOST_SCRATCH = 4 << 20
 #: What the greatest logit of no keys is.
 LOWEST = {"f32": -3.4028234663852886e38, "f64": -1.7976931348623157e308}
 

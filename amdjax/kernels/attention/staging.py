@@ -64,6 +64,15 @@ class Bounds:
     whole_stop: Value
 
 
+def steps(k: tile.Builder, stop: int, step: int, body: Callable[[Value], None]) -> None:
+    """`body` at every step, written out where these are few."""
+    if stop > 4 * step:
+        k.for_(0, stop, step, body)
+        return
+    for i in range(0, stop, step):
+        body(k.const("index", i))
+
+
 class Stage:
     """A kernel of an attention: where its program is, its operands, blocks of them in scratch."""
 
@@ -171,14 +180,18 @@ class Stage:
 
         def copy(line: Value) -> None:
             at, to = offset(line), line * stride
-            for f in range(0, padded, lanes):
-                mask = tail if f + lanes > features else None
+
+            def vector(f: Value, mask: Value | None = None) -> None:
                 x = k.load(source, at + f, (lanes,), (1,), mask)
                 k.store(target, to + f, k.convert(x, dtype), (1,))
 
+            steps(k, features // lanes * lanes, lanes, vector)
+            if tail is not None:
+                vector(k.const("index", padded - lanes), tail)
+
         def clear(line: Value) -> None:
-            for f in range(0, padded, lanes):
-                k.store(target, line * stride + f, zero, (1,))
+            start = line * stride
+            steps(k, padded, lanes, lambda f: k.store(target, start + f, zero, (1,)))
 
         k.for_(0, count, 1, copy)
         k.for_(count, lines, 1, clear)
@@ -188,10 +201,13 @@ class Stage:
     ) -> None:
         """Lines of a tile of rows into lanes: `target[f * rows + row]`."""
         k, lanes, rows = self.k, self.lanes, self.blocking.rows
-        for f in range(0, round_up(features, lanes), lanes):
+
+        def part(f: Value) -> None:
             for v in range(0, rows, lanes):
-                square = k.load(source, v * stride + f, (lanes, lanes), (1, stride))
+                square = k.load(source, f + v * stride, (lanes, lanes), (1, stride))
                 k.store(target, at + (f * rows + v), square, (rows, 1))
+
+        steps(k, round_up(features, lanes), lanes, part)
 
     def copy_block(
         self, name: str, block: Value, features: int, target: tile.Buffer, stride: int
@@ -209,13 +225,16 @@ class Stage:
     ) -> None:  # fmt: skip
         """What `turn` undoes, times a factor for each row."""
         k, lanes, rows = self.k, self.lanes, self.blocking.rows
-        for v in range(0, rows, lanes):
-            for f in range(0, round_up(features, lanes), lanes):
+
+        def part(f: Value) -> None:
+            for v in range(0, rows, lanes):
                 square = k.load(source, at + (f * rows + v), (lanes, lanes), (rows, 1))
                 if factors is not None:
                     factor = k.expand(factors[v // lanes], 0)
                     square = square * k.broadcast(factor, (lanes, lanes))
-                k.store(target, v * stride + f, square, (1, stride))
+                k.store(target, f + v * stride, square, (1, stride))
+
+        steps(k, round_up(features, lanes), lanes, part)
 
     def store_line(
         self, source: tile.Buffer, start: Value, target: tile.Buffer, at: Value, features: int
