@@ -1,12 +1,13 @@
 """What is done with each library: it trains or samples, from fixed seeds, and returns numbers.
 
 Each function imports its library itself and returns a dictionary of arrays. The code is written
-for JAX, and knows nothing of amdjax.
+for JAX, and knows nothing of amdjax but in `optax_modules`.
 """
 
 # ruff: noqa: D103
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 
@@ -66,6 +67,61 @@ def optax_optimizers() -> dict[str, Any]:
         (params, _), _ = jax.lax.scan(step, (params, optimizer.init(params)), None, 20)
         found[f"{name}_a"], found[f"{name}_b"] = params["a"], params["b"]
     return found
+
+
+def optax_modules() -> dict[str, Any]:
+    """Modules of amdjax as parameters; on JAX itself, a dataclass with the same fields."""
+    import dataclasses
+
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    if "amdjax" in sys.modules:
+        from amdjax import nn
+
+        class Affine(nn.Module):
+            kernel: Any
+            bias: Any
+
+            def __call__(self, x: Any) -> Any:
+                return x @ self.kernel + self.bias
+    else:
+
+        @jax.tree_util.register_dataclass
+        @dataclasses.dataclass
+        class Affine:  # type: ignore[no-redef]
+            kernel: Any
+            bias: Any
+
+            def __call__(self, x: Any) -> Any:
+                return x @ self.kernel + self.bias
+
+    x = jnp.sin(jnp.arange(24.0)).reshape(8, 3)
+    layers = [
+        Affine(jnp.cos(jnp.arange(12.0)).reshape(3, 4), jnp.zeros(4)),
+        Affine(jnp.sin(jnp.arange(8.0)).reshape(4, 2), jnp.ones(2)),
+    ]
+    is_kernel = lambda params: jax.tree.map(lambda p: p.ndim > 1, params)
+    labels = lambda params: jax.tree.map(lambda p: "ab"[p.ndim - 1], params)
+    optimizer = optax.chain(
+        optax.add_decayed_weights(1e-2, is_kernel),
+        optax.multi_transform({"a": optax.sgd(0.1, 0.9), "b": optax.adam(0.02)}, labels),
+    )
+    state = optimizer.init(layers)
+
+    @jax.jit
+    def step(layers: Any, state: Any) -> Any:
+        loss = lambda l: jnp.mean((l[1](jnp.tanh(l[0](x))) - jnp.cos(x[:, :2])) ** 2)
+        value, grads = jax.value_and_grad(loss)(layers)
+        updates, state = optimizer.update(grads, state, layers)
+        return optax.apply_updates(layers, updates), state, value
+
+    losses = []
+    for _ in range(20):
+        layers, state, value = step(layers, state)
+        losses.append(value)
+    return {"losses": jnp.stack(losses), "kernel": layers[0].kernel, "bias": layers[1].bias}
 
 
 def optax_line_search() -> dict[str, Any]:
@@ -631,7 +687,7 @@ def orbax_checkpoints() -> dict[str, Any]:
 
 
 USES: dict[str, list[Any]] = {
-    "optax": [optax_training, optax_optimizers, optax_line_search],
+    "optax": [optax_training, optax_optimizers, optax_modules, optax_line_search],
     "equinox": [equinox_mlp, equinox_layers],
     "flax": [flax_linen, flax_linen_recurrent, flax_nnx],
     "dm-haiku": [haiku_training, haiku_recurrent],

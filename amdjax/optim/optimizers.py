@@ -98,6 +98,8 @@ def nadam(
 ) -> GradientTransformation:
     """Adam that looks one step ahead (Dozat, 2016).
 
+    `b1` is the same in all updates, as in optax; in PyTorch it grows toward the given one.
+
     Example:
       >>> from amdjax import optim
       >>> optimizer = optim.nadam(0.1)
@@ -166,6 +168,8 @@ def amsgrad(
     bias_correction_nu: bool = True,
 ) -> GradientTransformation:
     """Adam whose steps in a direction never grow: by the largest mean square (Reddi et al., 2018).
+
+    The largest is that of means freed of their start, as in optax; PyTorch frees the largest.
 
     Args:
       bias_correction_mu: whether the mean gradient is freed of its start at zero.

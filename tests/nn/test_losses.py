@@ -32,6 +32,7 @@ def of_case(case, dtype):
     return loss, [jnp.asarray(arrays[i], dtype) for i in floats]
 
 
+@pytest.mark.cpu_only("many cases; every third is tried in single precision on all devices")
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_as_in_pytorch(case):
     with amdjax.enable_x64(True):
@@ -49,9 +50,17 @@ def test_as_in_pytorch(case):
 @pytest.mark.parametrize("case", CASES[::3], ids=ids[::3])
 def test_in_single_precision(case):
     loss, values = of_case(case, np.float32)
-    y = amdjax.jit(lambda *v: loss(*v, reduction="none"))(*values)
+
+    @amdjax.jit
+    def run(*values):
+        y, pull = amdjax.vjp(lambda *v: loss(*v, reduction="none"), *values)
+        return y, pull(jnp.cos(jnp.arange(y.size, dtype=y.dtype)).reshape(y.shape))
+
+    y, gradients = run(*values)
     assert y.dtype == np.float32
     np.testing.assert_allclose(y, case["none"], rtol=2e-5, atol=2e-6)
+    for ours, theirs in zip(gradients, case["none_gradients"]):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_the_mean_divides_by_what_counts():
@@ -138,6 +147,11 @@ class TestCTC:
             labels = jnp.array([[1, 1, 3], [2, wrong, 0], [1, 0, 0]])
             losses = nn.ctc_loss(self.logits, self.lengths, labels, self.counts, reduction="none")
             assert list(np.isnan(losses)) == [False, True, False]
+
+    def test_a_length_beyond_the_last_time_is_told(self):
+        lengths = jnp.array([7, 6, 6])
+        losses = nn.ctc_loss(self.logits, lengths, self.labels, self.counts, reduction="none")
+        assert list(np.isnan(losses)) == [True, False, False]
 
     def test_vmap(self):
         many = np.stack([self.logits, 2 * self.logits])

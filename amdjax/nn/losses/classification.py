@@ -141,7 +141,7 @@ def _check_class_numbers(name: str, what: str, logits: Array, labels: Array, axi
 
 
 def _class_weights(name: str, weight: Any, logits: Array, axis: int) -> Array | None:
-    """Weights of the classes, in the dtype of `logits` and ready to broadcast with it."""
+    """Weights of the classes, in the dtype of `logits`."""
     if weight is None:
         return None
     weight = as_array(name, weight)
@@ -150,8 +150,13 @@ def _class_weights(name: str, weight: Any, logits: Array, axis: int) -> Array | 
             f"{name}: weight must have one element a class, ({logits.shape[axis]},), got "
             f"{weight.shape}."
         )
+    return convert(weight, logits.dtype)
+
+
+def _along(axis: int, weight: Array, logits: Array) -> Array:
+    """Weights of the classes in the shape of `logits`."""
     others = [i for i in range(logits.ndim) if i != axis]
-    return broadcast_to(lax.expand_dims(convert(weight, logits.dtype), others), logits.shape)
+    return broadcast_to(lax.expand_dims(weight, others), logits.shape)
 
 
 @composite(static_argnames=("name", "axis", "smoothing", "reduction", "normalized"))
@@ -176,6 +181,7 @@ def _class_numbers(
     # A comparison fuses with the softmax and its gradient, where a gather would be two more passes.
     classes = lax.broadcasted_iota(labels.dtype, logits.shape, axis)
     chosen = lax.eq(classes, broadcast_to(lax.expand_dims(labels, (axis,)), logits.shape))
+    weight = None if weight is None else _along(axis, weight, logits)
     weighted = log_p if weight is None else log_p * weight
     losses = -jnp.sum(jnp.where(chosen, weighted, 0), axis)
     if smoothing:
@@ -198,7 +204,7 @@ def _probabilities(
     if smoothing:
         labels = (1 - smoothing) * labels + smoothing / logits.shape[axis]
     if weight is not None:
-        labels = labels * weight
+        labels = labels * _along(axis, weight, logits)
     return reduced(name, -jnp.sum(labels * log_softmax(logits, axis), axis), reduction)
 
 

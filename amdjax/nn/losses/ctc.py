@@ -54,7 +54,7 @@ def ctc_loss(
 
     Returns:
       A scalar, or the losses of shape `(batch,)` if `reduction` is "none"; NaN for sequences with
-      a label that is no class.
+      a label that is no class or a length beyond the last time.
 
     Raises:
       TypeError: lengths or labels are no integers.
@@ -108,6 +108,7 @@ def _ctc_loss(
     losses = _likelihoods(wide, lengths, *_states(labels, blank), label_lengths)
     impossible = losses > -0.1 * _NEVER
     losses = jnp.where(impossible, 0.0 if zero_infinity else np.inf, losses)
+    losses = jnp.where(lengths > logits.shape[0], np.nan, losses)
     losses = convert(losses, logits.dtype)
     if reduction == "mean":
         return jnp.mean(losses / jnp.maximum(label_lengths, 1))
