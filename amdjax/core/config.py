@@ -61,7 +61,9 @@ _user_contexts: list[UserContext] = []
 def _intern_trace_key(
     values: dict[str, Any], axes: dict[Hashable, int], mesh: Any, contexts: dict[UserContext, Any]
 ) -> TraceKey:
-    users = [contexts.get(c, c._global) for c in _user_contexts]
+    # Of those that have their first value nothing is said: a new one changes no key.
+    values_of_users = ((c, contexts.get(c, c._global)) for c in _user_contexts)
+    users = [(c, value) for c, value in values_of_users if value != c._default]
     key = (mesh, *axes.items(), *users, *(values[name] for name in _TRACED))
     return _trace_keys.setdefault(key, TraceKey(key))
 
@@ -299,7 +301,7 @@ class UserContext:
     """
 
     def __init__(self, default_value: Any) -> None:
-        self._global = default_value
+        self._global = self._default = default_value
 
     @property
     def value(self) -> Any:

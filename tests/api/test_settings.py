@@ -128,6 +128,8 @@ def test_user_contexts_are_part_of_what_traces_depend_on():
     assert (f(2.0), scale.get_global()) == (10, 5)
     with pytest.raises(TypeError):
         scale.set_global([])
+    amdjax.make_user_context("another")
+    assert (f(2.0), traces) == (10, [1, 3, 4, 5])
 
 
 def test_live_arrays():
