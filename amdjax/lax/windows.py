@@ -52,7 +52,8 @@ def _over_windows(emit: Callable[..., Any]) -> Element:
 
 
 def _window_cost(params: Mapping[str, Any]) -> float:
-    return 4.0 * min(64, math.prod(params["window_dimensions"]))
+    read = math.prod(Window.of(dict(params)).steps)
+    return 4.0 * min(64, read)
 
 
 class Window(NamedTuple):
@@ -96,18 +97,48 @@ class Window(NamedTuple):
 
     def read(self, b: Any, index: Any, k: Any, x: Any, otherwise: Any) -> Any:
         """Element `k` of window `index` of `x`; `otherwise` where it is padding or a hole."""
-        guards, position = [], []
+        places = [self._place(b, d, i, j) for d, (i, j) in enumerate(zip(index, k))]
+        return self._read_at(b, places, x, otherwise)
+
+    @property
+    def steps(self) -> Shape:
+        """How many elements of the operand a window meets along each axis, at most."""
+        sizes = zip(self.window_dimensions, self.base_dilation, self.window_dilation)
+        return tuple(ceil_div(n, hole) if apart == 1 else n for n, hole, apart in sizes)
+
+    def met(self, b: Any, index: Any, k: Any, x: Any, otherwise: Any) -> Any:
+        """The `k`-th of the elements of `x` that window `index` meets, holes passed over."""
+        places = []
         for d, (i, j) in enumerate(zip(index, k)):
-            low, step = self.padding[d][0], self.base_dilation[d]
-            at = i * self.window_strides[d] + j * self.window_dilation[d] - low
-            if step > 1:
-                lead = max(0, ceil_div(low, step))  # keeps the dividend from being negative
-                at = at + lead * step
-                guards.append(b.in_bounds(at % step, 1))
-                at = at // step - lead
-            guards.append(b.in_bounds(at, x.shape[d]))
-            position.append(at)
-        return b.read_if(b.all_of(*guards), x, position, otherwise)
+            hole = self.base_dilation[d]
+            if hole == 1 or self.window_dilation[d] > 1:
+                places.append(self._place(b, d, i, j))
+                continue
+            lead = max(0, ceil_div(self.padding[d][0], hole))
+            first = i * self.window_strides[d] + (lead * hole - self.padding[d][0])
+            at = (first + (hole - 1)) // hole + j
+            guard = b.in_bounds(at * hole - first, self.window_dimensions[d])
+            places.append((at - lead, [guard]))
+        return self._read_at(b, places, x, otherwise)
+
+    def _place(self, b: Any, d: int, i: Any, j: Any) -> tuple[Any, list[Any]]:
+        """Where element `j` of window `i` lies along an axis, and what must hold for it to be."""
+        low, hole = self.padding[d][0], self.base_dilation[d]
+        at = i * self.window_strides[d] + j * self.window_dilation[d] - low
+        if hole == 1:
+            return at, []
+        lead = max(0, ceil_div(low, hole))  # keeps the dividend from being negative
+        at = at + lead * hole
+        return at // hole - lead, [b.in_bounds(at % hole, 1)]
+
+    @staticmethod
+    def _read_at(b: Any, places: Sequence[tuple[Any, list[Any]]], x: Any, otherwise: Any) -> Any:
+        guards = [
+            guard
+            for (at, holds), n in zip(places, x.shape)
+            for guard in (*holds, b.in_bounds(at, n))
+        ]
+        return b.read_if(b.all_of(*guards), x, [at for at, _ in places], otherwise)
 
 
 def _window_batch(primitive: Primitive) -> Callable[..., Any]:
@@ -139,9 +170,9 @@ def _window_reducer(
         start = b.const(identity(x.dtype), x.dtype)
 
         def step(k: Any, acc: Any) -> Any:
-            return getattr(b, combine)(acc, window.read(b, index, k, x, start))
+            return getattr(b, combine)(acc, window.met(b, index, k, x, start))
 
-        return b.fold(window.window_dimensions, start, step)
+        return b.fold(window.steps, start, step)
 
     primitive.abstract_eval = abstract_eval
     primitive.lowering = _over_windows(element)

@@ -85,6 +85,22 @@ def _widening_round_trip(m: Match) -> Any:
     return m["x"]
 
 
+def _window_sum_of_padding(m: Match) -> Any:
+    """Windows know of padding and holes, and read only what is between them."""
+    params = m.eqn.params
+    config = m["config"]
+    if any(step != 1 for step in params["base_dilation"]) or any(max(c[:2]) < 0 for c in config):
+        return None
+    padding = tuple(
+        (low + before, high + after)
+        for (low, high), (before, after, _) in zip(params["padding"], config)
+    )
+    holes = tuple(hole + 1 for _, _, hole in config)
+    return m.apply(
+        "reduce_window_sum", m["x"], **{**params, "padding": padding, "base_dilation": holes}
+    )
+
+
 def _sum_of_negatives(m: Match) -> Any:
     return m.apply("neg", m.apply("reduce_sum", m["x"], **m.eqn.params))
 
@@ -234,6 +250,8 @@ RULES: tuple[Rule, ...] = (
          getattr(op, "scatter-add")(X("operand"), X("i"), X("updates"),
                                     dimension_numbers=P("numbers"), mode=P("mode")),
          addition_as_choice),
+    Rule("window sum of padding",
+         op.reduce_window_sum(op.pad(x, 0, padding_config=P("config"))), _window_sum_of_padding),
     Rule("sum of negatives", op.reduce_sum(op.neg(x)), _sum_of_negatives),
     Rule("sum of one choice",
          op.reduce_sum(

@@ -71,6 +71,12 @@ def choice(places, x, axis=1):
     return lax.select_n(here, lax.full(shape, 0.0), broadcast(x, shape, (1 - axis,)))
 
 
+def windows_of_padding(x):
+    """As in the gradient of a sum over windows two apart."""
+    padded = lax.pad(x, 0.0, ((1, 0, 1), (0, 2, 0)))
+    return lax.reduce_window(padded, 0.0, lax.add, (2, 3), (1, 2), ((0, 1), (0, 0)))
+
+
 APPLIES = [
     Case("add zero", lambda x: lax.add(x, 0.0), (X,), "a:f32[4] -> a", bits=False),
     Case("add zero", lambda x: lax.add(x, lax.full((4,), 0, "int32")), (I,), "a:i32[4] -> a"),
@@ -163,6 +169,9 @@ APPLIES = [
     Case("sum of negatives", lambda x: reduction("reduce_sum", lax.neg(x), (1,)), (C,),
          "a:f32[3,4] -> b:f32[3] = reduce_sum[axes=(1,) out_sharding=None] a; c:f32[3] = neg "
          "b; c"),
+    Case("window sum of padding", windows_of_padding, (C,),
+         "a:f32[3,4] -> b:f32[6,2] = reduce_window_sum[base_dilation=(2, 1) padding=((1, 1), (0, "
+         "2)) window_dilation=(1, 1) window_dimensions=(2, 3) window_strides=(1, 2)] a; b"),
     Case("sum of one choice", lambda i, y: choice(i, y).sum(1), (PLACES[:, 0], PLACED[:, 0]),
          "a:i32[3] b:f32[3] -> c:bool[3] = ge a 0:i32[]; d:bool[3] = lt a 4:i32[]; e:bool[3] "
          "= and c d; f:f32[3] = broadcast_in_dim[broadcast_dimensions=() shape=(3,) "
@@ -259,7 +268,8 @@ def text(closed: ClosedJaxpr) -> str:
 
 def listed(x: Any) -> Any:
     """Dimension numbers, whose pairs may be lists or tuples, in one form."""
-    if isinstance(x, tuple) and len(x) == 2 and all(isinstance(p, (tuple, list)) for p in x):
+    pairs = isinstance(x, tuple) and len(x) == 2 and all(isinstance(p, (tuple, list)) for p in x)
+    if pairs and all(isinstance(q, (tuple, list)) for p in x for q in p):
         return "((" + "), (".join(", ".join(str(list(q)) for q in p) for p in x) + "))"
     return x
 

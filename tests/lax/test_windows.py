@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax import lax, numpy as jnp
+from amdjax import jit, lax, numpy as jnp
 from amdjax.transforms.differentiate import vjp
 from amdjax.transforms.staging import make_jaxpr
 from tests.support.lax_checks import check_batching, check_derivatives
@@ -192,3 +192,21 @@ def test_printed_programs():
         "    ] a\n"
         "  in (b,) }"
     )
+
+
+@given(
+    dims=st.tuples(st.integers(1, 5), st.integers(1, 5)),
+    strides=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    low=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    seed=st.integers(0, 99),
+)
+def test_gradient_of_window_sums_is_the_transposed_sum(dims, strides, low, seed):
+    """Compiled, it passes over the holes that strides leave."""
+    padding = [(n, m) for n, m in zip(low, low[::-1])]
+    total = lambda x: lax.reduce_window(x, np.float32(0), lax.add, dims, strides, padding)
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-9, 9, (6, 7)).astype(np.float32)
+    ct = rng.integers(-9, 9, total(x).shape).astype(np.float32)
+    (back,) = jit(lambda ct: vjp(total, x)[1](ct))(ct)
+    tangent = rng.integers(-9, 9, x.shape).astype(np.float32)
+    assert np.vdot(back, tangent) == np.vdot(ct, total(tangent))

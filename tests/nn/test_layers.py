@@ -1,5 +1,8 @@
 """Functional layers against NumPy, their gradients against finite differences."""
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 
@@ -339,3 +342,11 @@ def test_layers_trace_to_flat_programs():
     jaxpr = amdjax.make_jaxpr(f)(IMAGE, KERNEL, np.ones(2, np.float32))
     names = [e.primitive.name for e in jaxpr.jaxpr.eqns]
     assert "conv_general_dilated" in names and "rsqrt" in names
+
+
+def test_every_layer_is_public():
+    """The package of layers names its files one by one, since functions' files have their names."""
+    files = [m.name for m in pkgutil.iter_modules(nn.layers.__path__)]
+    names = [n for m in files for n in importlib.import_module(f"amdjax.nn.layers.{m}").__all__]
+    assert "Dense" in names and all(issubclass(getattr(nn, name), nn.Module) for name in names)
+    assert nn.pooling.__name__ == "amdjax.nn.pooling"
