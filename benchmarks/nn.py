@@ -30,7 +30,7 @@ def _drawn(
     return make
 
 
-def _both(
+def both(
     name: str, inputs: Inputs, fn: Any, fn_torch: Any, argnums: tuple[int, ...], **options: Any
 ) -> list[Workload]:
     """Forward and gradient rows."""
@@ -100,11 +100,11 @@ def _upsample_torch(t: Any, x: Any) -> Any:
 def _images() -> list[Workload]:
     norm = _drawn((8, 56, 56, 64), (64,), (64,), keep=(64,))
     return [
-        *_both(
+        *both(
             "group norm by 8, 8×56²×64", norm, partial(_group_norm, 8),
             partial(_group_norm_torch, 8), (0, 1, 2), **_IMAGES,
         ),
-        *_both(
+        *both(
             "upsampling nearest ×2, 8×56²×64", _drawn((8, 56, 56, 64)), _upsample,
             _upsample_torch, (0,), **_IMAGES,
         ),
@@ -133,7 +133,7 @@ def _convolution(
 ) -> list[Workload]:
     inputs = _drawn(x, w, keep=(*w, x[-1]), scale=float(np.prod(w[:-1])) ** -0.5)
     fn, fn_torch = partial(_conv, stride, groups), partial(_conv_torch, stride, groups)
-    return _both(name, inputs, fn, fn_torch, (0, 1), **_IMAGES)
+    return both(name, inputs, fn, fn_torch, (0, 1), **_IMAGES)
 
 
 # Attention, batch × time × heads × features
@@ -158,7 +158,7 @@ def _attentions() -> list[Workload]:
         batch, _, heads, features = q
         inputs = _drawn(q, *[(batch, s, heads, features)] * 2, keep=(heads, features))
         fn, fn_torch = partial(_attention, causal), partial(_attention_torch, causal)
-        found += _both(name, inputs, fn, fn_torch, (0, 1, 2))
+        found += both(name, inputs, fn, fn_torch, (0, 1, 2))
     decode = _drawn((32, 1, 16, 64), (32, 4096, 16, 64), (32, 4096, 16, 64), keep=(16, 64))
     found.append(
         array_function(
