@@ -15,14 +15,13 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.jit.hoisting import Hoisted
 from amdjax.jit.plan import CONTROL, Body, Label, Planner, Storage, View
 from amdjax.jit.updates import updates_in_place
-from amdjax.passes import prepare_body
 from amdjax.runtime import vm
 
 
 def lower_cond(body: Body, eqn: JaxprEqn) -> None:
     """`cond`: a jump table; each branch writes the results."""
     p = body.p
-    branches = [prepare_body(b, eqn, p.observe, p.has_kernels) for b in eqn.params["branches"]]
+    branches = [p.prepare_body(b, eqn) for b in eqn.params["branches"]]
     operands = [p.view(body.env, x) for x in eqn.invars[1:]]
     results = [body.place(v) for v in eqn.outvars]
     index = p.view(body.env, eqn.invars[0])
@@ -139,8 +138,8 @@ def lower_while(body: Body, eqn: JaxprEqn) -> None:
     n_cond, n_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
     cond_consts, body_consts, inits = _split(eqn.invars, n_cond, n_body)
     cond, step = (
-        prepare_body(eqn.params["cond_jaxpr"], eqn, p.observe, p.has_kernels),
-        prepare_body(eqn.params["body_jaxpr"], eqn, p.observe, p.has_kernels),
+        p.prepare_body(eqn.params["cond_jaxpr"], eqn),
+        p.prepare_body(eqn.params["body_jaxpr"], eqn),
     )
     carry = _Carry(body, eqn, inits, step.jaxpr, step.jaxpr.invars[n_body:], step.jaxpr.outvars)
     flag = p.arena(1)
@@ -193,7 +192,7 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
     p, params = body.p, eqn.params
     length, reverse = params["length"], params["reverse"]
     consts, inits, xs = _split(eqn.invars, params["num_consts"], params["num_carry"])
-    step: ClosedJaxpr = prepare_body(params["jaxpr"], eqn, p.observe, p.has_kernels)
+    step: ClosedJaxpr = p.prepare_body(params["jaxpr"], eqn)
     const_vars, carry_vars, x_vars = _split(step.jaxpr.invars, len(consts), len(inits))
     carry_outs, y_vars = _split(step.jaxpr.outvars, len(inits))
     carry_results, y_results = _split(eqn.outvars, len(inits))

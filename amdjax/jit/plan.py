@@ -27,7 +27,7 @@ from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
 from amdjax.kernels.shaped import ShapedContext, find_plan, lower_shaped
-from amdjax.passes import prepare
+from amdjax.passes import prepare, prepare_body, slice_products_in_loops
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.element_loops import separate_numbers
@@ -195,7 +195,7 @@ class Planner:
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder()
-        closed = prepare(closed, self.observe, self.has_kernels)
+        closed = self._sliced(prepare(closed, self.observe, self.has_kernels))
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}
         inputs = self.next_slot
@@ -333,6 +333,14 @@ class Planner:
                 s.last = max(s.last, self.time)
 
     # Bodies
+
+    def prepare_body(self, closed: ClosedJaxpr, eqn: JaxprEqn) -> ClosedJaxpr:
+        """A loop body or branch of `eqn` after all passes."""
+        return self._sliced(prepare_body(closed, eqn, self.observe, self.has_kernels))
+
+    def _sliced(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        """Products of which a CPU's caches rather hold slices are made so."""
+        return slice_products_in_loops(closed) if isinstance(self.target, CpuTarget) else closed
 
     def view(self, env: dict[Var, View], atom: Any) -> View:
         if isinstance(atom, Literal):
