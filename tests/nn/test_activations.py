@@ -84,6 +84,8 @@ def test_modules():
     sloped = np.where(layer(x) > 0, layer(x), layer(x) / 4)
     np.testing.assert_allclose(nn.Sequential([layer, nn.PReLU(4)])(x), sloped, rtol=1e-6)
     assert nn.count_parameters(nn.PReLU(4)) == 4
+    with amdjax.enable_x64(True):
+        assert nn.PReLU().alpha.dtype == jnp.float64
     assert nn.PReLU(axis=1, dtype=jnp.bfloat16).alpha.dtype == jnp.bfloat16
     with pytest.raises(ValueError, match="alpha"):
         nn.PReLU(3)(jnp.ones((2, 4)))
