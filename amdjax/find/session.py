@@ -29,7 +29,8 @@ from amdjax.targets import GpuTarget
 
 __all__ = ["Session", "compiled"]
 
-SAMPLE_SECONDS = 1e-3  # at least as long runs are timed together
+SAMPLE_SECONDS = 2e-3  # at least as long runs are timed together ...
+LEAST_RUNS = 3  # ... and as many
 UNIT_SAMPLES = 9
 SETTLED = 2  # samples besides the least that have to be about as short ...
 MOST_SAMPLES = 40  # ... unless there are so many
@@ -156,10 +157,9 @@ class Session:
             _, launches = counted(program.run, self._arrays)
             return estimated_seconds(launches, self.machine), 0.0
         watch = _Stopwatch(program, self._arrays)
-        if watch.samples[0] > SLOW * self.usual_seconds:
-            again = min(watch.samples[0], watch.sample())
-            if again > SLOW * self.usual_seconds:
-                return again, 0.0
+        quick = min(watch.sample(), watch.sample())
+        if quick > SLOW * self.usual_seconds:
+            return quick, 0.0
         usual: list[float] = []
         found: list[float] = []
         while len(found) < rounds or not (_is_settled(usual) and _is_settled(found)):
@@ -176,24 +176,31 @@ def _is_settled(samples: Sequence[float]) -> bool:
 
 
 class _Stopwatch:
-    """Times runs of a program, as many together as a clock can tell."""
+    """Times runs of a program, as many together as a clock can tell.
+
+    Threads that sleep take long to wake on a busy machine, longer than many a program: that falls
+    on the first of several runs, and on all programs that are compared alike.
+    """
 
     def __init__(self, program: Program, arrays: Sequence[Any]):
         self._run, self._arrays = program.run, arrays
-        self._batch, self.samples = 1, list[float]()
-        self.sample()
-        self.samples.clear()  # the first run loads what it needs
-        self._batch = max(1, round(SAMPLE_SECONDS / max(self.sample(), 1e-7)))
+        self.samples: list[float] = []
+        run, arrays = self._run, self._arrays
+        start = time.perf_counter()
+        run(arrays)  # which loads what it needs
+        self._least = time.perf_counter() - start
 
     def sample(self) -> float:
         """Seconds of a run."""
         run, arrays = self._run, self._arrays
+        batch = max(LEAST_RUNS, round(SAMPLE_SECONDS / self._least))
         start = time.perf_counter()
-        for _ in range(self._batch):
+        for _ in range(batch):
             results = run(arrays)
         for x in results:
             x.block_until_ready()
-        self.samples.append((time.perf_counter() - start) / self._batch)
+        self.samples.append((time.perf_counter() - start) / batch)
+        self._least = min(self._least, self.samples[-1])
         return self.samples[-1]
 
 
