@@ -63,14 +63,15 @@ def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phr
     functions. Does nothing under `python -OO`, which leaves no docstrings.
 
     Args:
-      namespace: `globals()` of the module; every name in `families` is in it.
-      families: each function is in one of them at most.
+      namespace: `globals()` of the module.
+      families: each function is in one of them at most; those that are not in `namespace` are
+        left to another call.
       phrases: used for all names of `__all__`, in a family or not.
     """
     known = {name: family for family in families for name in family.names}
     alone, seen = Family(), set()
     for name in (*known, *_public(namespace)):
-        value = namespace[name]
+        value = namespace.get(name)
         if id(value) in seen or not callable(value) or not value.__doc__:
             continue
         seen.add(id(value))

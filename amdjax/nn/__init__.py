@@ -1,16 +1,11 @@
 """Layers of neural networks: functions first, modules over them."""
 
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
+
 from amdjax.core.docs import complete as _complete
 from amdjax.core.errors import public_surface as _public_surface
-from amdjax.nn import _docs, data as data, initializers as initializers, losses as losses
-from amdjax.nn.accumulation import *  # noqa: F403
-from amdjax.nn.activations import *  # noqa: F403
-from amdjax.nn.adaptive_pooling import *  # noqa: F403
-from amdjax.nn.applying import *  # noqa: F403
-from amdjax.nn.attention import dot_product_attention as dot_product_attention
-from amdjax.nn.block_scaling import *  # noqa: F403
-from amdjax.nn.checkpoints import *  # noqa: F403
-from amdjax.nn.convolution import *  # noqa: F403
+from amdjax.nn import _docs, initializers as initializers
 from amdjax.nn.functions import (
     celu as celu,
     elu as elu,
@@ -45,23 +40,39 @@ from amdjax.nn.functions import (
     swish as swish,
     tanh as tanh,
 )
-from amdjax.nn.grid_sampling import *  # noqa: F403
-from amdjax.nn.interop import *  # noqa: F403
-from amdjax.nn.kv_cache import *  # noqa: F403
-from amdjax.nn.layers import *  # noqa: F403
-from amdjax.nn.lifted import *  # noqa: F403
-from amdjax.nn.linear import *  # noqa: F403
-from amdjax.nn.local_response import *  # noqa: F403
-from amdjax.nn.losses import *  # noqa: F403
-from amdjax.nn.module import *  # noqa: F403
-from amdjax.nn.normalization import *  # noqa: F403
-from amdjax.nn.pooling import *  # noqa: F403
-from amdjax.nn.precision import *  # noqa: F403
-from amdjax.nn.regularization import *  # noqa: F403
-from amdjax.nn.resampling import *  # noqa: F403
-from amdjax.nn.rotary import *  # noqa: F403
-from amdjax.nn.summary import *  # noqa: F403
-from amdjax.nn.trees import *  # noqa: F403
 
-_complete(globals(), _docs.FAMILIES, _docs.PHRASES)
-_public_surface(globals())
+if _TYPE_CHECKING:
+    from amdjax.nn._surface import *  # noqa: F403
+
+
+def _finish(namespace: dict[str, _Any]) -> None:
+    _complete(namespace, _docs.FAMILIES, _docs.PHRASES)
+    _public_surface(namespace)
+
+
+_finish(globals())
+
+
+_unloaded = ["amdjax.nn._surface"]
+_eager = frozenset(globals())
+
+
+def __getattr__(name: str) -> _Any:
+    """A name that is not there yet: the first loads all that functions of JAX do without."""
+    if _unloaded and (name[0] != "_" or name == "__all__"):
+        # late: many files, which programs that only call functions do without
+        found = vars(_import_module(_unloaded.pop()))
+        new = {n: x for n, x in found.items() if n[0] != "_" and n not in _eager}
+        namespace = {"__name__": __name__, "__all__": list(new), **new}
+        _finish(namespace)
+        globals().update({n: namespace[n] for n in new})
+        globals()["__all__"] = [n for n in globals() if n[0] != "_"]
+        if name in globals():
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    if _unloaded:
+        __getattr__("Module")
+    return sorted(globals())

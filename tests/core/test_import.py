@@ -47,3 +47,11 @@ def test_the_first_array_loads_llvm():
     loaded = loaded_by("import amdjax.numpy as jnp\njnp.ones(2) + 1")
     assert "llvmlite" in loaded
     assert loaded <= {"llvmlite", "difflib"}
+
+
+def test_functions_of_nn_load_no_layers():
+    run = """import sys
+from amdjax import nn
+assert nn.gelu and "amdjax.nn.layers" not in sys.modules
+assert nn.Dense and "Conv" in dir(nn)"""
+    subprocess.run([sys.executable, "-c", run], check=True)
