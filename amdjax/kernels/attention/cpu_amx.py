@@ -25,6 +25,7 @@ Value = tile.Value
 
 ROWS = 2 * AMX_ROWS  # of a tile, and lines of a square that registers hold
 DEPTH = 32  # of a step of the unit, in elements
+EXPONENTIALS = 100  # cycles of the weights of a key and a tile of rows, conversions included
 KEYS = 128  # of a block, in which sums of values stay in registers
 
 
@@ -57,7 +58,10 @@ def amx_plans(problem: Attention, target: CpuTarget) -> Sequence[AmxAttentionPla
 
 def amx_cost(problem: Attention, plan: AmxAttentionPlan, target: CpuTarget) -> float:
     """Cycles: products take a fraction of those of lanes, and then exponentials the most."""
-    return blocking_cost(problem, plan.blocking, plan.programs, target, 2) / 4
+    products = blocking_cost(problem, plan.blocking, plan.programs, target, 2) / 4
+    tiles = ceil_div(problem.queries * plan.blocking.group, ROWS)
+    lines = problem.batch * problem.heads / plan.blocking.group * tiles * problem.keys
+    return products + EXPONENTIALS * lines / min(plan.programs, target.threads)
 
 
 AMX = Solver("AMX", amx_plans, amx_cost, approximate=True)
