@@ -73,7 +73,10 @@ def adaptive_max_pool(
     x, new, axes = _checked("adaptive_max_pool", x, size, layout)
     if (window := _equal_windows(x, new, axes)) is not None:
         return max_pool(x, window, return_indices=return_indices, layout=layout)
-    y, indices = _adaptive_max_pool(x, new, axes)
+    # Channels last are the lanes in which windows are compared.
+    first = axes[0] > 1
+    parts = _adaptive_max_pool(jnp.moveaxis(x, 1, -1) if first else x, new)
+    y, indices = (jnp.moveaxis(part, -1, 1) if first else part for part in parts)
     return (y, indices) if return_indices else y
 
 
@@ -103,21 +106,18 @@ def _adaptive_avg_pool(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) ->
     return convert(x, dtype)
 
 
-@composite(static_argnames=("new", "axes"))
-def _adaptive_max_pool(
-    x: Array, new: tuple[int, ...], axes: tuple[int, ...]
-) -> tuple[Array, Array]:
-    space = [x.shape[i] for i in axes]
+@composite(static_argnames="new")
+def _adaptive_max_pool(x: Array, new: tuple[int, ...]) -> tuple[Array, Array]:
+    """The elements and positions, for channels last."""
+    n, *space, channels = x.shape
     table = _members(tuple(space), new)
-    rows = lax.reshape(
-        x, (math.prod(x.shape[: axes[0]]), math.prod(space), math.prod(x.shape[axes[-1] + 1 :]))
-    )
+    rows = lax.reshape(x, (n, math.prod(space), channels))
     windows = jnp.take(lax.stop_gradient(rows), table, axis=1, mode="clip")
-    chosen = jnp.argmax(windows, 2)
+    chosen = convert(jnp.argmax(windows, 2), np.int32)
     which = np.arange(len(table), dtype=np.int32)[:, None] * table.shape[1]
-    indices = jnp.take(table.ravel(), which + convert(chosen, np.int32), mode="clip")
+    indices = jnp.take(table.ravel(), which + chosen, mode="clip")
     y = jnp.take_along_axis(rows, indices, 1, mode="promise_in_bounds")
-    shape = (*x.shape[: axes[0]], *new, *x.shape[axes[-1] + 1 :])
+    shape = (n, *new, channels)
     return lax.reshape(y, shape), lax.reshape(indices, shape)
 
 

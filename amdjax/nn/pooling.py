@@ -221,7 +221,7 @@ def max_unpool(
     Args:
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
       indices: integers of the same shape, as `max_pool` returns them. Those outside are dropped; of
-        several at one place, one is kept.
+        several at one place, which overlapping windows may choose, one is kept.
       window: as for `max_pool`.
       strides: as for `max_pool`.
       padding: as for `max_pool`, but not "SAME".
@@ -248,12 +248,12 @@ def max_unpool(
             f"max_unpool: indices must have the shape of x, {x.shape}, got {places.shape}."
         )
     axes = space_axes("max_unpool", x, layout)
+    old = [x.shape[i] for i in axes]
+    extent = ints("max_unpool", "window", window, len(axes))
+    steps = extent if strides is None else ints("max_unpool", "strides", strides, len(axes))
+    if isinstance(padding, str) and padding.upper() != "VALID":
+        raise ValueError(f"max_unpool: padding must be 'VALID' or integers, got {padding!r}.")
     if size is None:
-        if isinstance(padding, str) and padding.upper() != "VALID":
-            raise ValueError(f"max_unpool: padding must be 'VALID' or integers, got {padding!r}.")
-        old = [x.shape[i] for i in axes]
-        extent = ints("max_unpool", "window", window, len(axes))
-        steps = extent if strides is None else ints("max_unpool", "strides", strides, len(axes))
         margins = pads("max_unpool", padding, old, extent, steps)
         space = tuple(
             (n - 1) * step + k - low - high
@@ -261,7 +261,8 @@ def max_unpool(
         )
     else:
         space = ints("max_unpool", "size", size, len(axes))
-    return _max_unpool(x, places, space, axes[0])
+    apart = all(step >= k for step, k in zip(steps, extent))
+    return _max_unpool(x, places, space, axes[0], apart)
 
 
 def global_max_pool(x: ArrayLike, *, layout: str = "channels_last") -> Array:
@@ -380,8 +381,8 @@ def _sums(x: Array, windows: Windows) -> Array:
     return lax.reduce_window(x, zero, lax.add, windows.size, windows.strides, windows.all_pads)
 
 
-@composite(static_argnames=("space", "first"))
-def _max_unpool(x: Array, indices: Array, space: tuple[int, ...], first: int) -> Array:
+@composite(static_argnames=("space", "first", "apart"))
+def _max_unpool(x: Array, indices: Array, space: tuple[int, ...], first: int, apart: bool) -> Array:
     rank, count = len(space), math.prod(space)
     outer, inner = math.prod(x.shape[:first]), math.prod(x.shape[first + rank :])
     rows, places = (
@@ -391,5 +392,6 @@ def _max_unpool(x: Array, indices: Array, space: tuple[int, ...], first: int) ->
     flat = jnp.zeros((outer, count, inner), x.dtype)
     o, i = np.arange(outer)[:, None, None], np.arange(inner)
     places = jnp.where(places < 0, count, places)
-    flat = flat.at[o, places, i].set(rows, mode="drop")
+    # Windows that do not overlap chose each element once, and the gradient need not ask which won.
+    flat = flat.at[o, places, i].set(rows, mode="drop", unique_indices=apart)
     return lax.reshape(flat, (*x.shape[:first], *space, *x.shape[first + rank :]))
