@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
+from amdjax.nn._arguments import check_rate
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.module import Module, static
@@ -57,6 +58,7 @@ class _Recurrent(Module):
         name = type(self).__name__
         if not isinstance(layers, int) or layers < 1:
             raise ValueError(f"{name}: layers must be a positive integer, got {layers!r}.")
+        check_rate(name, rate)
         if reverse and bidirectional:
             raise ValueError(f"{name}: reverse must be False where bidirectional=True.")
         directions = 2 if bidirectional else 1

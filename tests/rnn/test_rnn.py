@@ -231,6 +231,7 @@ def test_cell_modules(cls, cell):
         (lambda w, x: rnn.lstm(w, x, (x[0], x[0])), ValueError, "state must have shape"),
         (lambda w, x: rnn.rnn(w, x, activation="gelu"), ValueError, "activation"),
         (lambda w, x: rnn.LSTM(N, M, layers=0, key=KEY), ValueError, "layers"),
+        (lambda w, x: rnn.LSTM(N, M, rate=2.0, key=KEY), ValueError, "LSTM: rate"),
         (lambda w, x: rnn.GRU(N, M, peepholes=True, key=KEY), ValueError, "LSTM's alone"),
         (lambda w, x: rnn.RNN(N, M, input_mode="skip", key=KEY), ValueError, "be hidden_features"),
         (lambda w, x: rnn.RNN(N, M, input_mode="other", key=KEY), ValueError, "one of"),
