@@ -218,8 +218,8 @@ class PagedKVCache(Module):
         """The keys and values of each sequence in order, copied out of their pages.
 
         Returns:
-          Two arrays of shape `(batch, size, heads, features)`. What is behind `lengths` is unused,
-          and NaN before that what found no page.
+          Two arrays of shape `(batch, size, heads, features)`. What is behind `lengths` is 0, and
+          NaN before that what found no page.
         """
         held = jnp.arange(self.size) < self.lengths[:, None]
         held = held.reshape(*self.table.shape, -1, 1, 1)
@@ -227,6 +227,8 @@ class PagedKVCache(Module):
 
         def gathered(pages: Array) -> Array:
             found = jnp.where(lost, np.nan, pages[jnp.maximum(self.table, 0)])
+            # Weights of 0 would not keep out a NaN that another sequence left there.
+            found = jnp.where(held, found, 0)
             return found.reshape(self.table.shape[0], self.size, *pages.shape[2:])
 
         return gathered(self.keys), gathered(self.values)

@@ -120,6 +120,19 @@ class TestCaches:
         y, cache = nn.cached_attention(new[:, :1], new[:, :1], new[:, :1], cache)
         assert np.all(np.isnan(y[0])) and np.all(np.isfinite(y[1]))
 
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
+    def test_a_sequence_that_is_not_finite_spoils_no_other(self, kind, bad):
+        cache, new = caches(2, 12, 1, 2)[kind], normal(2, 3, 1, 2)
+        alone, _ = nn.cached_attention(new, new, new, cache)
+        spoiled = new.copy()
+        spoiled[0] = bad
+        y, cache = nn.cached_attention(new, spoiled, spoiled, cache)
+        assert not np.any(np.isfinite(y[0]))
+        np.testing.assert_array_equal(y[1], alone[1])
+        if kind == "paged":  # its page goes to another sequence, which does not fill it
+            y, _ = nn.cached_attention(new, new, new, cache.release(jnp.array([True, True])))
+            np.testing.assert_array_equal(y, alone)
+
 
 def test_memory_of_a_donated_cache_is_used_again():
     cache, new = nn.KVCache(2, 64, heads=2, features=4), jnp.ones((2, 1, 2, 4))
@@ -203,6 +216,7 @@ def test_layer_drops_weights_in_training():
 
 X = np.zeros((1, 2, 4), np.float32)
 LAYER = nn.MultiHeadAttention(4, 2, rope="halves", key=random.key(0))
+DROPPING = LAYER.replace(rate=0.5)
 CACHE = nn.KVCache(1, 4, heads=2, features=2)
 
 
@@ -215,6 +229,9 @@ CACHE = nn.KVCache(1, 4, heads=2, features=2)
         (lambda: LAYER(X[0]), "x must"),
         (lambda: LAYER(X, X), "rope goes without context"),
         (lambda: LAYER(X, mask=np.ones((2, 2), bool), cache=CACHE), "cache goes without"),
+        (lambda: LAYER(X, mask=np.full((2, 2), 2)), "mask must be boolean"),
+        (lambda: nn.apply(DROPPING, X, mask=np.full((2, 2), 2), key=random.key(0), train=True),
+         "mask must be boolean"),
         (lambda: nn.rope(X[0]), "x must"),
         (lambda: nn.rope(X, features=3), "features"),
         (lambda: nn.rope(X, pairing="thirds"), "pairing"),
