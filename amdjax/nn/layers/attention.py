@@ -142,14 +142,17 @@ class MultiHeadAttention(Module):
           An array of the shape of `x`; with a cache also the cache with the new positions.
 
         Raises:
-          ValueError: the shapes do not fit; a cache is given with what does not go with it; in
-            training without a key.
+          ValueError: the shapes do not fit; `mask` is not boolean; a cache is given with what does
+            not go with it; in training without a key.
         """
         x = as_array("MultiHeadAttention", x)
         if x.ndim != 3:
             raise ValueError(
                 f"MultiHeadAttention: x must have shape (batch, T, features), got {x.shape}."
             )
+        mask = None if mask is None else as_array("MultiHeadAttention", mask)
+        if mask is not None and mask.dtype != bool:
+            raise ValueError(f"MultiHeadAttention: mask must be boolean, got {mask.dtype}.")
         source = x if context is None else as_array("MultiHeadAttention", context, 1)
         split = lambda y: y.reshape(*y.shape[:2], -1, self.query.kernel.shape[1] // self.heads)
         q, k, v = split(self.query(x)), split(self.keys(source)), split(self.values(source))
