@@ -168,7 +168,7 @@ class DynamicLossScale(Module):
         self.period, self.factor, self.minimum = period, factor, minimum
 
     def scale(self, tree: T) -> T:
-        """The floats of a tree times the factor.
+        """The real and complex floats of a tree times the factor.
 
         Args:
           tree: mostly a loss.
@@ -179,7 +179,7 @@ class DynamicLossScale(Module):
         return self._times(tree, lambda x: x * self.value)
 
     def unscale(self, tree: T) -> T:
-        """The floats of a tree divided by the factor.
+        """The real and complex floats of a tree divided by the factor.
 
         Args:
           tree: mostly gradients, of parameters in 32 bits.
@@ -190,8 +190,14 @@ class DynamicLossScale(Module):
         return self._times(tree, lambda x: x / self.value)
 
     def _times(self, tree: T, f: Callable[[Any], Any]) -> T:
-        # In the factor's float32: 16-bit floats may not hold the factor.
-        of_float = lambda x: f(x).astype(dtype_of(x)) if _is_floating(x) else x
+        def of_float(x: Any) -> Any:
+            if isinstance(x, (float, complex)) and not hasattr(x, "dtype"):
+                return f(x)
+            if not hasattr(x, "dtype") or not dtypes.issubdtype(dtype_of(x), np.inexact):
+                return x
+            # In the factor's float32: 16-bit floats may not hold the factor.
+            return f(x).astype(dtype_of(x))
+
         return tree_map(of_float, tree)
 
     def adjust(self, grads_finite: ArrayLike) -> DynamicLossScale:

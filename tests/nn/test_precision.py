@@ -67,6 +67,18 @@ def test_all_finite():
     assert not check(jnp.array([1, jnp.nan])) and not check(1.0, jnp.complex64(complex(0, jnp.inf)))
 
 
+@pytest.mark.parametrize("x", [3.0, 3j, np.float16(3), np.complex64(3j), jnp.ones(2, jnp.bfloat16)])
+def test_all_that_has_a_gradient_is_scaled(x):
+    scale = nn.DynamicLossScale(8.0)
+    scaled = scale.scale({"x": x, "count": 3})
+    np.testing.assert_array_equal(np.asarray(scaled["x"], complex), 8 * np.asarray(x, complex))
+    assert scaled["count"] == 3
+    back = scale.unscale(scaled)["x"]
+    np.testing.assert_array_equal(np.asarray(back, complex), np.asarray(x, complex))
+    if hasattr(x, "dtype"):
+        assert scaled["x"].dtype == back.dtype == x.dtype
+
+
 def test_the_scale_grows_and_shrinks():
     scale, seen = nn.DynamicLossScale(4.0, period=2, minimum=1.0), []
     adjust = amdjax.jit(lambda scale, finite: scale.adjust(finite))
