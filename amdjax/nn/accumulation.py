@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
@@ -35,7 +37,7 @@ def accumulate_gradients(
 
     Raises:
       ValueError: `microbatches` is no positive integer; when called, it does not divide the first
-        axes of `batch`.
+        axes of `batch`, or that holds no arrays.
 
         >>> loss = lambda w, state, x: (jnp.mean((x - w) ** 2), state)
         >>> run = nn.accumulate_gradients(loss, 2)
@@ -70,11 +72,15 @@ def accumulate_gradients(
 
 def _parts(batch: Any, count: int) -> Any:
     """A batch with a leading axis of parts."""
-    for path, x in tree_flatten_with_path(batch)[0]:
-        if not x.shape or x.shape[0] % count:
+    leaves = tree_flatten_with_path(batch)[0]
+    if not leaves:
+        raise ValueError(f"accumulate_gradients: batch must hold arrays, got {batch!r}.")
+    for path, x in leaves:
+        shape = np.shape(x)
+        if not shape or shape[0] % count:
             raise ValueError(
                 f"accumulate_gradients: microbatches must divide the first axis of batch"
-                f"{keystr(path)}, of shape {x.shape}, got {count}."
+                f"{keystr(path)}, of shape {shape}, got {count}."
             )
     return tree_map(lambda x: jnp.reshape(x, (count, x.shape[0] // count, *x.shape[1:])), batch)
 

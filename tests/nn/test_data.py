@@ -151,3 +151,12 @@ def test_parts_must_be_equal():
         run(1.0, None, {"x": jnp.ones(4)})
     with pytest.raises(ValueError, match="positive integer, got 0"):
         nn.accumulate_gradients(lambda w, s, b: (w, s), 0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [(None, "must hold arrays"), ((np.ones(4), 3.0), r"batch\[1\], of shape \(\)")],
+)
+def test_batches_that_have_no_parts_are_refused(batch, said):
+    with pytest.raises(ValueError, match=f"accumulate_gradients: .*{said}"):
+        nn.accumulate_gradients(lambda w, s, b: (w, s), 2)(1.0, None, batch)
