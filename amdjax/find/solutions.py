@@ -210,8 +210,9 @@ def find_solutions(
       The solutions whose results are right, the best first.
 
     Raises:
+      TypeError: `problem` is none.
       ValueError: the problem is no step of a program for the target, the target is not here and
-        `model` is False, or `sort` is unknown.
+        `model` is False, `sort` is unknown or `limit` not positive.
 
     Warns:
       UserWarning: some plan's results are wrong.
@@ -225,6 +226,12 @@ def find_solutions(
     """
     if sort not in ("time", "workspace"):
         raise ValueError(f"find_solutions: sort must be 'time' or 'workspace', got {sort!r}")
+    if not isinstance(problem, Problem):
+        raise TypeError(
+            f"find_solutions: problem must be one of find.problems(f, ...), got {problem!r}"
+        )
+    if limit is not None and limit < 1:
+        raise ValueError(f"find_solutions: limit must be positive, got {limit}")
     machine = machine_named(target)
     found = search(problem, machine, exhaustive=exhaustive, refresh=refresh, model=model)
     solutions = [

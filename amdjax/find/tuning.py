@@ -117,6 +117,10 @@ def tune(
     Returns:
       Times before and after, and the solutions.
 
+    Raises:
+      TypeError: `f` is no function.
+      ValueError: `budget` is negative, or the target is not here and `model` is False.
+
     Example:
       >>> from amdjax import find
       >>> x = jnp.ones((200, 200))
@@ -124,6 +128,10 @@ def tune(
       >>> tuning.before > 0 and tuning.after > 0
       True
     """
+    if not callable(f):
+        raise TypeError(f"tune: f must be a function of arrays, got {f!r}")
+    if not budget >= 0:
+        raise ValueError(f"tune: budget must be a number of seconds, got {budget}")
     machine, deadline = machine_named(target), time.monotonic() + budget
     counts = _counted(f, args, machine)
     best: dict[Problem, Solution] = {}

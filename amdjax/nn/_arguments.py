@@ -148,5 +148,10 @@ def hashable(value: Any) -> Any:
 
 def check_rate(name: str, rate: Any) -> None:
     """Raise ValueError unless a probability that is known lies in [0, 1]."""
-    if isinstance(rate, (int, float)) and not 0 <= rate <= 1:
-        raise ValueError(f"{name}: rate must be a probability in [0, 1], got {rate!r}.")
+    check_share(name, "rate", rate, "a probability in [0, 1]")
+
+
+def check_share(name: str, argument: str, value: Any, what: str = "in [0, 1]") -> None:
+    """Raise ValueError unless a number that is known lies in [0, 1]."""
+    if isinstance(value, (int, float)) and not 0 <= value <= 1:
+        raise ValueError(f"{name}: {argument} must be {what}, got {value!r}.")

@@ -27,7 +27,7 @@ class Scope:
 
     Args:
       key: of what its modules draw, or None.
-      places: the path of each of its modules, by its id; made when first needed.
+      places: the paths of each of its modules, by its id; made when first needed.
 
     Attributes:
       records: what modules recorded, by id of the module: field and new value.
@@ -73,7 +73,14 @@ class Scope:
         """Remember new values of a module's state."""
         name = self.name(module)
         self._refuse_inner_trace(name, "and return the layer that it returns")
-        if id(module) not in self._places():
+        paths = self._places().get(id(module), [])
+        if len(paths) > 1:
+            # As arguments of a transformed function they are two, each with a state of its own.
+            raise ValueError(
+                f"{name}: it records state and is held at several places, "
+                f"{' and '.join('model' + path for path in paths)}. Hold it at one of them."
+            )
+        if not paths:
             raise ValueError(
                 f"{name}: it records state but is no part of the model that nn.apply was given: it "
                 "was made, or taken apart and put together, within the call. Call "
@@ -83,7 +90,7 @@ class Scope:
 
     def name(self, module: Any) -> str:
         """A module's class and where it is, for errors."""
-        place = self._places().get(id(module))
+        (place, *_) = self._places().get(id(module), [""])
         return type(module).__name__ + (f" (model{place})" if place else "")
 
     def _refuse_inner_trace(self, name: str, what: str) -> None:

@@ -51,7 +51,7 @@ def apply(
       `(y, model)`: the result, and the network, changed in its `state` fields only.
 
     Raises:
-      ValueError: a layer needs a key and there is none.
+      ValueError: a layer needs a key and there is none; a layer that records is held twice.
       RuntimeError: a layer records or draws inside a function that is transformed by itself.
 
         >>> layer = nn.BatchNorm(2, momentum=0.5)
@@ -85,12 +85,13 @@ def _below(tree: Any) -> Callable[[Any], bool]:
     return lambda x: isinstance(x, Module) and x is not tree
 
 
-def places(tree: Any, prefix: str = "") -> dict[int, str]:
-    """The path of each module in a tree, by its id."""
-    found = {id(tree): prefix} if isinstance(tree, Module) else {}
+def places(tree: Any, prefix: str = "") -> dict[int, list[str]]:
+    """The paths of each module in a tree, by its id."""
+    found = {id(tree): [prefix]} if isinstance(tree, Module) else {}
     for path, node in tree_flatten_with_path(tree, is_leaf=_below(tree))[0]:
         if isinstance(node, Module):
-            found |= places(node, prefix + keystr(path))
+            for module, paths in places(node, prefix + keystr(path)).items():
+                found.setdefault(module, []).extend(paths)
     return found
 
 

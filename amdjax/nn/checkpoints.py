@@ -116,7 +116,8 @@ def _leaf(path: str, x: Any, name: str) -> _Leaf:
             "static field."
         )
     kind = "key" if dtypes.issubdtype(x.dtype, dtypes.prng_key) else "array"
-    return _Leaf(kind, str(x.dtype), tuple(x.shape))
+    dtype = x.dtype.newbyteorder("=") if isinstance(x, (np.ndarray, np.generic)) else x.dtype
+    return _Leaf(kind, str(dtype), tuple(x.shape))
 
 
 def _leaves(tree: Any, name: str) -> tuple[dict[str, Any], dict[str, _Leaf], Any]:
@@ -202,7 +203,7 @@ def _log_failure(writing: Future[None]) -> None:
 def _stored(x: Any, form: _Leaf, copy: bool) -> np.ndarray:
     """An array as it is stored: words of keys, bits of dtypes that safetensors lacks."""
     array = np.asarray(random.key_data(x) if form.kind == "key" else x)
-    array = np.array(array, order="C", copy=copy or None)
+    array = np.array(array, array.dtype.newbyteorder("="), order="C", copy=copy or None)
     if array.dtype.name in _NATIVE:
         return array
     bits = _bits(array.dtype)

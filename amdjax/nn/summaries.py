@@ -115,7 +115,7 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
     totals: list[float] = []
     eval_shape(run, [x for x, yes in zip(leaves, traced) if yes])
     rows = tuple(
-        SummaryRow(where[id(module)], type(module).__name__, output, parameters, round(flops))
+        SummaryRow(where[id(module)][0], type(module).__name__, output, parameters, round(flops))
         for module, output, parameters, flops in calls
         if id(module) in where
     )

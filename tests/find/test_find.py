@@ -287,3 +287,15 @@ def test_a_model_ranks_plans_of_a_gpu_that_is_not_here(database):
     assert tuning.solutions[0] == found[0] and tuning.before >= tuning.after > 0
     text = jit(lambda x: x @ x).lower(x).compile("gfx942").as_text("schedule")
     assert found[0].plan in text
+
+
+def test_arguments_that_make_no_sense():
+    problem, *_ = find.problems(lambda x: x @ x, np.ones((4, 4), np.float32))
+    with pytest.raises(ValueError, match="find_solutions: limit must be positive, got -1"):
+        find.find_solutions(problem, limit=-1)
+    with pytest.raises(TypeError, match="find_solutions: problem must be one of"):
+        find.find_solutions(3)
+    with pytest.raises(TypeError, match="tune: f must be a function of arrays, got 3"):
+        find.tune(3)
+    with pytest.raises(ValueError, match="tune: budget must be a number of seconds, got -1"):
+        find.tune(lambda x: x, 1.0, budget=-1)

@@ -332,3 +332,19 @@ def test_an_ensemble_with_state():
     hidden = models[0].replace(kernel=models[0].kernel[3], bias=models[0].bias[3])(X)
     expected = statistics(hidden, np.zeros(4), np.ones(4))
     np.testing.assert_allclose(after[1].mean[3], expected[0], rtol=1e-5, atol=1e-6)
+
+
+def test_a_layer_with_state_is_held_once():
+    """Under `jit` it would be two, with statistics of their own."""
+    bn = nn.BatchNorm(3)
+    with pytest.raises(ValueError, match=r"model.layers\[0\] and model.layers\[1\]"):
+        nn.apply(nn.Sequential([bn, bn]), X, train=True)
+    nn.apply(nn.Sequential([bn, bn]), X)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm, nn.InstanceNorm])
+def test_momentum_is_a_share(layer):
+    with pytest.raises(
+        ValueError, match=rf"{layer.__name__}: momentum must be in \[0, 1\], got 2.0"
+    ):
+        layer(3, momentum=2.0)

@@ -215,3 +215,12 @@ def test_a_snapshot_is_taken_before_donation(path, monkeypatch):
     release.set()
     handle.wait(60)
     np.testing.assert_array_equal(nn.load(path, like=np.zeros(1000, np.float32)), np.arange(1000.0))
+
+
+def test_arrays_of_the_other_byte_order(tmp_path):
+    path = tmp_path / "x.safetensors"
+    for dtype in ("f4", "i8", "c8", "c16", "u2"):
+        x = np.arange(3).astype(f">{dtype}")
+        nn.save(path, {"x": x})
+        (found,) = nn.load(path, {"x": np.zeros(3, dtype)}).values()
+        np.testing.assert_array_equal(found, x)

@@ -6,7 +6,7 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.nn._arguments import Ints, check_positive, check_sizes, hashable
+from amdjax.nn._arguments import Ints, check_positive, check_share, check_sizes, hashable
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import SCALE_AND_BIAS, TorchTensor
 from amdjax.nn.local_response import local_response_norm
@@ -49,7 +49,8 @@ class BatchNorm(Module):
       dtype: dtype of the parameters; None means the default float.
 
     Raises:
-      ValueError: a size is no positive integer, or `axis` has another number of axes.
+      ValueError: a size is no positive integer, `momentum` is not in [0, 1], or `axis` has another
+        number of axes.
 
         >>> layer = nn.BatchNorm(2, momentum=0.5)
         >>> y, layer = nn.apply(layer, jnp.array([[1.0, 2.0], [3.0, 6.0]]), train=True)
@@ -78,6 +79,7 @@ class BatchNorm(Module):
         dtype: Any = None,
     ) -> None:
         shape = check_sizes("BatchNorm", features=features)
+        check_share("BatchNorm", "momentum", momentum)
         if len(shape) != (1 if isinstance(axis, int) else len(axis)):
             raise ValueError(
                 f"BatchNorm: axis must have an entry for each of features, got {axis=} and "
@@ -335,6 +337,7 @@ class InstanceNorm(Module):
         dtype: Any = None,
     ) -> None:
         check_positive("InstanceNorm", channels=channels)
+        check_share("InstanceNorm", "momentum", momentum)
         self.scale = jnp.ones(channels, dtype) if affine else None
         self.bias = jnp.zeros(channels, dtype) if affine else None
         self.mean = jnp.zeros(channels, dtype) if running_statistics else None
