@@ -1,6 +1,7 @@
 """Layers of neural networks: functions first, modules over them."""
 
 from importlib import import_module as _import_module
+from threading import RLock as _RLock
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
 from amdjax.core.docs import complete as _complete
@@ -54,25 +55,39 @@ _finish(globals())
 
 
 _unloaded = ["amdjax.nn._surface"]
+_loading = _RLock()
 _eager = frozenset(globals())
 
 
 def __getattr__(name: str) -> _Any:
     """A name that is not there yet: the first loads all that functions of JAX do without."""
-    if _unloaded and (name[0] != "_" or name == "__all__"):
-        # late: many files, which programs that only call functions do without
-        found = vars(_import_module(_unloaded.pop()))
-        new = {n: x for n, x in found.items() if n[0] != "_" and n not in _eager}
-        namespace = {"__name__": __name__, "__all__": list(new), **new}
-        _finish(namespace)
-        globals().update({n: namespace[n] for n in new})
-        globals()["__all__"] = [n for n in globals() if n[0] != "_"]
-        if name in globals():
-            return globals()[name]
+    if name[0] != "_" or name == "__all__":
+        with _loading:
+            _load()
+            if name in globals():
+                return globals()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _load() -> None:
+    """Make all names those of this module; nothing if that is done, or under way above."""
+    if not _unloaded:
+        return
+    surface = _unloaded.pop()
+    try:
+        # late: many files, which programs that only call functions do without
+        found = vars(_import_module(surface))
+    except BaseException:
+        _unloaded.append(surface)
+        raise
+    new = {n: x for n, x in found.items() if n[0] != "_" and n not in _eager}
+    namespace = {"__name__": __name__, "__all__": list(new), **new}
+    _finish(namespace)
+    globals().update({n: namespace[n] for n in new})
+    globals()["__all__"] = [n for n in globals() if n[0] != "_"]
+
+
 def __dir__() -> list[str]:
-    if _unloaded:
-        __getattr__("Module")
+    with _loading:
+        _load()
     return sorted(globals())

@@ -55,3 +55,11 @@ from amdjax import nn
 assert nn.gelu and "amdjax.nn.layers" not in sys.modules
 assert nn.Dense and "Conv" in dir(nn)"""
     subprocess.run([sys.executable, "-c", run], check=True)
+
+
+def test_threads_may_ask_for_layers_at_once():
+    run = """from concurrent.futures import ThreadPoolExecutor
+from amdjax import nn
+with ThreadPoolExecutor(8) as pool:
+    assert len({*pool.map(lambda _: nn.Dense, range(8))}) == 1"""
+    subprocess.run([sys.executable, "-c", run], check=True)
