@@ -44,10 +44,10 @@ def affine_grid(theta: ArrayLike, size: Ints, *, align_corners: bool = False) ->
       TypeError: `theta` is not floating-point.
       ValueError: `theta` does not have that shape, or `size` is none.
 
-        >>> turn = jnp.array([[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0]]])
+        >>> turn = jnp.array([[[0.0, -1.0, 2.0], [1.0, 0.0, 0.0]]])
         >>> nn.affine_grid(turn, (1, 2), align_corners=True)
-        Array([[[[-0., -1.],
-                 [-0.,  1.]]]], dtype=float32)
+        Array([[[[ 2., -1.],
+                 [ 2.,  1.]]]], dtype=float32)
     """
     theta = as_array("affine_grid", theta)
     check_floating("affine_grid", theta, "theta")

@@ -50,8 +50,8 @@ def local_response_norm(
       ValueError: `size` is no positive integer, or there is no such `mode` or `layout`.
 
         >>> x = jnp.array([[[1.0, 1.0, 1.0]]])
-        >>> nn.local_response_norm(x, 3, alpha=3.0, beta=1.0)
-        Array([[[0.3333333, 0.25     , 0.3333333]]], dtype=float32)
+        >>> nn.local_response_norm(x, 3, alpha=3.0, beta=1.0).round(3)
+        Array([[[0.333, 0.25 , 0.333]]], dtype=float32)
     """
     x = as_array("local_response_norm", x)
     check_floating("local_response_norm", x)

@@ -406,8 +406,9 @@ def from_torch(module: M, state_dict: Mapping[str, Any]) -> M:
     Example:
       >>> from amdjax import rnn
       >>> net = rnn.GRU(3, 5, key=amdjax.random.key(0))
-      >>> rnn.from_torch(net, rnn.to_torch(net))
-      GRU(weights=(Weights(input_kernel=float32[3,15], hidden_kernel=float32[5,15], ...
+      >>> again = rnn.from_torch(net, rnn.to_torch(net))
+      >>> bool((again.weights[0].hidden_kernel == net.weights[0].hidden_kernel).all())
+      True
     """
     names = _torch_names("from_torch", module)
     if not isinstance(state_dict, Mapping):

@@ -351,7 +351,8 @@ def test_the_flag_names_the_devices(monkeypatch):
         (device,) = emulated_devices()
         assert device.target.name == "gfx1100"
         config.update("emulate", "gfx9000")
-        with pytest.raises(ValueError, match="unknown GPU target 'gfx9000'"):
+        message = "AMDJAX_EMULATE='gfx9000': unknown GPU target 'gfx9000'"
+        with pytest.raises(RuntimeError, match=message):
             emulated_devices()
     finally:
         config.update("emulate", before)
