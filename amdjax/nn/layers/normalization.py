@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import amdjax.numpy as jnp
@@ -33,6 +34,24 @@ _RUNNING = (
     TorchTensor("running_var", "variance"),
     TorchTensor("num_batches_tracked", None),
 )
+
+
+def _with_running_statistics(
+    layer: BatchNorm | InstanceNorm,
+    norm: Callable[..., Any],
+    x: ArrayLike,
+    train: bool | None,
+    **options: Any,
+) -> Array:
+    """`norm` with a layer's parameters and statistics, which it records anew in training."""
+    train, now = is_training(train), layer.latest()
+    y, (mean, variance) = norm(
+        x, layer.scale, layer.bias, now.mean, now.variance, train=train, axis=layer.axis,
+        momentum=layer.momentum, epsilon=layer.epsilon, **options,
+    )  # fmt: skip
+    if train:
+        layer.record(mean=mean, variance=variance)
+    return y
 
 
 class BatchNorm(Module):
@@ -104,14 +123,7 @@ class BatchNorm(Module):
         Raises:
           RuntimeError: in training outside of `nn.apply`.
         """
-        train, now = is_training(train), self.latest()
-        y, (mean, variance) = batch_norm(
-            x, self.scale, self.bias, now.mean, now.variance, train=train, axis=self.axis,
-            momentum=self.momentum, epsilon=self.epsilon, axis_name=self.axis_name,
-        )  # fmt: skip
-        if train:
-            self.record(mean=mean, variance=variance)
-        return y
+        return _with_running_statistics(self, batch_norm, x, train, axis_name=self.axis_name)
 
     def torch_tensors(self) -> tuple[TorchTensor, ...]:
         """Those of `torch.nn.BatchNorm1d` to `BatchNorm3d`, as `Module.torch_tensors` says."""
@@ -360,14 +372,7 @@ class InstanceNorm(Module):
         """
         if self.mean is None:
             return instance_norm(x, self.scale, self.bias, axis=self.axis, epsilon=self.epsilon)
-        train, now = is_training(train), self.latest()
-        y, (mean, variance) = instance_norm(
-            x, self.scale, self.bias, now.mean, now.variance, train=train, axis=self.axis,
-            momentum=self.momentum, epsilon=self.epsilon,
-        )  # fmt: skip
-        if train:
-            self.record(mean=mean, variance=variance)
-        return y
+        return _with_running_statistics(self, instance_norm, x, train)
 
     def torch_tensors(self) -> tuple[TorchTensor, ...]:
         """Those of `torch.nn.InstanceNorm1d` to `3d`, as `Module.torch_tensors` says."""
