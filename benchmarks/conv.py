@@ -9,46 +9,51 @@ import numpy as np
 from .lib import Torch
 from .workload import Inputs, Workload, array_function
 
-DIMENSIONS = ("NHWC", "HWIO", "NHWC")
-
 
 def _inputs(x_shape: tuple[int, ...], w_shape: tuple[int, ...] | None) -> Inputs:
     def make(rng: np.random.Generator, quick: bool) -> tuple:
-        _, h, w, c = x_shape
-        shape = (1, h // 4, w // 4, c) if quick else x_shape
+        _, *space, c = x_shape
+        shape = (1, *(n // 4 for n in space), c) if quick else x_shape
         x = rng.standard_normal(shape, dtype=np.float32)
         if w_shape is None:
             return (x,)
-        fan_in = w_shape[0] * w_shape[1] * w_shape[2]
+        fan_in = np.prod(w_shape[:-1])
         return x, rng.standard_normal(w_shape, dtype=np.float32) / np.float32(fan_in**0.5)
 
     return make
 
 
-def channels_last(lib: Torch, x):
-    """NHWC data as a logical NCHW tensor: the same bytes, in the form PyTorch wants."""
-    return x.permute(0, 3, 1, 2)
+# The same bytes in the form that PyTorch wants: logical NC…, its memory channels last
 
 
-def _layout(lib: Torch, args: tuple) -> tuple:
+def to_torch(lib: Torch, args: tuple) -> tuple:
+    """Images N…C become NC…, kernels …IO become OI…; vectors stay."""
     x, *weights = args
-    layout = lib.torch.channels_last
-    kernels = [w.permute(3, 2, 0, 1).contiguous(memory_format=layout) for w in weights]
-    return (channels_last(lib, x), *kernels)
+    return (x.movedim(-1, 1), *(_kernel(lib, w) if w.ndim > 1 else w for w in weights))
+
+
+def _kernel(lib: Torch, w):
+    formats = {4: lib.torch.channels_last, 5: lib.torch.channels_last_3d}
+    return w.movedim((-1, -2), (0, 1)).contiguous(memory_format=formats[w.ndim])
+
+
+def from_torch(result):
+    """What `to_torch` undoes, of a result or of gradients."""
+    if not isinstance(result, tuple):
+        return result.movedim(1, -1)
+    x, *weights = result
+    weights = (w.movedim((0, 1), (-1, -2)) if w.ndim > 1 else w for w in weights)
+    return (x.movedim(1, -1), *weights)
+
+
+IMAGES = dict(torch_layout=to_torch, torch_canonical=from_torch)
 
 
 def _transposed_layout(lib: Torch, args: tuple) -> tuple:
     x, *weights = args
     # lax.conv_transpose correlates; PyTorch's transposed convolution flips the kernel.
     kernels = [w.flip(0, 1).permute(2, 3, 0, 1).contiguous() for w in weights]
-    return (channels_last(lib, x), *kernels)
-
-
-def _canonical(result):
-    if isinstance(result, tuple):
-        x, *kernels = result
-        return (x.permute(0, 2, 3, 1), *(w.permute(2, 3, 1, 0) for w in kernels))
-    return result.permute(0, 2, 3, 1)
+    return (x.movedim(-1, 1), *kernels)
 
 
 def _transposed_canonical(result):
@@ -58,35 +63,38 @@ def _transposed_canonical(result):
     return result.permute(0, 2, 3, 1)
 
 
-def _conv(stride: int, pad: int, groups: int, l, x, w):
+def _conv(stride: int, groups: int, l, x, w):
+    space = "DHW"[5 - x.ndim :]
+    pads = [((n - 1) // 2,) * 2 for n in w.shape[: len(space)]]
     return l.lax.conv_general_dilated(
-        x, w, (stride, stride), [(pad, pad)] * 2,
-        dimension_numbers=DIMENSIONS, feature_group_count=groups,
+        x, w, (stride,) * len(space), pads, feature_group_count=groups,
+        dimension_numbers=(f"N{space}C", f"{space}IO", f"N{space}C"),
     )  # fmt: skip
 
 
-def _conv_torch(stride: int, pad: int, groups: int, t, x, w):
-    return t.nn.functional.conv2d(x, w, None, stride, pad, 1, groups)
+def _conv_torch(stride: int, groups: int, t, x, w):
+    function = {4: t.nn.functional.conv2d, 5: t.nn.functional.conv3d}[x.ndim]
+    return function(x, w, None, stride, [(n - 1) // 2 for n in w.shape[2:]], 1, groups)
 
 
 def _transposed(l, x, w):
-    return l.lax.conv_transpose(x, w, (2, 2), [(2, 2), (2, 2)], dimension_numbers=DIMENSIONS)
+    return l.lax.conv_transpose(
+        x, w, (2, 2), [(2, 2), (2, 2)], dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
 
 def _transposed_torch(t, x, w):
     return t.nn.functional.conv_transpose2d(x, w, stride=2, padding=1)
 
 
-def _both(name: str, x: tuple[int, ...], w: tuple[int, ...], stride: int, groups: int = 1):
+def both(name: str, x: tuple[int, ...], w: tuple[int, ...], stride: int = 1, groups: int = 1):
     """Forward and gradient rows of one convolution."""
-    pad = (w[0] - 1) // 2
-    shared = dict(torch_layout=_layout, torch_canonical=_canonical)
-    fn, fn_torch = partial(_conv, stride, pad, groups), partial(_conv_torch, stride, pad, groups)
+    fn, fn_torch = partial(_conv, stride, groups), partial(_conv_torch, stride, groups)
     inputs = _inputs(x, w)
     return [
-        array_function(name, inputs, fn, fn_torch, tolerance=1e-4, **shared),
+        array_function(name, inputs, fn, fn_torch, tolerance=1e-4, **IMAGES),
         array_function(
-            f"{name} gradient", inputs, fn, fn_torch, argnums=(0, 1), tolerance=1e-3, **shared
+            f"{name} gradient", inputs, fn, fn_torch, argnums=(0, 1), tolerance=1e-3, **IMAGES
         ),
     ]
 
@@ -126,7 +134,7 @@ def _avg_pool_torch(t, x):
 
 def _pools() -> list[Workload]:
     inputs = _inputs((8, 112, 112, 64), None)
-    shared = dict(torch_layout=_layout, torch_canonical=_pool_canonical)
+    shared = dict(torch_layout=to_torch, torch_canonical=_pool_canonical)
     return [
         array_function("max pool 3×3/2, 8×112²×64", inputs, max_pool, _max_pool_torch, **shared),
         array_function(
@@ -138,16 +146,15 @@ def _pools() -> list[Workload]:
 
 
 def _pool_canonical(result):
-    x = result[0] if isinstance(result, tuple) else result
-    return x.permute(0, 2, 3, 1)
+    return from_torch(result[0] if isinstance(result, tuple) else result)
 
 
 WORKLOADS = [
-    *_both("conv 3×3, 8×56²×64→64", (8, 56, 56, 64), (3, 3, 64, 64), 1),
-    *_both("conv 1×1, 8×56²×64→256", (8, 56, 56, 64), (1, 1, 64, 256), 1),
-    *_both("conv 7×7/2, 8×224²×3→64", (8, 224, 224, 3), (7, 7, 3, 64), 2),
-    *_both("conv depthwise 3×3, 8×56²×128", (8, 56, 56, 128), (3, 3, 1, 128), 1, 128),
-    *_both("conv grouped 3×3 by 8, 8×28²×256", (8, 28, 28, 256), (3, 3, 32, 256), 1, 8),
+    *both("conv 3×3, 8×56²×64→64", (8, 56, 56, 64), (3, 3, 64, 64), 1),
+    *both("conv 1×1, 8×56²×64→256", (8, 56, 56, 64), (1, 1, 64, 256), 1),
+    *both("conv 7×7/2, 8×224²×3→64", (8, 224, 224, 3), (7, 7, 3, 64), 2),
+    *both("conv depthwise 3×3, 8×56²×128", (8, 56, 56, 128), (3, 3, 1, 128), 1, 128),
+    *both("conv grouped 3×3 by 8, 8×28²×256", (8, 28, 28, 256), (3, 3, 32, 256), 1, 8),
     *_both_transposed(),
     *_pools(),
 ]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .lib import Torch
+from . import conv
 from .workload import Inputs, Workload, array_function
 
 GRADIENT = "{} gradient"
@@ -41,38 +41,6 @@ def both(
     return [forward, gradient]
 
 
-# Channels last: the same bytes, seen by PyTorch as NC… with the memory format of its users
-
-
-def _to_torch(lib: Torch, args: tuple) -> tuple:
-    """Images NHWC or NDHWC become logical NC…; kernels …IO become OI…; vectors stay."""
-    return tuple(x if x.ndim < 3 else x.movedim(-1, 1) for x in args[:1]) + tuple(
-        _kernel(x) if x.ndim > 3 else x for x in args[1:]
-    )
-
-
-def _kernel(w: Any) -> Any:
-    w = w.movedim((-1, -2), (0, 1))
-    return w.contiguous(memory_format=_format(w))
-
-
-def _format(x: Any) -> Any:
-    import torch
-
-    return torch.channels_last if x.ndim == 4 else torch.channels_last_3d
-
-
-def _from_torch(result: Any) -> Any:
-    if not isinstance(result, tuple):
-        return result.movedim(1, -1)
-    x, *others = result
-    kernels = (w.movedim((0, 1), (-1, -2)) if w.ndim > 3 else w for w in others)
-    return (x.movedim(1, -1), *kernels)
-
-
-_IMAGES = dict(torch_layout=_to_torch, torch_canonical=_from_torch)
-
-
 # Group norm and upsampling
 
 
@@ -102,38 +70,13 @@ def _images() -> list[Workload]:
     return [
         *both(
             "group norm by 8, 8×56²×64", norm, partial(_group_norm, 8),
-            partial(_group_norm_torch, 8), (0, 1, 2), **_IMAGES,
+            partial(_group_norm_torch, 8), (0, 1, 2), **conv.IMAGES,
         ),
         *both(
             "upsampling nearest ×2, 8×56²×64", _drawn((8, 56, 56, 64)), _upsample,
-            _upsample_torch, (0,), **_IMAGES,
+            _upsample_torch, (0,), **conv.IMAGES,
         ),
     ]  # fmt: skip
-
-
-# Convolutions
-
-
-def _conv(stride: int, groups: int, l: Any, x: Any, w: Any) -> Any:
-    space = "DHW"[5 - x.ndim :]
-    pad = (w.shape[0] - 1) // 2
-    return l.lax.conv_general_dilated(
-        x, w, (stride,) * len(space), [(pad, pad)] * len(space), feature_group_count=groups,
-        dimension_numbers=(f"N{space}C", f"{space}IO", f"N{space}C"),
-    )  # fmt: skip
-
-
-def _conv_torch(stride: int, groups: int, t: Any, x: Any, w: Any) -> Any:
-    function = {4: t.nn.functional.conv2d, 5: t.nn.functional.conv3d}[x.ndim]
-    return function(x, w, None, stride, (w.shape[-1] - 1) // 2, 1, groups)
-
-
-def _convolution(
-    name: str, x: tuple[int, ...], w: tuple[int, ...], stride: int = 1, groups: int = 1
-) -> list[Workload]:
-    inputs = _drawn(x, w, keep=(*w, x[-1]), scale=float(np.prod(w[:-1])) ** -0.5)
-    fn, fn_torch = partial(_conv, stride, groups), partial(_conv_torch, stride, groups)
-    return both(name, inputs, fn, fn_torch, (0, 1), **_IMAGES)
 
 
 # Attention, batch × time × heads × features
@@ -190,10 +133,10 @@ def _byte_product_torch(t: Any, a: Any, b: Any) -> Any:
 
 WORKLOADS = [
     *_images(),
-    *_convolution("conv depthwise 7×7, 8×28²×128", (8, 28, 28, 128), (7, 7, 1, 128), groups=128),
-    *_convolution("conv 5×5/2, 8×56²×64→128", (8, 56, 56, 64), (5, 5, 64, 128), stride=2),
-    *_convolution("conv 3×3, 1×14²×256→256", (1, 14, 14, 256), (3, 3, 256, 256)),
-    *_convolution("conv 3×3×3, 2×16³×32→64", (2, 16, 16, 16, 32), (3, 3, 3, 32, 64)),
+    *conv.both("conv depthwise 7×7, 8×28²×128", (8, 28, 28, 128), (7, 7, 1, 128), groups=128),
+    *conv.both("conv 5×5/2, 8×56²×64→128", (8, 56, 56, 64), (5, 5, 64, 128), stride=2),
+    *conv.both("conv 3×3, 1×14²×256→256", (1, 14, 14, 256), (3, 3, 256, 256)),
+    *conv.both("conv 3×3×3, 2×16³×32→64", (2, 16, 16, 16, 32), (3, 3, 3, 32, 64)),
     *_attentions(),
     array_function("product of bytes, 2048²", _bytes(2048), _byte_product, _byte_product_torch),
 ]
