@@ -45,8 +45,8 @@ from amdjax.api import (
 from amdjax.core import (
     array_type as _array_type,
     backend as _backend,
+    boundaries as _boundaries,
     composite as _composite,
-    errors as _errors,
     logs as _logs,
 )
 from amdjax.core.array import Array as Array
@@ -158,7 +158,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
-@_errors.api_boundary
+@_boundaries.api_boundary
 def __getattr__(name: str) -> _Any:
     """Submodules are imported when first asked for."""
     if name in _LAZY:
@@ -169,4 +169,4 @@ def __getattr__(name: str) -> _Any:
 
 
 _complete(globals(), _docs.TRANSFORMS, _Phrases())
-_errors.public_surface(globals())
+_boundaries.public_surface(globals())

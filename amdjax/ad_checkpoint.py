@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax import checkpoint_policies
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.jaxpr import Jaxpr
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.remat import checkpoint, inline_calls, remat, remat_p

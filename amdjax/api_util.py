@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.config import config
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import DebugInfo
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes

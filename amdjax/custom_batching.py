@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax import lax
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.transforms.custom_vmap import custom_vmap
 from amdjax.tree_util import tree_flatten, tree_map, tree_unflatten
 

@@ -11,7 +11,7 @@ from amdjax.core import transfers
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import is_extended, is_valid_value
 from amdjax.core.backend import get_backend
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import (
     keystr,
     tree_broadcast,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 
 _initialized = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core import dtypes
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy import from_dlpack
 from amdjax.typing import DTypeLike
 

@@ -13,7 +13,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.numpy._util import check_arraylike, convert
 

@@ -13,8 +13,8 @@ from typing import Any
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import get_aval
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.constraints import one_device_of
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.mesh import AbstractMesh, Mesh, current_mesh
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes

@@ -11,8 +11,8 @@ import amdjax.numpy as jnp
 from amdjax import _docs, lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
 from amdjax.numpy._util import as_arrays, concrete_int, is_kind

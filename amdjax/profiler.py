@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 
 from amdjax import _docs
 from amdjax.core import events
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 
 
 class ProfileOptions:

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax import _docs
+from amdjax.core.boundaries import obeys_out_sharding, public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import obeys_out_sharding, public_surface as _public_surface
 from amdjax.core.mesh import (
     AbstractDevice,
     AbstractMesh,

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import amdjax.tree_util  # noqa: F401  # completes docstrings
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import (
     tree_all as all,
     tree_broadcast as broadcast,

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from amdjax.core.errors import unwrapped
+from amdjax.core.boundaries import unwrapped
 
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:")
 
@@ -59,7 +59,7 @@ class Irregular(Family):
 def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phrases) -> None:
     """Complete the docstrings of what a module offers.
 
-    Called once, at the end of a package's `__init__`, before `errors.public_surface` wraps the
+    Called once, at the end of a package's `__init__`, before `boundaries.public_surface` wraps the
     functions. Does nothing under `python -OO`, which leaves no docstrings.
 
     Args:

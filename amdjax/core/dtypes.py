@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from amdjax.core.config import config
-from amdjax.core.errors import warn
+from amdjax.core.tracebacks import warn
 
 
 class extended(np.generic):

@@ -12,8 +12,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.container_kinds import Kind, dict_keys
-from amdjax.core.errors import api_boundary
 from amdjax.core.flattening import (
     _treedef,
     all_leaves,

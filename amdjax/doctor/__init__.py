@@ -17,8 +17,8 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, TextIO
 
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
-from amdjax.core.errors import api_boundary
 from amdjax.core.flags import FLAGS
 from amdjax.doctor.report import Report
 from amdjax.runtime.devices import HIP_NAMES, default_backend, devices, requested_platforms

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import amdjax.numpy as jnp
 from amdjax.api_util import safe_map as safe_map, safe_zip as safe_zip, unzip2 as unzip2
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.pytree_registry import register_pytree_node
 

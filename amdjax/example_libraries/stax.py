@@ -21,8 +21,8 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax import lax, random
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import (
     elu as elu,
     gelu as gelu,

@@ -6,8 +6,8 @@ Arrays lie in row-major order here; other layouts are refused.
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.constraints import check_layout
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.sharding import Format as Format, Layout as Layout

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.mesh import grid_of
 from amdjax.runtime.devices import devices as all_devices
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import tree_broadcast, tree_map
 from amdjax.device import device_get, device_put
 from amdjax.sharding import NamedSharding

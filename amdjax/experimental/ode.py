@@ -14,10 +14,10 @@ from amdjax import lax
 from amdjax.api_util import safe_map as safe_map, safe_zip as safe_zip
 from amdjax.core.array import Array
 from amdjax.core.aval import is_valid_value
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.core.config import default_matmul_precision
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map
 from amdjax.flatten_util import ravel_pytree
 from amdjax.numpy._util import check_arraylike, is_kind, promote_dtypes_inexact

@@ -11,8 +11,8 @@ import numpy as np
 
 from amdjax import numpy as jnp, random
 from amdjax.core.aval import is_valid_value
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.context import Context, context
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.ref import is_ref
 from amdjax.numpy import refs
 from amdjax.random._prng import is_key

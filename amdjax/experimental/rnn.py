@@ -15,9 +15,9 @@ import amdjax.numpy as jnp
 from amdjax import random, rnn as layers
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.nn.functions import sigmoid as sigmoid, tanh as tanh

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax import mapping
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 
 __all__ = ["shard_map"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.lax import threefry2x32_p
 from amdjax.random._generators import threefry_2x32
 from amdjax.random._keys import PRNGSpec, resolve_prng_impl

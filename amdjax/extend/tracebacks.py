@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 import types
 
-from amdjax.core.errors import (
-    api_boundary as api_boundary,
+from amdjax.core.boundaries import api_boundary as api_boundary
+from amdjax.core.tracebacks import (
     exclude_paths as _exclude_paths,
     register_exclusion as register_exclusion,
 )

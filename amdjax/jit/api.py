@@ -17,13 +17,14 @@ from amdjax.core import events, trace as tracing
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import get_aval
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context
-from amdjax.core.errors import api_boundary, hide_internal_frames, warn
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
 from amdjax.core.ref import Ref
+from amdjax.core.tracebacks import hide_internal_frames, warn
 from amdjax.jit.arguments import Parameters
 from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import (

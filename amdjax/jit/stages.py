@@ -20,8 +20,9 @@ import numpy as np
 from amdjax.api import ShapeDtypeStruct
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray
+from amdjax.core.boundaries import public_surface
 from amdjax.core.config import State, refuse_execution
-from amdjax.core.errors import JaxRuntimeError, public_surface
+from amdjax.core.errors import JaxRuntimeError
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.ref import Ref

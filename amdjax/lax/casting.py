@@ -10,9 +10,9 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array, ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray, is_extended, physical_aval, tangent_dtype
 from amdjax.core.backend import get_backend
-from amdjax.core.errors import warn
 from amdjax.core.lowering import Element, Pointwise, Relabel
 from amdjax.core.primitive import Primitive
+from amdjax.core.tracebacks import warn
 from amdjax.lax._rules import (
     FLOAT,
     LINEAR,

@@ -7,8 +7,8 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import gelu, relu, silu
 from amdjax.numpy._util import (
     ArrayLike,

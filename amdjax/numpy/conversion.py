@@ -11,8 +11,8 @@ from amdjax import lax
 from amdjax.core import dlpack, dtypes, promotion
 from amdjax.core.array import Array, borrowed, from_numpy
 from amdjax.core.backend import get_backend
-from amdjax.core.errors import warn
 from amdjax.core.pytree import tree_leaves
+from amdjax.core.tracebacks import warn
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,

@@ -11,8 +11,8 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array_type import Array, install_methods
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.context import Context, context
-from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import register_pytree_node
 from amdjax.core.ref import Ref, RefPart, is_ref
 from amdjax.numpy._util import canonical_shape, scalar_of

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import all_leaves, tree_leaves, tree_map
 from amdjax.numpy._util import is_arraylike
 

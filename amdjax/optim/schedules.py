@@ -8,7 +8,7 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.optim.base import check_number
 
 __all__ = [

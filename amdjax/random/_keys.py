@@ -10,7 +10,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.config import config
-from amdjax.core.errors import warn
+from amdjax.core.tracebacks import warn
 from amdjax.lax._rules import as_ints
 from amdjax.numpy._util import as_array
 from amdjax.random import _generators as _generators  # registers them

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
-from amdjax.core.errors import api_boundary
 
 __all__ = [
     "HIP_NAMES", "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",

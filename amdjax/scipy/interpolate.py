@@ -11,7 +11,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.numpy._util import ArrayLike, check_arraylike, promote_dtypes_inexact
 

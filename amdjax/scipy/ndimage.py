@@ -13,8 +13,8 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, is_kind
 
 __all__ = ["map_coordinates"]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.aval import get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.jaxpr import eval_jaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import tree_flatten, tree_unflatten

@@ -10,9 +10,10 @@ import numpy as np
 
 from amdjax.core.array import asarray_concrete
 from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import UnexpectedTracerError, api_boundary, hide_internal_frames
+from amdjax.core.errors import UnexpectedTracerError
 from amdjax.core.pytree import (
     keystr,
     tree_flatten,
@@ -22,6 +23,7 @@ from amdjax.core.pytree import (
 )
 from amdjax.core.ref import identity_of_ref, is_ref, refuse_aliases
 from amdjax.core.trace import Tracer
+from amdjax.core.tracebacks import hide_internal_frames
 from amdjax.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
 from amdjax.transforms.discharge import held
 from amdjax.transforms.flat import (

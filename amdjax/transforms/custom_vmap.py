@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dead_code import dce_rules
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control

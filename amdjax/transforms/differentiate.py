@@ -10,8 +10,8 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval, is_array_like
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import Jaxpr, eval_jaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import Partial, PyTreeDef, tree_flatten, tree_structure, tree_unflatten

@@ -10,8 +10,8 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import (
     tree_flatten,
     tree_map,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import Jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten

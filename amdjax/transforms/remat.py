@@ -11,10 +11,10 @@ import numpy as np
 
 from amdjax.core import dtypes, source_info
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.effects import remat_allowed_effects
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,

@@ -12,9 +12,9 @@ from amdjax.core import source_info
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, register_aval
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive

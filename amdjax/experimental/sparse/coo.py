@@ -9,8 +9,8 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.dtypes import canonicalize_dtype
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.experimental.sparse.base import JAXSparse, Shape
 from amdjax.experimental.sparse.layout import count_entries

@@ -10,8 +10,8 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.experimental.sparse.csr import rows_of
 from amdjax.transforms.callbacks import pure_callback
 

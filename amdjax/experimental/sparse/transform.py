@@ -14,9 +14,9 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.aval import ShapedArray, get_aval, register_aval
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.context import context
 from amdjax.core.dtypes import register_array_type
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive

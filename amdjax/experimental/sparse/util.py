@@ -7,7 +7,7 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.experimental.sparse.base import (
     Shape as Shape,
     SparseEfficiencyError as SparseEfficiencyError,

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from amdjax.core.aval import get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.lax._rules import canonical_axis
 from amdjax.lax.control_flow._common import as_array, check_callable, checked_leaves

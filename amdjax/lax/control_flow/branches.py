@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import (
@@ -19,7 +20,6 @@ from amdjax.core.effects import (
     has_side_effects,
     join_effects,
 )
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,

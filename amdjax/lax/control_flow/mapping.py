@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from amdjax.core.aval import get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import tree_map, tree_unflatten
 from amdjax.lax.control_flow._common import Body, check_callable, checked_leaves
 from amdjax.lax.control_flow.scans import scan_body, scan_length

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from amdjax.core.aval import ShapedArray
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import full_lower, is_concrete

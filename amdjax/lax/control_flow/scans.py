@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import Effects, control_flow_allowed_effects, has_side_effects
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, eval_jaxpr, memoize_on_jaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers
 from amdjax.core.lowering import Control

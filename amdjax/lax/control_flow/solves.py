@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, eval_jaxpr, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive

@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import (
@@ -18,7 +19,7 @@ from amdjax.core.effects import (
     has_side_effects,
     join_effects,
 )
-from amdjax.core.errors import TracerBoolConversionError, api_boundary
+from amdjax.core.errors import TracerBoolConversionError
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control

@@ -3,7 +3,7 @@
 They run LAPACK through SciPy and NumPy on the host. What LAPACK cannot factor comes back as NaN.
 """
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.lax.linalg.eigen import (
     EighImplementation,
     EigImplementation,

@@ -10,8 +10,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import log_sigmoid, log_softmax, sigmoid
 from amdjax.nn.losses._reduction import check_same_shape, reduced
 from amdjax.numpy._util import (

@@ -8,8 +8,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import softplus
 from amdjax.nn.losses._reduction import check_same_shape, positive_part, reduced
 from amdjax.nn.losses.classification import sigmoid_cross_entropy

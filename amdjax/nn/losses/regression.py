@@ -7,8 +7,8 @@ import math
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.losses._reduction import check_same_shape, reduced
 from amdjax.numpy._util import ArrayLike, broadcast_to, promote_args_inexact
 

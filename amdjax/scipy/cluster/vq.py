@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, check_arraylike, promote_dtypes_inexact
 
 __all__ = ["vq"]

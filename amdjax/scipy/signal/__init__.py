@@ -1,7 +1,7 @@
 """Signals: `scipy.signal`."""
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy import _docs
 from amdjax.scipy.signal.convolution import (
     convolve as convolve,

@@ -17,8 +17,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family, Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map, tree_structure
 from amdjax.numpy._util import convert, is_kind
 

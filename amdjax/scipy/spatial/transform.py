@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, promote_dtypes_inexact
 
 __all__ = ["Rotation", "Slerp"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, promote_dtypes_inexact
 from amdjax.scipy.stats._distribution import LOG_TWO_PI
 
