@@ -64,7 +64,7 @@ def _convert(b: Any, x: Any, *, new_dtype: Any, **_: Any) -> Any:
 
 
 convert_element_type_p.transpose = transpose_from(lambda ct, x, **_: convert_back(ct, x))
-convert_element_type_p.lowering = Pointwise(_convert)
+convert_element_type_p.lowering = Pointwise(_convert, copies=True)
 
 
 def _check_conversion(edtype: Any, numbers: Any, old: Any, new: Any, to: bool) -> None:

@@ -152,7 +152,7 @@ def program_flops(eqns: Sequence[JaxprEqn]) -> float:
     """Operations on elements, from the rules by which primitives say how they are computed.
 
     A multiplication with an addition counts as two, what only moves elements as none; loops of
-    unknown length count as one turn, branches as the dearest of them.
+    unknown length count as one turn, branches as the most expensive of them.
     """
     return sum(map(_flops, eqns))
 

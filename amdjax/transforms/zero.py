@@ -245,7 +245,7 @@ def _identity(x: Any, **_: Any) -> Any:
 
 
 copy_p = Primitive("copy")
-copy_p.lowering = Pointwise(lambda b, x: x)
+copy_p.lowering = Pointwise(lambda b, x: x, copies=True)
 copy_p.def_abstract_eval(_identity)
 copy_p.def_jvp(
     lambda primals, tangents: (
@@ -257,7 +257,7 @@ copy_p.def_transpose(lambda ct, x: [ct if type(ct) is Zero else copy_p.bind(ct)]
 copy_p.def_batch(lambda axis, args, dims: (copy_p.bind(*args), dims[0]))
 
 stop_gradient_p = Primitive("stop_gradient")
-stop_gradient_p.lowering = Pointwise(lambda b, x: x)
+stop_gradient_p.lowering = Pointwise(lambda b, x: x, copies=True)
 stop_gradient_p.def_abstract_eval(_identity)
 stop_gradient_p.def_jvp(
     lambda primals, tangents: (
