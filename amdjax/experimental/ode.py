@@ -246,7 +246,7 @@ class _Step(NamedTuple):
     f: Any
     t: Any
     dt: Any
-    before: Any
+    previous: Any
     quartic: Any
 
 
@@ -271,7 +271,7 @@ def _odeint(
 
         step = lambda carry: (carry[0] + 1, advance(carry[1]))
         _, state = lax.while_loop(unfinished, step, (0, state))
-        share = (target - state.before) / (state.t - state.before)
+        share = (target - state.previous) / (state.t - state.previous)
         return state, jnp.polyval(state.quartic, share.astype(state.quartic.dtype))
 
     f0 = slope(y0, ts[0])
