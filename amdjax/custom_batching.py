@@ -22,12 +22,11 @@ def sequential_vmap(fun: Callable[..., Any]) -> custom_vmap:
     Returns:
       A `custom_vmap` function with such a rule.
 
-    Example:
-      >>> @amdjax.custom_batching.sequential_vmap
-      ... def double(x):
-      ...     return 2 * x
-      >>> amdjax.vmap(double)(jnp.arange(3))
-      Array([0, 2, 4], dtype=int32)
+        >>> @amdjax.custom_batching.sequential_vmap
+        ... def double(x):
+        ...     return 2 * x
+        >>> amdjax.vmap(double)(jnp.arange(3))
+        Array([0, 2, 4], dtype=int32)
     """
     custom = custom_vmap(fun)
 

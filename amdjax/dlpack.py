@@ -21,9 +21,8 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
     Returns:
       A bool.
 
-    Example:
-      >>> amdjax.dlpack.is_supported_dtype("bfloat16")
-      True
+        >>> amdjax.dlpack.is_supported_dtype("bfloat16")
+        True
     """
     found: Any = dtypes.as_dtype(dtype)
     return found in dtypes.array_dtypes and dtypes.itemsize_bits(found) >= 8

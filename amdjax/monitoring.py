@@ -149,9 +149,8 @@ def unregister_scalar_listener(callback: Listener) -> None:
 def clear_event_listeners() -> None:
     """Forget all listeners of all kinds.
 
-    Example:
-      >>> from amdjax import monitoring
-      >>> monitoring.clear_event_listeners()
+    >>> from amdjax import monitoring
+    >>> monitoring.clear_event_listeners()
     """
     for found in events.listeners.values():
         found.clear()

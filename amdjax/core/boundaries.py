@@ -63,12 +63,11 @@ def api_boundary(fun: Callable[P, R]) -> Callable[P, R]:
     Returns:
       The function with the same signature.
 
-    Example:
-      >>> @api_boundary
-      ... def twice(x):
-      ...     return 2 * x
-      >>> twice(2)
-      4
+        >>> @api_boundary
+        ... def twice(x):
+        ...     return 2 * x
+        >>> twice(2)
+        4
     """
     code = getattr(unwrapped(fun), "__code__", None)
     inner = fun

@@ -140,8 +140,7 @@ def register_exclusion(path: str) -> None:
     Args:
       path: a file of the library, or the folder of its files.
 
-    Example:
-      >>> register_exclusion("/opt/library/")
+        >>> register_exclusion("/opt/library/")
     """
     tracebacks.register_exclusion(path)
     _internal.clear()
@@ -153,9 +152,8 @@ def current() -> SourceInfo:
     Returns:
       The line.
 
-    Example:
-      >>> current().line > 0
-      True
+        >>> current().line > 0
+        True
     """
     state = _state
     info = state.replayed

@@ -49,8 +49,7 @@ def register_exclusion(path: str) -> None:
     Args:
       path: a file of the library, or the folder of its files.
 
-    Example:
-      >>> register_exclusion("/opt/library/")
+        >>> register_exclusion("/opt/library/")
     """
     if path not in exclude_paths:
         exclude_paths.append(path)

@@ -29,9 +29,8 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
       ValueError: something is no layout, or one of arrays of another rank.
       NotImplementedError: a layout is not row-major.
 
-    Example:
-      >>> with_layout_constraint(jnp.ones((1, 2)), Layout(major_to_minor=(0, 1)))
-      Array([[1., 1.]], dtype=float32)
+        >>> with_layout_constraint(jnp.ones((1, 2)), Layout(major_to_minor=(0, 1)))
+        Array([[1., 1.]], dtype=float32)
     """
     leaves, tree = tree_flatten(x)
     for leaf, layout in zip(leaves, flatten_axes("with_layout_constraint layouts", tree, layouts)):

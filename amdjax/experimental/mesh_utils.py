@@ -31,9 +31,8 @@ def create_device_mesh(
     Raises:
       ValueError: there are more or fewer devices.
 
-    Example:
-      >>> create_device_mesh((1, 1)).shape
-      (1, 1)
+        >>> create_device_mesh((1, 1)).shape
+        (1, 1)
     """
     found = list(all_devices() if devices is None else devices)
     if math.prod(mesh_shape) != len(found):

@@ -67,9 +67,8 @@ def ravel_first_arg(
     Returns:
       A function of the vector and the further arguments that returns a vector.
 
-    Example:
-      >>> ravel_first_arg(lambda y: {"b": 2 * y["a"]}, lambda v: {"a": v})(jnp.ones(2))
-      Array([2., 2.], dtype=float32)
+        >>> ravel_first_arg(lambda y: {"b": 2 * y["a"]}, lambda v: {"a": v})(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
     """
     return lambda y, *args: ravel_pytree(f(unravel(y), *args))[0]
 

@@ -149,7 +149,6 @@ class StatefulPRNG:
           Generators in one, with those axes.
 
         Example:
-          >>> import amdjax, numpy as np
           >>> from amdjax.experimental import random
           >>> rng = random.stateful_rng(123)
           >>> amdjax.vmap(lambda rng, x: x + rng.uniform())(rng.split(3), np.zeros(3)).shape
@@ -182,11 +181,10 @@ def stateful_rng(seed: Any = None, *, impl: Any = None) -> StatefulPRNG:
     Raises:
       TypeError: there is no seed inside a transformed function.
 
-    Example:
-      >>> from amdjax.experimental import random
-      >>> rng = random.stateful_rng(42)
-      >>> bool(rng.uniform() == rng.uniform())
-      False
+        >>> from amdjax.experimental import random
+        >>> rng = random.stateful_rng(42)
+        >>> bool(rng.uniform() == rng.uniform())
+        False
     """
     if seed is None:
         if context.trace is not Context.base:

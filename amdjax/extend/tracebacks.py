@@ -23,10 +23,9 @@ def include_frame(frame: types.FrameType | traceback.FrameSummary) -> bool:
     Returns:
       Whether they do.
 
-    Example:
-      >>> import sys
-      >>> include_frame(sys._getframe())
-      True
+        >>> import sys
+        >>> include_frame(sys._getframe())
+        True
     """
     name = frame.filename if isinstance(frame, traceback.FrameSummary) else frame.f_code.co_filename
     return not name.startswith(tuple(_exclude_paths))

@@ -100,13 +100,11 @@ def jit(
         committed to different devices.
       NotImplementedError: `abstracted_axes` is given.
 
-    Example:
-      >>> import amdjax
-      >>> @amdjax.jit
-      ... def f(x):
-      ...     return x * x + 1
-      >>> print(f(3.0))
-      10.0
+        >>> @amdjax.jit
+        ... def f(x):
+        ...     return x * x + 1
+        >>> print(f(3.0))
+        10.0
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames,
@@ -537,9 +535,7 @@ def _refuse_double_donation(args: Sequence[Any], used: Sequence[bool]) -> None:
 def clear_caches() -> None:
     """Forget every traced and compiled program of this process; the disk cache stays.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.clear_caches()
+    >>> amdjax.clear_caches()
     """
     # late: loads with the first program
     from amdjax.jit.kernels import clear_loaded

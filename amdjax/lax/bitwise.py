@@ -55,9 +55,8 @@ def bitwise_not(x: ArrayLike) -> Array:
     Raises:
       TypeError: for an operand of another dtype.
 
-    Example:
-      >>> int(bitwise_not(0))
-      -1
+        >>> int(bitwise_not(0))
+        -1
     """
     return not_p.bind(x)
 

@@ -283,13 +283,10 @@ def gather(
 
     Source: the Gather operation of StableHLO.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = np.arange(12, dtype=np.int32).reshape(4, 3)
-      >>> dnums = lax.GatherDimensionNumbers((1,), (0,), (0,))
-      >>> lax.gather(x, np.array([[3], [0]], np.int32), dnums, (1, 3)).tolist()
-      [[9, 10, 11], [0, 1, 2]]
+        >>> x = np.arange(12, dtype=np.int32).reshape(4, 3)
+        >>> dnums = lax.GatherDimensionNumbers((1,), (0,), (0,))
+        >>> lax.gather(x, np.array([[3], [0]], np.int32), dnums, (1, 3)).tolist()
+        [[9, 10, 11], [0, 1, 2]]
     """
     mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else mode
     mode = GatherScatterMode.from_any(mode)
@@ -325,13 +322,10 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
     Raises:
       TypeError: if indices are no integers.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = np.arange(6, dtype=np.int32).reshape(2, 3)
-      >>> i = np.array([1, 0], np.int32)
-      >>> lax.index_take(x, (i, i), (0, 1)).tolist()
-      [4, 0]
+        >>> x = np.arange(6, dtype=np.int32).reshape(2, 3)
+        >>> i = np.array([1, 0], np.int32)
+        >>> lax.index_take(x, (i, i), (0, 1)).tolist()
+        [4, 0]
     """
     shape = shape_of(src)
     columns = [expand_dims(_floor_mod(i, shape[axis]), (1,)) for i, axis in zip(idxs, axes)]

@@ -78,7 +78,6 @@ class GatherScatterMode(enum.Enum):
           ValueError: for another name.
 
         Example:
-          >>> from amdjax import lax
           >>> lax.GatherScatterMode.from_any("drop").name
           'FILL_OR_DROP'
         """

@@ -61,9 +61,8 @@ def abs(x: ArrayLike) -> Array:
     Raises:
       TypeError: for an operand of another dtype.
 
-    Example:
-      >>> float(abs(-2.0))
-      2.0
+        >>> float(abs(-2.0))
+        2.0
     """
     return abs_p.bind(x)
 

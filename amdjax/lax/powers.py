@@ -83,9 +83,8 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
     Raises:
       TypeError: for an operand of another dtype, or shapes that do not match.
 
-    Example:
-      >>> float(pow(2.0, 3))
-      8.0
+        >>> float(pow(2.0, 3))
+        8.0
     """
     return pow_p.bind(x, y)
 
@@ -102,8 +101,7 @@ def reciprocal(x: ArrayLike) -> Array:
     Raises:
       TypeError: for an integer operand.
 
-    Example:
-      >>> float(reciprocal(4.0))
-      0.25
+        >>> float(reciprocal(4.0))
+        0.25
     """
     return integer_pow(x, -1)

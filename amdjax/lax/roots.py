@@ -78,9 +78,8 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
     Raises:
       TypeError: for a negative power of integers.
 
-    Example:
-      >>> float(integer_pow(2.0, -2))
-      0.25
+        >>> float(integer_pow(2.0, -2))
+        0.25
     """
     try:
         power = operator.index(y)

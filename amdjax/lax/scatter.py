@@ -466,13 +466,10 @@ def scatter_apply(
     Raises:
       TypeError: as `scatter`.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, x = np.array([[2], [0]], np.int32), np.arange(3, dtype=np.float32)
-      >>> print(lax.scatter_apply(x, i, lax.exp, dnums, update_shape=(2,)).round(2))
-      [1.   1.   7.39]
+        >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+        >>> i, x = np.array([[2], [0]], np.int32), np.arange(3, dtype=np.float32)
+        >>> print(lax.scatter_apply(x, i, lax.exp, dnums, update_shape=(2,)).round(2))
+        [1.   1.   7.39]
     """
     dtype = dtype_of(operand)
     scalar = ShapedArray((), dtype)

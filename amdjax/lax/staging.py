@@ -63,9 +63,8 @@ def optimization_barrier(operand: Any, /) -> Any:
     Raises:
       TypeError: if a leaf is not an array.
 
-    Example:
-      >>> float(optimization_barrier(1.5))
-      1.5
+        >>> float(optimization_barrier(1.5))
+        1.5
     """
     leaves, tree = tree_flatten(operand)
     return tree_unflatten(tree, optimization_barrier_p.bind(*leaves))
@@ -91,9 +90,8 @@ def stage(x: Any, /) -> Array:
     Raises:
       TypeError: if `x` is not an array.
 
-    Example:
-      >>> float(stage(1.5))
-      1.5
+        >>> float(stage(1.5))
+        1.5
     """
     return stage_p.bind(x)
 
@@ -129,8 +127,7 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     Raises:
       TypeError: if a leaf is not an array.
 
-    Example:
-      >>> dce_sink(1.5)
+        >>> dce_sink(1.5)
     """
     for leaf in tree_leaves(val):
         dce_sink_p.bind(leaf, prevent_mlir_dce=prevent_mlir_dce)
@@ -152,9 +149,8 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     Raises:
       UnexpectedTracerError: if a keyword argument is a traced value.
 
-    Example:
-      >>> composite(lambda x: x, name="my.identity")(1.5)
-      1.5
+        >>> composite(lambda x: x, name="my.identity")(1.5)
+        1.5
     """
 
     @functools.wraps(decomposition)

@@ -43,9 +43,8 @@ class CheckpointError(ValueError):
     Args:
       message: what is wrong with it.
 
-    Example:
-      >>> issubclass(nn.CheckpointError, ValueError)
-      True
+        >>> issubclass(nn.CheckpointError, ValueError)
+        True
     """
 
 

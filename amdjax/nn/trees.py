@@ -127,9 +127,8 @@ def combine(*trees: T) -> T:
     Args:
       trees: trees of one form with None for missing leaves.
 
-    Example:
-      >>> nn.combine({"a": 1, "b": None}, {"a": None, "b": 2})
-      {'a': 1, 'b': 2}
+        >>> nn.combine({"a": 1, "b": None}, {"a": None, "b": 2})
+        {'a': 1, 'b': 2}
     """
     first = lambda *leaves: next((x for x in leaves if x is not None), None)
     return tree_map(first, *trees, is_leaf=lambda x: x is None)

@@ -230,7 +230,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     Raises:
       ValueError: memory is to be shared and cannot be.
 
-    >>> import numpy as np
     >>> jnp.from_dlpack(np.ones(2, np.float32))
     Array([1., 1.], dtype=float32)
     """

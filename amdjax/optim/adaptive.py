@@ -149,11 +149,9 @@ def scale_by_adam(
 
     As in Kingma & Ba (2015); with `nesterov`, Dozat (2016).
 
-    Example:
-      >>> from amdjax import optim
-      >>> adam = optim.scale_by_adam()
-      >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+    >>> adam = optim.scale_by_adam()
+    >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
+    Array([1.], dtype=float32)
     """
     check_decays("adam", b1=b1, b2=b2)
 
@@ -188,11 +186,9 @@ def scale_by_amsgrad(
       bias_correction_mu: whether the mean is freed of its start at zero.
       bias_correction_nu: whether the mean square is.
 
-    Example:
-      >>> from amdjax import optim
-      >>> amsgrad = optim.scale_by_amsgrad()
-      >>> amsgrad.update(jnp.array([5.0]), amsgrad.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+        >>> amsgrad = optim.scale_by_amsgrad()
+        >>> amsgrad.update(jnp.array([5.0]), amsgrad.init(jnp.zeros(1)))[0].round(3)
+        Array([1.], dtype=float32)
     """
     check_decays("amsgrad", b1=b1, b2=b2)
 
@@ -224,11 +220,9 @@ def scale_by_adamax(
       b2: how much of the largest gradient remains.
       eps: added to the size of each gradient.
 
-    Example:
-      >>> from amdjax import optim
-      >>> adamax = optim.scale_by_adamax()
-      >>> adamax.update(jnp.array([5.0]), adamax.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+        >>> adamax = optim.scale_by_adamax()
+        >>> adamax.update(jnp.array([5.0]), adamax.init(jnp.zeros(1)))[0].round(3)
+        Array([1.], dtype=float32)
     """
     check_decays("adamax", b1=b1, b2=b2)
 
@@ -263,11 +257,9 @@ def scale_by_radam(
     Args:
       threshold: below which degree of freedom the mean gradient is not divided.
 
-    Example:
-      >>> from amdjax import optim
-      >>> radam = optim.scale_by_radam()
-      >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
-      Array([5.], dtype=float32)
+        >>> radam = optim.scale_by_radam()
+        >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
+        Array([5.], dtype=float32)
     """
     check_decays("radam", b1=b1, b2=b2)
     most = 2 / (1 - b2) - 1
@@ -306,11 +298,9 @@ def scale_by_rms(
 ) -> GradientTransformation:
     """Divide by the root of the mean square (Tieleman & Hinton, 2012).
 
-    Example:
-      >>> from amdjax import optim
-      >>> rms = optim.scale_by_rms(decay=0.75)
-      >>> rms.update(jnp.array([5.0]), rms.init(jnp.zeros(1)))[0].round(5)
-      Array([2.], dtype=float32)
+    >>> rms = optim.scale_by_rms(decay=0.75)
+    >>> rms.update(jnp.array([5.0]), rms.init(jnp.zeros(1)))[0].round(5)
+    Array([2.], dtype=float32)
     """
     check_decays("rmsprop", decay=decay)
 
@@ -346,11 +336,9 @@ def scale_by_rss(
 ) -> GradientTransformation:
     """Divide by the root of the sum of all squares (Duchi et al., 2011).
 
-    Example:
-      >>> from amdjax import optim
-      >>> rss = optim.scale_by_rss(0.0)
-      >>> rss.update(jnp.array([5.0]), rss.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+    >>> rss = optim.scale_by_rss(0.0)
+    >>> rss.update(jnp.array([5.0]), rss.init(jnp.zeros(1)))[0].round(3)
+    Array([1.], dtype=float32)
     """
 
     def init(params: Params) -> ScaleByRssState:
@@ -375,11 +363,9 @@ def scale_by_rss(
 def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> GradientTransformation:
     """Multiply by the root mean square of updates over that of gradients (Zeiler, 2012).
 
-    Example:
-      >>> from amdjax import optim
-      >>> adadelta = optim.scale_by_adadelta(0.75, 1e-2)
-      >>> adadelta.update(jnp.array([2.0]), adadelta.init(jnp.zeros(1)))[0].round(3)
-      Array([0.199], dtype=float32)
+    >>> adadelta = optim.scale_by_adadelta(0.75, 1e-2)
+    >>> adadelta.update(jnp.array([2.0]), adadelta.init(jnp.zeros(1)))[0].round(3)
+    Array([0.199], dtype=float32)
     """
     check_decays("adadelta", rho=rho)
 
@@ -408,11 +394,9 @@ def scale_by_lion(
       b1: share of the mean in what the sign is taken of.
       b2: how much of the mean remains.
 
-    Example:
-      >>> from amdjax import optim
-      >>> lion = optim.scale_by_lion()
-      >>> lion.update(jnp.array([5.0, -0.1]), lion.init(jnp.zeros(2)))[0]
-      Array([ 1., -1.], dtype=float32)
+        >>> lion = optim.scale_by_lion()
+        >>> lion.update(jnp.array([5.0, -0.1]), lion.init(jnp.zeros(2)))[0]
+        Array([ 1., -1.], dtype=float32)
     """
     check_decays("lion", b1=b1, b2=b2)
 
@@ -454,13 +438,11 @@ def scale_by_factored_rms(
       epsilon: added to squares.
       decay_rate_fn: `decay_rate_fn(count, decay_rate)`, another rule.
 
-    Example:
-      >>> from amdjax import optim
-      >>> rms = optim.scale_by_factored_rms(min_dim_size_to_factor=2)
-      >>> g = jnp.array([[1.0, 2.0], [2.0, 4.0]])
-      >>> rms.update(g, rms.init(g), g)[0].round(3)
-      Array([[1., 1.],
-             [1., 1.]], dtype=float32)
+        >>> rms = optim.scale_by_factored_rms(min_dim_size_to_factor=2)
+        >>> g = jnp.array([[1.0, 2.0], [2.0, 4.0]])
+        >>> rms.update(g, rms.init(g), g)[0].round(3)
+        Array([[1., 1.],
+               [1., 1.]], dtype=float32)
     """
 
     def axes(shape: tuple[int, ...]) -> tuple[int, int] | None:

@@ -34,7 +34,6 @@ def constant_schedule(value: float) -> Schedule:
     Args:
       value: the value.
 
-        >>> from amdjax import optim
         >>> optim.constant_schedule(0.1)(1000)
         0.1
     """
@@ -60,7 +59,6 @@ def polynomial_schedule(
     Raises:
       ValueError: `transition_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.polynomial_schedule(1.0, 0.0, 2, 10)(5)
         Array(0.25, dtype=float32, weak_type=True)
     """
@@ -88,7 +86,6 @@ def linear_schedule(
     Raises:
       ValueError: `transition_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.linear_schedule(0.0, 1.0, 4)(jnp.arange(6))
         Array([0.  , 0.25, 0.5 , 0.75, 1.  , 1.  ], dtype=float32)
     """
@@ -117,7 +114,6 @@ def exponential_decay(
     Raises:
       ValueError: `transition_steps` or `decay_rate` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.exponential_decay(1.0, 10, 0.5)(jnp.array([0, 10, 20]))
         Array([1.  , 0.5 , 0.25], dtype=float32)
     """
@@ -149,7 +145,6 @@ def cosine_decay_schedule(
     Raises:
       ValueError: `decay_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.cosine_decay_schedule(1.0, 10)(jnp.array([0, 5, 10, 20])).round(6)
         Array([1. , 0.5, 0. , 0. ], dtype=float32)
     """
@@ -175,7 +170,6 @@ def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps:
     Raises:
       ValueError: `warmup_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.warmup_constant_schedule(0.0, 1.0, 2)(jnp.array([0, 1, 2, 3]))
         Array([0. , 0.5, 1. , 1. ], dtype=float32)
     """
@@ -203,7 +197,6 @@ def warmup_cosine_decay_schedule(
     Raises:
       ValueError: `warmup_steps` is not positive, or `decay_steps` not larger.
 
-        >>> from amdjax import optim
         >>> optim.warmup_cosine_decay_schedule(0.0, 1.0, 2, 6)(jnp.array([0, 1, 2, 4, 6])).round(6)
         Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
@@ -234,7 +227,6 @@ def piecewise_constant_schedule(
     Raises:
       ValueError: a factor is negative.
 
-        >>> from amdjax import optim
         >>> optim.piecewise_constant_schedule(1.0, {2: 0.5, 4: 0.1})(jnp.array([0, 2, 3, 4]))
         Array([1.  , 0.5 , 0.5 , 0.05], dtype=float32, weak_type=True)
     """
@@ -266,7 +258,6 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     Raises:
       ValueError: there is not one boundary less than schedules.
 
-        >>> from amdjax import optim
         >>> flat, line = optim.constant_schedule(1.0), optim.linear_schedule(0, 1, 2)
         >>> optim.join_schedules([flat, line], [3])(jnp.arange(6))
         Array([1. , 1. , 1. , 0. , 0.5, 1. ], dtype=float32)

@@ -109,7 +109,6 @@ def partition(
       TypeError: what is in `transforms` is no transformation.
       ValueError: at its `init`, for a label without transformation.
 
-        >>> from amdjax import optim
         >>> groups = {"fast": optim.sgd(1.0), "slow": optim.sgd(0.1)}
         >>> optimizer = optim.partition(groups, {"a": "fast", "b": "slow"})
         >>> params = {"a": jnp.ones(1), "b": jnp.ones(1)}
@@ -167,7 +166,6 @@ def apply_if_finite(
     Raises:
       TypeError: `inner` is no transformation.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.apply_if_finite(optim.sgd(0.1), 3)
         >>> state = optimizer.init(jnp.ones(1))
         >>> optimizer.update(jnp.array([jnp.nan]), state)[0]
@@ -215,10 +213,8 @@ def skip_not_finite(
     Returns:
       Whether to leave them out, and a dictionary with that and how many numbers are not finite.
 
-    Example:
-      >>> from amdjax import optim
-      >>> bool(optim.skip_not_finite({"w": jnp.array([1.0, jnp.inf])}, 0, None)[0])
-      True
+        >>> bool(optim.skip_not_finite({"w": jnp.array([1.0, jnp.inf])}, 0, None)[0])
+        True
     """
     count = _not_finite(updates)
     return count > 0, {"should_skip": count > 0, "num_not_finite": count}
@@ -238,10 +234,8 @@ def skip_large_updates(
     Returns:
       Whether to leave them out, and a dictionary with that and the squared norm.
 
-    Example:
-      >>> from amdjax import optim
-      >>> bool(optim.skip_large_updates({"w": jnp.array([3.0, 4.0])}, 0, None, 24.0)[0])
-      True
+        >>> bool(optim.skip_large_updates({"w": jnp.array([3.0, 4.0])}, 0, None, 24.0)[0])
+        True
     """
     squares = [jnp.sum(jnp.square(jnp.abs(x))) for x in tree_leaves(updates)]
     norm = sum(squares, start=jnp.zeros(()))
@@ -267,7 +261,6 @@ class MultiSteps:
       TypeError: `opt` is no transformation.
       ValueError: `every_k_schedule` is no positive integer or function.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.MultiSteps(optim.sgd(1.0), 2)
         >>> state = optimizer.init(jnp.ones(1))
         >>> first, state = optimizer.update(jnp.array([1.0]), state)
@@ -394,7 +387,6 @@ def inject_hyperparams(
     Raises:
       ValueError: `inner_factory` has no such argument.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.inject_hyperparams(optim.sgd)(learning_rate=1.0)
         >>> state = optimizer.init(jnp.ones(1))
         >>> state.hyperparams["learning_rate"] = jnp.float32(0.5)

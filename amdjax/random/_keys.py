@@ -108,10 +108,8 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
       TypeError: if the seed is no integer scalar.
       ValueError: if there is no such generator.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key(0).dtype
-      key<fry>
+        >>> random.key(0).dtype
+        key<fry>
     """
     if impl is not None and dtype is not None:
         raise ValueError(
@@ -134,10 +132,8 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     Raises:
       TypeError: if the seed is no integer scalar.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.PRNGKey(7).tolist()
-      [0, 7]
+        >>> random.PRNGKey(7).tolist()
+        [0, 7]
     """
     return _returned(_make_key("PRNGKey", seed, impl), raw=True)
 
@@ -200,10 +196,8 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
       TypeError: `num` is not made of integers.
       ValueError: for an array of keys; use `vmap`.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.split(random.PRNGKey(0)).tolist()
-      [[1797259609, 2579123966], [928981903, 3453687069]]
+        >>> random.split(random.PRNGKey(0)).tolist()
+        [[1797259609, 2579123966], [928981903, 3453687069]]
     """
     typed, raw = as_key("split", key)
     shape = as_ints(num if isinstance(num, Sequence) else (num,), "split num")
@@ -229,10 +223,8 @@ def fold_in(key: Any, data: Any) -> Any:
     Raises:
       TypeError: if `data` is no scalar.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.fold_in(random.PRNGKey(0), 1).tolist()
-      [928981903, 3453687069]
+        >>> random.fold_in(random.PRNGKey(0), 1).tolist()
+        [928981903, 3453687069]
     """
     typed, raw = as_key("fold_in", key)
     if np.ndim(data):
@@ -259,10 +251,8 @@ def key_data(keys: Any) -> Any:
     Raises:
       TypeError: if `keys` is no key.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key_data(random.key(3)).tolist()
-      [0, 3]
+        >>> random.key_data(random.key(3)).tolist()
+        [0, 3]
     """
     return random_unwrap(as_key("key_data", keys, batched=True)[0])
 
@@ -282,11 +272,8 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
       ValueError: `impl` and `dtype` are both given.
       TypeError: if dtype or shape do not fit the generator.
 
-    Example:
-      >>> from amdjax import random
-      >>> import numpy as np
-      >>> random.wrap_key_data(np.zeros((3, 2), np.uint32)).shape
-      (3,)
+        >>> random.wrap_key_data(np.zeros((3, 2), np.uint32)).shape
+        (3,)
     """
     if impl is not None and dtype is not None:
         raise ValueError(
@@ -307,10 +294,8 @@ def key_impl(keys: Any) -> str | PRNGSpec:
     Raises:
       TypeError: if `keys` is no key.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key_impl(random.key(0))
-      'threefry2x32'
+        >>> random.key_impl(random.key(0))
+        'threefry2x32'
     """
     impl = impl_of(as_key("key_impl", keys, batched=True)[0])
     return impl.name if prngs.get(impl.name) == impl else PRNGSpec(impl)
@@ -328,10 +313,8 @@ def key_dtype(impl_spec: Any = None) -> KeyTy:
     Raises:
       ValueError: if there is no such generator.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key_dtype("rbg")
-      key<rbg>
+        >>> random.key_dtype("rbg")
+        key<rbg>
     """
     return KeyTy(resolve_prng_impl(impl_spec))
 
@@ -348,9 +331,7 @@ def clone(key: Any) -> Any:
     Raises:
       TypeError: if it is no array.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.clone(random.PRNGKey(1)).tolist()
-      [0, 1]
+        >>> random.clone(random.PRNGKey(1)).tolist()
+        [0, 1]
     """
     return random_clone_p.bind(key) if is_key(key) else as_array("clone", key)

@@ -76,10 +76,8 @@ def init_weights(
       ValueError: for a number of features that is no positive integer, an unknown input mode, or
         what only an LSTM has.
 
-    Example:
-      >>> from amdjax import rnn
-      >>> rnn.init_weights(amdjax.random.key(0), 3, 5, 4).hidden_kernel.shape
-      (5, 20)
+        >>> rnn.init_weights(amdjax.random.key(0), 3, 5, 4).hidden_kernel.shape
+        (5, 20)
     """
     sizes = {"in_features": in_features, "hidden_features": hidden_features}
     if projected_features is not None:
@@ -213,7 +211,6 @@ def rnn_cell(weights: Weights, x: ArrayLike, h: ArrayLike, *, activation: str = 
     Raises:
       ValueError: the shapes do not fit, or there is no such activation.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.Weights(jnp.ones((2, 1)), jnp.ones((1, 1)))
         >>> rnn.rnn_cell(weights, jnp.array([0.5, 0.5]), jnp.array([1.0]), activation="relu")
         Array([2.], dtype=float32)
@@ -240,7 +237,6 @@ def lstm_cell(
       TypeError: `state` is no pair.
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 4)
         >>> h, c = rnn.lstm_cell(weights, jnp.ones((2, 3)), (jnp.zeros((2, 5)), jnp.zeros((2, 5))))
         >>> h.shape, c.shape
@@ -268,7 +264,6 @@ def gru_cell(weights: Weights, x: ArrayLike, h: ArrayLike) -> Array:
     Raises:
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 3)
         >>> rnn.gru_cell(weights, jnp.ones((2, 3)), jnp.zeros((2, 5))).shape
         (2, 5)

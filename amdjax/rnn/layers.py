@@ -181,7 +181,6 @@ class LSTM(_Recurrent):
       time_major: whether time is the first axis rather than the second.
       dtype: dtype of the weights; None means the default float.
 
-        >>> from amdjax import rnn
         >>> layer = rnn.LSTM(3, 5, layers=2, bidirectional=True, key=amdjax.random.key(0))
         >>> y, states = layer(jnp.ones((7, 2, 3)), lengths=jnp.array([7, 4]))
         >>> y.shape, len(states)
@@ -229,7 +228,6 @@ class GRU(_Recurrent):
       time_major: whether time is the first axis rather than the second.
       dtype: dtype of the weights; None means the default float.
 
-        >>> from amdjax import rnn
         >>> rnn.GRU(3, 5, key=amdjax.random.key(0))(jnp.ones((7, 2, 3)))[0].shape
         (7, 2, 5)
     """
@@ -261,7 +259,6 @@ class RNN(_Recurrent):
       dtype: dtype of the weights; None means the default float.
       activation: "tanh" or "relu".
 
-        >>> from amdjax import rnn
         >>> rnn.RNN(3, 5, key=amdjax.random.key(0))(jnp.ones((7, 2, 3)))[0].shape
         (7, 2, 5)
     """
@@ -314,7 +311,6 @@ class LSTMCell(_Cell):
       peepholes: whether the gates see the memory.
       dtype: dtype of the weights; None means the default float.
 
-        >>> from amdjax import rnn
         >>> h, c = rnn.LSTMCell(3, 5, key=amdjax.random.key(0))(jnp.ones((2, 3)))
         >>> h.shape, c.shape
         ((2, 5), (2, 5))
@@ -341,7 +337,6 @@ class GRUCell(_Cell):
       input_mode: "linear", or "skip" for no input kernel.
       dtype: dtype of the weights; None means the default float.
 
-        >>> from amdjax import rnn
         >>> rnn.GRUCell(3, 5, key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
         (2, 5)
     """
@@ -365,7 +360,6 @@ class RNNCell(_Cell):
       dtype: dtype of the weights; None means the default float.
       activation: "tanh" or "relu".
 
-        >>> from amdjax import rnn
         >>> rnn.RNNCell(3, 5, activation="relu", key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
         (2, 5)
     """

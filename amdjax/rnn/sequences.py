@@ -45,7 +45,6 @@ def rnn(
       TypeError: `lengths` are no integers.
       ValueError: the shapes do not fit, or there is no such activation.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 1)
         >>> y, h = rnn.rnn(weights, jnp.ones((7, 2, 3)))
         >>> y.shape, h.shape
@@ -85,7 +84,6 @@ def lstm(
       TypeError: `lengths` are no integers, or `state` is no pair.
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 4)
         >>> y, (h, c) = rnn.lstm(weights, jnp.ones((7, 2, 3)))
         >>> y.shape, h.shape, c.shape
@@ -122,7 +120,6 @@ def gru(
       TypeError: `lengths` are no integers.
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 3)
         >>> y, h = rnn.gru(weights, jnp.ones((7, 2, 3)))
         >>> y.shape, h.shape

@@ -113,9 +113,8 @@ def dct(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown.
 
-    Example:
-      >>> amdjax.scipy.fft.dct(jnp.ones(4))[0]
-      Array(8., dtype=float32)
+        >>> amdjax.scipy.fft.dct(jnp.ones(4))[0]
+        Array(8., dtype=float32)
     """
     x = _prepared("dct", x, type, norm)
     axis = canonical_axis(axis, x.ndim)
@@ -142,9 +141,8 @@ def idct(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown.
 
-    Example:
-      >>> amdjax.scipy.fft.idct(jnp.array([8.0, 0.0, 0.0, 0.0]))
-      Array([1., 1., 1., 1.], dtype=float32)
+        >>> amdjax.scipy.fft.idct(jnp.array([8.0, 0.0, 0.0, 0.0]))
+        Array([1., 1., 1., 1.], dtype=float32)
     """
     x = _prepared("idct", x, type, norm)
     axis = canonical_axis(axis, x.ndim)
@@ -210,9 +208,8 @@ def dctn(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown, or `s` has more entries than `x` has axes.
 
-    Example:
-      >>> amdjax.scipy.fft.dctn(jnp.ones((2, 2)))[0, 0]
-      Array(16., dtype=float32)
+        >>> amdjax.scipy.fft.dctn(jnp.ones((2, 2)))[0, 0]
+        Array(16., dtype=float32)
     """
     return _dctn(x, type, _hashable(s), _hashable(axes), norm)
 
@@ -240,10 +237,9 @@ def idctn(
       NotImplementedError: `type` is not 2.
       ValueError: `norm` is unknown, or `s` has more entries than `x` has axes.
 
-    Example:
-      >>> amdjax.scipy.fft.idctn(jnp.array([[16.0, 0.0], [0.0, 0.0]]))
-      Array([[1., 1.],
-             [1., 1.]], dtype=float32)
+        >>> amdjax.scipy.fft.idctn(jnp.array([[16.0, 0.0], [0.0, 0.0]]))
+        Array([[1., 1.],
+               [1., 1.]], dtype=float32)
     """
     return _idctn(x, type, _hashable(s), _hashable(axes), norm)
 

@@ -24,9 +24,8 @@ def trapezoid(
     Returns:
       The integrals, of the shape of `y` without `axis`.
 
-    Example:
-      >>> amdjax.scipy.integrate.trapezoid(jnp.array([0.0, 1.0, 2.0]))
-      Array(2., dtype=float32)
+        >>> amdjax.scipy.integrate.trapezoid(jnp.array([0.0, 1.0, 2.0]))
+        Array(2., dtype=float32)
     """
     return jnp.trapezoid(y, x, dx, axis)
 

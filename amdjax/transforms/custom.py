@@ -185,17 +185,15 @@ class custom_jvp(_CustomFunction):
         differentiated and need not be arrays.
       nondiff_argnames: the same, by name.
 
-    Example:
-      >>> import amdjax
-      >>> @amdjax.custom_jvp
-      ... def f(x, y):
-      ...     return x * y
-      >>> @f.defjvp
-      ... def f_jvp(primals, tangents):
-      ...     (x, y), (dx, dy) = primals, tangents
-      ...     return f(x, y), y * dx + x * dy
-      >>> print(amdjax.grad(f)(2.0, 3.0))
-      3.0
+        >>> @amdjax.custom_jvp
+        ... def f(x, y):
+        ...     return x * y
+        >>> @f.defjvp
+        ... def f_jvp(primals, tangents):
+        ...     (x, y), (dx, dy) = primals, tangents
+        ...     return f(x, y), y * dx + x * dy
+        >>> print(amdjax.grad(f)(2.0, 3.0))
+        3.0
     """
 
     def __init__(
@@ -329,9 +327,8 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
     Raises:
       TypeError: a leaf is no `CustomVJPPrimal`.
 
-    Example:
-      >>> custom_vjp_primal_tree_values([CustomVJPPrimal(1.0, True)])
-      [1.0]
+        >>> custom_vjp_primal_tree_values([CustomVJPPrimal(1.0, True)])
+        [1.0]
     """
 
     def value(leaf: Any) -> Any:
@@ -351,14 +348,12 @@ class custom_vjp(_CustomFunction):
         `fwd` takes them in place, `bwd` takes them first.
       nondiff_argnames: the same, by name.
 
-    Example:
-      >>> import amdjax
-      >>> @amdjax.custom_vjp
-      ... def clip_gradient(x):
-      ...     return x
-      >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, g: (g * 0.5,))
-      >>> print(amdjax.grad(clip_gradient)(2.0))
-      0.5
+        >>> @amdjax.custom_vjp
+        ... def clip_gradient(x):
+        ...     return x
+        >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, g: (g * 0.5,))
+        >>> print(amdjax.grad(clip_gradient)(2.0))
+        0.5
     """
 
     def __init__(

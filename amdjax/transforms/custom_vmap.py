@@ -219,16 +219,14 @@ class custom_vmap:
     Args:
       fun: a function of pytrees of arrays, with positional arguments.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> @amdjax.custom_batching.custom_vmap
-      ... def f(x):
-      ...     return x
-      >>> @f.def_vmap
-      ... def rule(axis_size, in_batched, x):
-      ...     return amdjax.lax.neg(x), in_batched[0]
-      >>> print(amdjax.vmap(f)(np.ones(2)))
-      [-1. -1.]
+        >>> @amdjax.custom_batching.custom_vmap
+        ... def f(x):
+        ...     return x
+        >>> @f.def_vmap
+        ... def rule(axis_size, in_batched, x):
+        ...     return amdjax.lax.neg(x), in_batched[0]
+        >>> print(amdjax.vmap(f)(np.ones(2)))
+        [-1. -1.]
     """
 
     def __init__(self, fun: Callable[..., Any]):

@@ -55,11 +55,9 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
       TypeError: primals and tangents differ in structure or dtype.
       ValueError: they differ in shape.
 
-    Example:
-      >>> import amdjax
-      >>> y, dy = amdjax.jvp(lambda x: x * x, (3.0,), (1.0,))
-      >>> print(y, dy)
-      9.0 6.0
+        >>> y, dy = amdjax.jvp(lambda x: x * x, (3.0,), (1.0,))
+        >>> print(y, dy)
+        9.0 6.0
     """
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(
@@ -124,11 +122,9 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
       `(result, f_jvp)` or `(result, f_jvp, aux)`, where `f_jvp(*tangents)` may be called many
       times and does not compute `fun` again.
 
-    Example:
-      >>> import amdjax
-      >>> y, f_jvp = amdjax.linearize(lambda x: x * x, 3.0)
-      >>> print(y, f_jvp(1.0), f_jvp(2.0))
-      9.0 6.0 12.0
+        >>> y, f_jvp = amdjax.linearize(lambda x: x * x, 3.0)
+        >>> print(y, f_jvp(1.0), f_jvp(2.0))
+        9.0 6.0 12.0
     """
     leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
     _check_values("linearize", leaves)
@@ -199,11 +195,9 @@ def vjp(
       `(result, f_vjp)` or `(result, f_vjp, aux)`; `f_vjp(cotangent)` takes a pytree like the
       result and returns a tuple with a cotangent for each argument.
 
-    Example:
-      >>> import amdjax
-      >>> y, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
-      >>> print(y, *f_vjp(1.0))
-      6.0 3.0 2.0
+        >>> y, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
+        >>> print(y, *f_vjp(1.0))
+        6.0 3.0 2.0
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to vjp is deprecated")
@@ -231,11 +225,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
       TypeError: of arguments and results some are integers and others not, or some are neither
         integers nor inexact; or the cotangent has another type than the result.
 
-    Example:
-      >>> import amdjax
-      >>> f_t = amdjax.linear_transpose(lambda x: 3.0 * x, 1.0)
-      >>> print(*f_t(2.0))
-      6.0
+        >>> f_t = amdjax.linear_transpose(lambda x: 3.0 * x, 1.0)
+        >>> print(*f_t(2.0))
+        6.0
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to transpose is deprecated")
@@ -303,10 +295,8 @@ def grad(
       TypeError: an argument or the result has a dtype that cannot be differentiated, or the result
         is no scalar.
 
-    Example:
-      >>> import amdjax
-      >>> print(amdjax.grad(lambda x: x**3)(2.0))
-      12.0
+        >>> print(amdjax.grad(lambda x: x**3)(2.0))
+        12.0
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
@@ -344,10 +334,8 @@ def value_and_grad(
     Raises:
       TypeError: as for `grad`.
 
-    Example:
-      >>> import amdjax
-      >>> print(*amdjax.value_and_grad(lambda x: x**3)(2.0))
-      8.0 12.0
+        >>> print(*amdjax.value_and_grad(lambda x: x**3)(2.0))
+        8.0 12.0
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to grad is deprecated")

@@ -80,11 +80,9 @@ def all_gather(
     Raises:
       ValueError: for another `to`.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.all_gather(x, "i").sum(), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [4. 4.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.all_gather(x, "i").sum(), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [4. 4.]
     """
     if to not in ("varying", "reduced", "invarying"):
         raise ValueError(f"all_gather: to must be 'varying', 'reduced' or 'invarying', got {to!r}")
@@ -171,11 +169,9 @@ def psum_scatter(
     Raises:
       ValueError: the divided axis does not fit the mapped one.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.psum_scatter(x, "i"), axis_name="i")
-      >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
-      [4. 6.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.psum_scatter(x, "i"), axis_name="i")
+        >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
+        [4. 6.]
     """
     refuse_groups(axis_index_groups)
     names = axis_names(axis_name)
@@ -262,12 +258,10 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
     Returns:
       A pytree of arrays of the same shapes.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pswapaxes(x, "i", 0), axis_name="i")
-      >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
-      [[1. 3.]
-       [2. 4.]]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.pswapaxes(x, "i", 0), axis_name="i")
+        >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
+        [[1. 3.]
+         [2. 4.]]
     """
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
@@ -299,12 +293,10 @@ def all_to_all(
       IndexError: an axis is out of bounds.
       ValueError: the divided axis does not fit the mapped one.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.all_to_all(x, "i", 0, 0), axis_name="i")
-      >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
-      [[1. 3.]
-       [2. 4.]]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.all_to_all(x, "i", 0, 0), axis_name="i")
+        >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
+        [[1. 3.]
+         [2. 4.]]
     """
     refuse_groups(axis_index_groups)
     names = axis_names(axis_name)
@@ -366,11 +358,9 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     Returns:
       A pytree like `x`, the same for all elements of the axis.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pbroadcast(x, "i", 1), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [3. 3.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.pbroadcast(x, "i", 1), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [3. 3.]
     """
 
     def pick(leaf: Any) -> Any:

@@ -49,11 +49,9 @@ def jacfwd(
       A function that returns, in the structure of the result of `fun`, the derivative by each
       leaf of the argument: an array of shape `(*result.shape, *argument.shape)`.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.jacfwd(lambda x: x * x)(np.array([1.0, 2.0])))
-      [[2. 0.]
-       [0. 4.]]
+        >>> print(amdjax.jacfwd(lambda x: x * x)(np.array([1.0, 2.0])))
+        [[2. 0.]
+         [0. 4.]]
     """
     check_callable(fun)
     check_argnums(argnums)
@@ -96,11 +94,9 @@ def jacrev(
     Returns:
       A function that returns what `jacfwd` does.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.jacrev(lambda x: x * x)(np.array([1.0, 2.0])))
-      [[2. 0.]
-       [0. 4.]]
+        >>> print(amdjax.jacrev(lambda x: x * x)(np.array([1.0, 2.0])))
+        [[2. 0.]
+         [0. 4.]]
     """
     check_callable(fun)
     check_argnums(argnums)
@@ -145,11 +141,9 @@ def hessian(
       A function that returns, for a scalar function of an array, an array of shape
       `(*argument.shape, *argument.shape)`; for pytrees a pytree of pytrees of such blocks.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0])))
-      [[0. 1.]
-       [1. 0.]]
+        >>> print(amdjax.hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0])))
+        [[0. 1.]
+         [1. 0.]]
     """
     inner = jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic)
     return jacfwd(inner, argnums, has_aux=has_aux, holomorphic=holomorphic)

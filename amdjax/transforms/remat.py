@@ -337,12 +337,9 @@ def checkpoint(
     Returns:
       A function with the same results and derivatives that needs less memory and more time.
 
-    Example:
-      >>> import amdjax
-      >>> import amdjax.numpy as jnp
-      >>> f = amdjax.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
-      >>> print(round(float(amdjax.grad(f)(1.0)), 4))
-      0.36
+        >>> f = amdjax.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+        >>> print(round(float(amdjax.grad(f)(1.0)), 4))
+        0.36
     """
     if concrete:
         raise NotImplementedError(

@@ -61,10 +61,8 @@ def vmap(
       ValueError: the mapped axes differ in size, or an axis is out of bounds.
       TypeError: `in_axes` or `out_axes` is of a wrong type.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0), 2.0))
-      [0. 2. 4.]
+        >>> print(amdjax.vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0), 2.0))
+        [0. 2. 4.]
     """
     if not callable(fun):
         raise TypeError(f"vmap: fun must be callable, got {fun!r}")

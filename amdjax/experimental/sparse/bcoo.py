@@ -26,7 +26,6 @@ class BCOO(JAXSparse):
     Entries at one place add up; an index beyond the array is none. A `BCOO` is a pytree of data and
     indices.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.BCOO((jnp.array([5.0]), jnp.array([[1, 0]])), shape=(2, 2))
         >>> m.todense()
         Array([[0., 0.],

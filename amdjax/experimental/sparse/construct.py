@@ -35,7 +35,6 @@ todense_p = primitive_of("todense", _todense)
 def todense(arr: Any) -> Array:
     """An array from one that may be sparse.
 
-    >>> from amdjax.experimental import sparse
     >>> sparse.todense(jnp.ones(1))
     Array([1.], dtype=float32)
     """
@@ -68,7 +67,6 @@ def empty(
     Returns:
       The array.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.empty((2, 3))
         BCOO(float32[2, 3], nse=0)
     """
@@ -98,7 +96,6 @@ def eye(
     Returns:
       The matrix.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.eye(2, 3, k=1)
         BCOO(float32[2, 3], nse=2)
     """
@@ -152,10 +149,8 @@ def random_bcoo(
     Raises:
       ValueError: `nse` is negative, or not below the number of places.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.random_bcoo(amdjax.random.key(0), (4, 5), nse=3)
-      BCOO(float32[4, 5], nse=3)
+        >>> sparse.random_bcoo(amdjax.random.key(0), (4, 5), nse=3)
+        BCOO(float32[4, 5], nse=3)
     """
     shape = tuple(shape)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > len(shape):

@@ -35,7 +35,6 @@ class COO(JAXSparse):
       rows_sorted: promise that the entries are sorted by row.
       cols_sorted: promise that they are sorted by column.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
         >>> m, m @ jnp.ones(2)
         (COO(float32[2, 2], nse=2), Array([2., 3.], dtype=float32))
@@ -144,12 +143,10 @@ coo_matmat_p = primitive_of("coo_matmat", _matvec)
 def coo_todense(mat: COO) -> Array:
     """The matrix that a `COO` stands for; entries at one place add up.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.coo_todense(m)
-      Array([[0., 2.],
-             [3., 0.]], dtype=float32)
+    >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.coo_todense(m)
+    Array([[0., 2.],
+           [3., 0.]], dtype=float32)
     """
     return coo_todense_p.bind(*mat._bufs, spinfo=mat._info)
 
@@ -168,10 +165,8 @@ def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
     Raises:
       ValueError: `nse` is not given under a transformation.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.coo_fromdense(jnp.array([[0.0, 5.0]])).data
-      Array([5.], dtype=float32)
+        >>> sparse.coo_fromdense(jnp.array([[0.0, 5.0]])).data
+        Array([5.], dtype=float32)
     """
     mat = jnp.asarray(mat)
     nse = count_entries((mat != 0).sum()) if nse is None else int(nse)
@@ -198,11 +193,9 @@ def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Array:
     Raises:
       TypeError: shapes or dtypes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.coo_matvec(m, jnp.ones(2))
-      Array([2., 3.], dtype=float32)
+        >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.coo_matvec(m, jnp.ones(2))
+        Array([2., 3.], dtype=float32)
     """
     v = jnp.asarray(v)
     _check_product("coo_matvec", mat, v, 1, transpose)
@@ -220,12 +213,10 @@ def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Array:
     Raises:
       TypeError: shapes or dtypes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.coo_matmat(m, jnp.eye(2))
-      Array([[0., 2.],
-             [3., 0.]], dtype=float32)
+        >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.coo_matmat(m, jnp.eye(2))
+        Array([[0., 2.],
+               [3., 0.]], dtype=float32)
     """
     B = jnp.asarray(B)
     _check_product("coo_matmat", mat, B, 2, transpose)

@@ -55,7 +55,6 @@ def masked(data: Array, keep: Array) -> Array:
 def bcoo_todense(mat: BCOO) -> Array:
     """The array that a `BCOO` stands for; entries at one place add up.
 
-    >>> from amdjax.experimental import sparse
     >>> sparse.bcoo_todense(sparse.eye(2))
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
@@ -93,7 +92,6 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
     Raises:
       ValueError: the shapes differ.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.bcoo_extract(sparse.eye(2), jnp.arange(4.0).reshape(2, 2)).data
         Array([0., 3.], dtype=float32)
     """
@@ -153,7 +151,6 @@ def bcoo_fromdense(
     Raises:
       ValueError: the axes are not as many, or `nse` is not given under a transformation.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.bcoo_fromdense(jnp.array([0.0, 5.0])).indices
         Array([[1]], dtype=int32)
     """
@@ -200,12 +197,10 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
       NotImplementedError: an axis would change its kind.
       ValueError: the axes are not those of the array.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_transpose(m, permutation=(1, 0)).todense()
-      Array([[0., 3.],
-             [2., 0.]], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_transpose(m, permutation=(1, 0)).todense()
+        Array([[0., 3.],
+               [2., 0.]], dtype=float32)
     """
     order = [operator.index(p) for p in permutation]
     if sorted(order) != list(range(mat.ndim)):
@@ -231,11 +226,9 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
     """The same array with its entries in order.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[1], [0]])), shape=(2,))
-      >>> sparse.bcoo_sort_indices(m).data
-      Array([2., 1.], dtype=float32)
+    >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[1], [0]])), shape=(2,))
+    >>> sparse.bcoo_sort_indices(m).data
+    Array([2., 1.], dtype=float32)
     """
     if mat.indices_sorted:
         return mat
@@ -276,11 +269,9 @@ def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     Raises:
       ValueError: `nse` is not given under a transformation.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[0], [0]])), shape=(2,))
-      >>> sparse.bcoo_sum_duplicates(m).data
-      Array([3.], dtype=float32)
+        >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[0], [0]])), shape=(2,))
+        >>> sparse.bcoo_sum_duplicates(m).data
+        Array([3.], dtype=float32)
     """
     data, indices = full_batch(mat)
     shape = sparse_shape(mat)
@@ -321,11 +312,9 @@ def bcoo_update_layout(
       ValueError: there are not so many axes.
       SparseEfficiencyError: a sparse axis would become a batch or dense one.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_update_layout(m, n_batch=1, on_inefficient=None).n_batch
-      1
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_update_layout(m, n_batch=1, on_inefficient=None).n_batch
+        1
     """
     n_batch = mat.n_batch if n_batch is None else n_batch
     n_dense = mat.n_dense if n_dense is None else n_dense

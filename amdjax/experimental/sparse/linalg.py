@@ -37,7 +37,6 @@ def spsolve(
     Raises:
       TypeError: shapes or dtypes do not fit.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.BCSR.fromdense(jnp.array([[2.0, 0.0], [1.0, 4.0]]))
         >>> sparse.linalg.spsolve(m.data, m.indices, m.indptr, jnp.array([2.0, 5.0]))
         Array([1., 1.], dtype=float32)

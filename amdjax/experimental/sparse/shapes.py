@@ -49,11 +49,9 @@ def bcoo_broadcast_in_dim(
     Raises:
       ValueError: the shapes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
-      (3, 2, 2)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
+        (3, 2, 2)
     """
     places = [operator.index(d) for d in broadcast_dimensions]
     if len(places) != mat.ndim:
@@ -128,11 +126,9 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
     Raises:
       ValueError: the dense axes or shapes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_concatenate([m, m], dimension=0).shape
-      (4, 2)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_concatenate([m, m], dimension=0).shape
+        (4, 2)
     """
     layouts = {(m.n_dense, m.ndim) for m in operands}
     if len(layouts) != 1:
@@ -189,12 +185,10 @@ def bcoo_slice(
     Returns:
       A `BCOO` with as many entries; those outside the window are none.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_slice(m, start_indices=(0, 1), limit_indices=(2, 2)).todense()
-      Array([[2.],
-             [0.]], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_slice(m, start_indices=(0, 1), limit_indices=(2, 2)).todense()
+        Array([[2.],
+               [0.]], dtype=float32)
     """
     steps = [1] * mat.ndim if strides is None else list(strides)
     b, s = mat.n_batch, mat.n_sparse
@@ -238,11 +232,9 @@ def bcoo_reshape(
     Raises:
       ValueError: the sizes do not fit, or an axis would be of two kinds.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_reshape(m, new_sizes=(4,)).todense()
-      Array([0., 2., 3., 0.], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_reshape(m, new_sizes=(4,)).todense()
+        Array([0., 2., 3., 0.], dtype=float32)
     """
     sizes = [operator.index(n) for n in new_sizes]
     if -1 in sizes:

@@ -43,7 +43,6 @@ def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     Returns:
       A `BCOO`.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.bcoo_rev(sparse.BCOO.fromdense(jnp.arange(3)), dimensions=[0]).todense()
         Array([2, 1, 0], dtype=int32)
     """
@@ -78,10 +77,8 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
     Raises:
       ValueError: an axis is longer.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.bcoo_squeeze(sparse.empty((1, 3)), dimensions=[0]).shape
-      (3,)
+        >>> sparse.bcoo_squeeze(sparse.empty((1, 3)), dimensions=[0]).shape
+        (3,)
     """
     axes = canonical_axes(dimensions, arr.ndim)
     if any(arr.shape[d] != 1 for d in axes):
@@ -116,11 +113,9 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     Raises:
       TypeError: the window is larger than the array.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
-      >>> sparse.bcoo_dynamic_slice(x, [1], [2]).todense()
-      Array([1., 2.], dtype=float32)
+        >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
+        >>> sparse.bcoo_dynamic_slice(x, [1], [2]).todense()
+        Array([1., 2.], dtype=float32)
     """
     sizes = tuple(operator.index(n) for n in slice_sizes)
     if any(not 0 <= size <= n for size, n in zip(sizes, mat.shape, strict=True)):
@@ -183,13 +178,11 @@ def bcoo_gather(
     Raises:
       NotImplementedError: axes are batched with the indices.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
-      >>> numbers = amdjax.lax.GatherDimensionNumbers((1,), (), (0,))
-      >>> sparse.bcoo_gather(x, jnp.array([[1], [0]]), numbers, [2]).todense()
-      Array([[1., 2.],
-             [0., 1.]], dtype=float32)
+        >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
+        >>> numbers = amdjax.lax.GatherDimensionNumbers((1,), (), (0,))
+        >>> sparse.bcoo_gather(x, jnp.array([[1], [0]]), numbers, [2]).todense()
+        Array([[1., 2.],
+               [0., 1.]], dtype=float32)
     """
     numbers = dimension_numbers
     start_indices = jnp.asarray(start_indices)
@@ -248,12 +241,10 @@ def bcoo_conv_general_dilated(
     Raises:
       NotImplementedError: anything else.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> x = sparse.BCOO.fromdense(jnp.arange(3.0).reshape(1, 1, 3))
-      >>> sparse.bcoo_conv_general_dilated(x, jnp.ones((1, 1, 2)), window_strides=(1,),
-      ...     padding="VALID").todense()
-      Array([[[1., 3.]]], dtype=float32)
+        >>> x = sparse.BCOO.fromdense(jnp.arange(3.0).reshape(1, 1, 3))
+        >>> sparse.bcoo_conv_general_dilated(x, jnp.ones((1, 1, 2)), window_strides=(1,),
+        ...     padding="VALID").todense()
+        Array([[[1., 3.]]], dtype=float32)
     """
     ones = [window_strides, lhs_dilation or [1], rhs_dilation or [1]]
     if any(any(n != 1 for n in values) for values in ones):

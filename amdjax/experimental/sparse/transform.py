@@ -90,7 +90,6 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     Raises:
       NotImplementedError: an operation would fill in the zeros, or has no rule.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
         >>> sparse.sparsify(lambda m, v: jnp.sin(m).T @ v)(m, jnp.ones(2)).round(3)
         Array([0.141, 0.909], dtype=float32)

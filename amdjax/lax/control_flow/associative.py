@@ -47,11 +47,8 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
       ValueError: the sizes along `axis` differ, `axis` is out of bounds, or `fn` changes the
         number of arrays.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> lax.associative_scan(lax.add, np.arange(5)).tolist()
-      [0, 1, 3, 6, 10]
+        >>> lax.associative_scan(lax.add, np.arange(5)).tolist()
+        [0, 1, 3, 6, 10]
     """
     check_callable("associative_scan", fn=fn)
     leaves, tree = checked_leaves("associative_scan", "elems", elems)

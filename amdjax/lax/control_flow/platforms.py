@@ -58,10 +58,8 @@ def platform_dependent(
       ValueError: no function is given, or one for the ambiguous platform `gpu`.
       NotImplementedError: there is neither a function for the platform nor a default.
 
-    Example:
-      >>> from amdjax import lax
-      >>> float(lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x))
-      3.0
+        >>> float(lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x))
+        3.0
     """
     functions: dict[Any, list[str] | None] = {}
     check_callable("platform_dependent", **per_platform)

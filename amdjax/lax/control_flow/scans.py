@@ -377,12 +377,9 @@ def scan(
       ValueError: the sizes of axis 0 differ among each other or from `length`, or there is
         nothing that tells the number of steps; `unroll` is negative.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> total, sums = lax.scan(lambda c, x: (c + x, c + x), 0.0, np.arange(4.0))
-      >>> float(total), sums.tolist()
-      (6.0, [0.0, 1.0, 3.0, 6.0])
+        >>> total, sums = lax.scan(lambda c, x: (c + x, c + x), 0.0, np.arange(4.0))
+        >>> float(total), sums.tolist()
+        (6.0, [0.0, 1.0, 3.0, 6.0])
     """
     del _split_transpose  # a hint to JAX's scheduler
     check_callable("scan", f=f)

@@ -208,14 +208,13 @@ def custom_root(
       TypeError: an argument is not callable, or results differ from `initial_guess` in structure
         or type.
 
-    Example:
-      >>> from amdjax import grad, lax
-      >>> def newton(f, x):
-      ...     return lax.fori_loop(0, 20, lambda i, x: x - f(x) / (2 * x), x)
-      >>> def square_root(a):
-      ...     return lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
-      >>> f"{square_root(4.0):.3f} {grad(square_root)(4.0):.3f}"
-      '2.000 0.250'
+        >>> from amdjax import grad, lax
+        >>> def newton(f, x):
+        ...     return lax.fori_loop(0, 20, lambda i, x: x - f(x) / (2 * x), x)
+        >>> def square_root(a):
+        ...     return lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
+        >>> f"{square_root(4.0):.3f} {grad(square_root)(4.0):.3f}"
+        '2.000 0.250'
     """
     check_callable("custom_root", f=f, solve=solve, tangent_solve=tangent_solve)
     leaves, tree = checked_leaves("custom_root", "initial_guess", initial_guess)
@@ -276,14 +275,11 @@ def custom_linear_solve(
       TypeError: an argument is not callable, or results differ from `b` in structure.
       ValueError: results differ from `b` in shape.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> d = np.array([2.0, 4.0], np.float32)
-      >>> lax.custom_linear_solve(
-      ...     lambda x: d * x, np.ones(2, np.float32), lambda mv, b: b / d, symmetric=True
-      ... ).tolist()
-      [0.5, 0.25]
+        >>> d = np.array([2.0, 4.0], np.float32)
+        >>> lax.custom_linear_solve(
+        ...     lambda x: d * x, np.ones(2, np.float32), lambda mv, b: b / d, symmetric=True
+        ... ).tolist()
+        [0.5, 0.25]
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve

@@ -284,10 +284,8 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
       TypeError: a function is not callable, `init_val` holds something else than arrays,
         `cond_fun` does not return a boolean scalar, or `body_fun` changes the carry's type.
 
-    Example:
-      >>> from amdjax import lax
-      >>> int(lax.while_loop(lambda x: x < 50, lambda x: x * 2, 1))
-      64
+        >>> int(lax.while_loop(lambda x: x < 50, lambda x: x * 2, 1))
+        64
     """
     check_callable("while_loop", cond_fun=cond_fun, body_fun=body_fun)
     if config.disable_jit:
@@ -388,10 +386,8 @@ def fori_loop(
         real numbers of one type.
       ValueError: `unroll` is given but the bounds are not known.
 
-    Example:
-      >>> from amdjax import lax
-      >>> int(lax.fori_loop(0, 5, lambda i, total: total + i, 0))
-      10
+        >>> int(lax.fori_loop(0, 5, lambda i, total: total + i, 0))
+        10
     """
     check_callable("fori_loop", body_fun=body_fun)
     dtype = _bound_dtype(lower, upper)

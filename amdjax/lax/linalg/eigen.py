@@ -134,12 +134,9 @@ def eigh(
     Raises:
       ValueError: if the matrices are not square.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> v, w = lax.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]], np.float32))
-      >>> print(w.round(3))
-      [1. 3.]
+        >>> v, w = lax.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]], np.float32))
+        >>> print(w.round(3))
+        [1. 3.]
     """
     v, w = eigh_p.bind(
         symmetrize(x) if symmetrize_input else x,
@@ -263,12 +260,9 @@ def eig(
       TypeError: if what says which eigenvectors to compute is no boolean.
       ValueError: if the matrices are not square.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> w, *_ = lax.linalg.eig(np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32))
-      >>> sorted(np.asarray(w).imag.round(3).tolist())
-      [-1.0, 1.0]
+        >>> w, *_ = lax.linalg.eig(np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32))
+        >>> sorted(np.asarray(w).imag.round(3).tolist())
+        [-1.0, 1.0]
     """
     flags = compute_left_eigenvectors, compute_right_eigenvectors
     if not all(isinstance(flag, (int, np.bool_, np.integer)) for flag in flags):
@@ -334,12 +328,9 @@ def schur(
       ValueError: if the matrices are not square.
       NotImplementedError: if sorting is asked for.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> t, q = lax.linalg.schur(np.array([[1.0, 2.0], [0.0, 3.0]], np.float32))
-      >>> t.tolist()
-      [[1.0, 2.0], [0.0, 3.0]]
+        >>> t, q = lax.linalg.schur(np.array([[1.0, 2.0], [0.0, 3.0]], np.float32))
+        >>> t.tolist()
+        [[1.0, 2.0], [0.0, 3.0]]
     """
     if sort_eig_vals:
         raise NotImplementedError("schur does not sort eigenvalues; pass sort_eig_vals=False.")
@@ -381,12 +372,9 @@ def hessenberg(a: Any) -> tuple[Any, Any]:
     Raises:
       ValueError: if the matrices are not square.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> h, taus = lax.linalg.hessenberg(np.eye(3, dtype=np.float32))
-      >>> taus.shape
-      (2,)
+        >>> h, taus = lax.linalg.hessenberg(np.eye(3, dtype=np.float32))
+        >>> taus.shape
+        (2,)
     """
     compact, taus = hessenberg_p.bind(a)
     return compact, taus
@@ -428,11 +416,8 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
     Raises:
       ValueError: if the matrices are not square.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> _, d, e, _ = lax.linalg.tridiagonal(2 * np.eye(3, dtype=np.float32))
-      >>> d.tolist(), e.tolist()
-      ([2.0, 2.0, 2.0], [0.0, 0.0])
+        >>> _, d, e, _ = lax.linalg.tridiagonal(2 * np.eye(3, dtype=np.float32))
+        >>> d.tolist(), e.tolist()
+        ([2.0, 2.0, 2.0], [0.0, 0.0])
     """
     return tridiagonal_p.bind(a, lower=bool(lower))

@@ -89,9 +89,8 @@ def fftconvolve(
     Raises:
       ValueError: `mode` is unknown or the shapes do not fit.
 
-    Example:
-      >>> jnp.round(amdjax.scipy.signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0])))
-      Array([3., 7., 2.], dtype=float32)
+        >>> jnp.round(amdjax.scipy.signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0])))
+        Array([3., 7., 2.], dtype=float32)
     """
     hashable: Any = axes if axes is None or np.ndim(axes) == 0 else tuple(axes)
     return _fftconvolve(in1, in2, mode, hashable)
@@ -148,9 +147,8 @@ def convolve(
     Raises:
       ValueError: `mode` or `method` is unknown, an array is empty or the shapes do not fit.
 
-    Example:
-      >>> amdjax.scipy.signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
-      Array([3., 7., 2.], dtype=float32)
+        >>> amdjax.scipy.signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
+        Array([3., 7., 2.], dtype=float32)
     """
     if method == "fft":
         return fftconvolve(in1, in2, mode=mode)
@@ -174,9 +172,8 @@ def correlate(
     Raises:
       ValueError: `mode` or `method` is unknown, an array is empty or the shapes do not fit.
 
-    Example:
-      >>> amdjax.scipy.signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
-      Array([1., 5., 6.], dtype=float32)
+        >>> amdjax.scipy.signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
+        Array([1., 5., 6.], dtype=float32)
     """
     return convolve(in1, jnp.flip(jnp.conj(in2)), mode, method, precision)
 
@@ -217,11 +214,10 @@ def convolve2d(
       ValueError: `mode` is unknown, an argument is no matrix or the shapes do not fit.
       NotImplementedError: `boundary` or `fillvalue` is not as said.
 
-    Example:
-      >>> amdjax.scipy.signal.convolve2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
-      Array([[1., 1.],
-             [2., 2.],
-             [1., 1.]], dtype=float32)
+        >>> amdjax.scipy.signal.convolve2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
+        Array([[1., 1.],
+               [2., 2.],
+               [1., 1.]], dtype=float32)
     """
     _check_plane("convolve2d", in1, in2, boundary, fillvalue)
     return _direct(in1, in2, mode, precision)
@@ -251,11 +247,10 @@ def correlate2d(
       ValueError: `mode` is unknown, an argument is no matrix or the shapes do not fit.
       NotImplementedError: `boundary` or `fillvalue` is not as said.
 
-    Example:
-      >>> amdjax.scipy.signal.correlate2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
-      Array([[1., 1.],
-             [2., 2.],
-             [1., 1.]], dtype=float32)
+        >>> amdjax.scipy.signal.correlate2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
+        Array([[1., 1.],
+               [2., 2.],
+               [1., 1.]], dtype=float32)
     """
     _check_plane("correlate2d", in1, in2, boundary, fillvalue)
     a, b = jnp.asarray(in1), jnp.asarray(in2)

@@ -251,10 +251,9 @@ def stft(
     Raises:
       ValueError: a size or a name is not allowed; the message says which.
 
-    Example:
-      >>> f, t, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
-      >>> z.shape
-      (5, 5)
+        >>> f, t, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
+        >>> z.shape
+        (5, 5)
     """
     return _spectral(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum", axis,
@@ -292,10 +291,9 @@ def csd(
     Raises:
       ValueError: a size or a name is not allowed; the message says which.
 
-    Example:
-      >>> f, p = amdjax.scipy.signal.csd(jnp.ones(16), jnp.ones(16), nperseg=8)
-      >>> p.shape, p.dtype
-      ((5,), dtype('complex64'))
+        >>> f, p = amdjax.scipy.signal.csd(jnp.ones(16), jnp.ones(16), nperseg=8)
+        >>> p.shape, p.dtype
+        ((5,), dtype('complex64'))
     """
     frequencies, _, density = _spectral(
         x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, "psd",
@@ -349,10 +347,9 @@ def welch(
 
     Source: Welch, "The use of fast Fourier transform for the estimation of power spectra", 1967.
 
-    Example:
-      >>> f, p = amdjax.scipy.signal.welch(jnp.ones(16), nperseg=8)
-      >>> p.shape
-      (5,)
+        >>> f, p = amdjax.scipy.signal.welch(jnp.ones(16), nperseg=8)
+        >>> p.shape
+        (5,)
     """
     frequencies, density = csd(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis,
@@ -400,10 +397,9 @@ def istft(
     Raises:
       ValueError: a size is not allowed; the message says which.
 
-    Example:
-      >>> _, _, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
-      >>> jnp.round(amdjax.scipy.signal.istft(z, nperseg=8)[1][:3], 3)
-      Array([1., 1., 1.], dtype=float32)
+        >>> _, _, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
+        >>> jnp.round(amdjax.scipy.signal.istft(z, nperseg=8)[1][:3], 3)
+        Array([1., 1., 1.], dtype=float32)
     """
     z = as_array("istft", Zxx)
     if z.ndim < 2:

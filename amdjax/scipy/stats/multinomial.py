@@ -31,9 +31,8 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     Raises:
       ValueError: `x` or `n` is of an inexact dtype.
 
-    Example:
-      >>> amdjax.scipy.stats.multinomial.logpmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
-      Array(0., dtype=float32)
+        >>> amdjax.scipy.stats.multinomial.logpmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
+        Array(0., dtype=float32)
     """
     (p,) = promote_args_inexact("multinomial.logpmf", p)
     x, n = promote_args_numeric("multinomial.logpmf", x, n)
@@ -60,9 +59,8 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     Raises:
       ValueError: `x` or `n` is of an inexact dtype.
 
-    Example:
-      >>> amdjax.scipy.stats.multinomial.pmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
-      Array(1., dtype=float32)
+        >>> amdjax.scipy.stats.multinomial.pmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
+        Array(1., dtype=float32)
     """
     return jnp.exp(logpmf(x, n, p))
 

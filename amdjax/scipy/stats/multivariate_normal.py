@@ -30,9 +30,8 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
       ValueError: `cov` does not fit `mean`.
       NotImplementedError: `allow_singular` is given.
 
-    Example:
-      >>> amdjax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
-      Array(-1.837877, dtype=float32)
+        >>> amdjax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
+        Array(-1.837877, dtype=float32)
     """
     if allow_singular is not None:
         raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
@@ -73,9 +72,8 @@ def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
     Raises:
       ValueError: `cov` does not fit `mean`.
 
-    Example:
-      >>> amdjax.scipy.stats.multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
-      Array(0.15915495, dtype=float32)
+        >>> amdjax.scipy.stats.multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
+        Array(0.15915495, dtype=float32)
     """
     return jnp.exp(logpdf(x, mean, cov))
 
