@@ -79,7 +79,6 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
     """What the layers of a network are, give and cost in one call, which is traced, not computed.
 
     Args:
-      model: a module, or with `method` any pytree of modules.
       args: what `apply` takes; in place of arrays also things with a shape and a dtype, such as
         `ShapeDtypeStruct`.
       kwargs: what `apply` takes by name, as `key`, `train`, `method`.

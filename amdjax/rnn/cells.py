@@ -59,8 +59,6 @@ def init_weights(
 
     Args:
       key: key of the random start.
-      in_features: number of input features.
-      hidden_features: number of hidden features.
       gates: 1 for `rnn_cell`, 3 for `gru_cell`, 4 for `lstm_cell`.
       use_bias: whether there are biases; they start at zero, those of an LSTM's forget gate at one,
         so that it starts open (Jozefowicz et al., 2015).
@@ -201,8 +199,6 @@ def rnn_cell(weights: Weights, x: ArrayLike, h: ArrayLike, *, activation: str = 
 
     Args:
       weights: with one gate.
-      x: input of shape `(..., n)`.
-      h: hidden state of shape `(..., m)`.
       activation: `f`, "tanh" or "relu".
 
     Returns:
@@ -227,7 +223,6 @@ def lstm_cell(
 
     Args:
       weights: with four gates: input, forget, candidate, output.
-      x: input of shape `(..., n)`.
       state: hidden state and memory, of shapes `(..., p)` and `(..., m)`.
 
     Returns:
@@ -255,8 +250,6 @@ def gru_cell(weights: Weights, x: ArrayLike, h: ArrayLike) -> Array:
 
     Args:
       weights: with three gates: reset, update, candidate.
-      x: input of shape `(..., n)`.
-      h: hidden state of shape `(..., m)`.
 
     Returns:
       The next hidden state.

@@ -29,14 +29,6 @@ def rnn(
 
     Args:
       weights: as for `rnn_cell`.
-      x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
-      h: hidden state at the start, `(..., m)`; None means zeros.
-      activation: "tanh" or "relu".
-      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
-        What lies beyond takes no part: results are zero there, the state at the end is that of
-        each sequence's last step, and with `reverse` each begins at its own last step.
-      reverse: whether to go from the last step to the first.
-      time_major: whether time is the first axis rather than the second.
 
     Returns:
       The hidden states of all steps, shaped like `x` with m features, and the one at the end.
@@ -68,13 +60,7 @@ def lstm(
 
     Args:
       weights: as for `lstm_cell`.
-      x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
       state: hidden state and memory at the start, `(..., p)` and `(..., m)`; None means zeros.
-      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
-        What lies beyond takes no part: results are zero there, the state at the end is that of
-        each sequence's last step, and with `reverse` each begins at its own last step.
-      reverse: whether to go from the last step to the first.
-      time_major: whether time is the first axis rather than the second.
 
     Returns:
       The hidden states of all steps, shaped like `x` with p features, and the pair of hidden state
@@ -105,13 +91,6 @@ def gru(
 
     Args:
       weights: as for `gru_cell`.
-      x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
-      h: hidden state at the start, `(..., m)`; None means zeros.
-      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
-        What lies beyond takes no part: results are zero there, the state at the end is that of
-        each sequence's last step, and with `reverse` each begins at its own last step.
-      reverse: whether to go from the last step to the first.
-      time_major: whether time is the first axis rather than the second.
 
     Returns:
       The hidden states of all steps, shaped like `x` with m features, and the one at the end.
