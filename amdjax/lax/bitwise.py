@@ -49,12 +49,6 @@ def bitwise_not(x: ArrayLike) -> Array:
     Args:
       x: array of an integer or boolean dtype.
 
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
         >>> int(bitwise_not(0))
         -1
     """

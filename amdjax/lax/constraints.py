@@ -65,9 +65,6 @@ def pvary(x: Any, axis_name: Any) -> Any:
     Args:
       x: a pytree of arrays.
 
-    Returns:
-      `x`.
-
     Raises:
       NameError: there is no such axis.
 
@@ -86,9 +83,6 @@ def pcast(x: Any, axis_name: Any = None, *, to: str) -> Any:
     Args:
       x: a pytree of arrays.
       to: the kind.
-
-    Returns:
-      `x`.
 
     Raises:
       ValueError: there is no such kind.

@@ -387,9 +387,6 @@ def conv_general_dilated(
       batch_group_count: number of groups that the batch is divided into; each group of output
         features sees one group of the batch.
 
-    Returns:
-      Array of rank n + 2.
-
     Raises:
       TypeError: if dtypes differ or the dimension numbers are not well formed.
       ValueError: if sizes, groups, strides or padding do not fit.

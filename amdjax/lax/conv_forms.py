@@ -145,9 +145,6 @@ def conv_transpose(
         the exact transpose of the forward convolution with `rhs`.
       use_consistent_padding: let pairs, too, be the padding of the forward convolution.
 
-    Returns:
-      Array of rank n + 2.
-
     Raises:
       ValueError: if sizes or padding do not fit, or there is no default layout for the rank.
 
@@ -269,9 +266,6 @@ def conv_general_dilated_local(
       window_strides: n steps between windows.
       dimension_numbers: as in `conv_general_dilated`.
 
-    Returns:
-      Array of rank n + 2.
-
     Raises:
       ValueError: if sizes do not fit.
 
@@ -336,9 +330,6 @@ def conv_shape_tuple(
       pads: pairs of elements of padding, or a rule named as in `padtype_to_pads`.
       batch_group_count: number of groups that the batch is divided into.
 
-    Returns:
-      The shape of the result.
-
     Raises:
       TypeError: if there is not one pair for each spatial axis.
       ValueError: if negative padding takes away more than there is.
@@ -372,9 +363,6 @@ def conv_general_shape_tuple(
       padding: pairs of elements of padding, or a rule named as in `padtype_to_pads`.
       dimension_numbers: names of the axes of input, kernel and result.
 
-    Returns:
-      The shape of the result.
-
     Raises:
       TypeError: if the dimension numbers are not well formed.
 
@@ -399,9 +387,6 @@ def conv_transpose_shape_tuple(
       window_strides: steps by which the result is larger.
       padding: `"SAME"`, `"VALID"`, or pairs of elements of padding of the dilated input.
       dimension_numbers: names of the axes of input, kernel and result.
-
-    Returns:
-      The shape of the result.
 
     Raises:
       ValueError: for an unknown rule of padding.

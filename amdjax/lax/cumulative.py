@@ -149,9 +149,6 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     Args:
       operand: an array of a floating or complex dtype.
 
-    Returns:
-      An array of `operand`'s shape and dtype.
-
     Raises:
       TypeError: for another dtype.
       ValueError: if `axis` is out of range.

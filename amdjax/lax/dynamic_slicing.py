@@ -238,9 +238,6 @@ def dynamic_slice_in_dim(
       axis: the axis to slice.
       allow_negative_indices: whether a negative start counts from the end.
 
-    Returns:
-      The slice, of the same rank as `operand`.
-
     Raises:
       TypeError: as `dynamic_slice`.
 
@@ -267,9 +264,6 @@ def dynamic_index_in_dim(
 
     Args:
       axis: the axis to index.
-
-    Returns:
-      `operand` at `index` of `axis`.
 
     Raises:
       TypeError: as `dynamic_slice`.
@@ -369,9 +363,6 @@ def dynamic_update_slice(
       operand: an array of rank n.
       update: an array of rank n and the operand's dtype, nowhere larger than it.
       allow_negative_indices: whether a negative start counts from the end; one flag, or n.
-
-    Returns:
-      An array of `operand`'s shape and dtype.
 
     Raises:
       TypeError: if ranks, dtypes or sizes do not fit.

@@ -264,12 +264,10 @@ def gather(
     """Slices of `operand`, one for each index vector in `start_indices`.
 
     Args:
-      operand: an array.
       start_indices: integers of shape `(*batch, k)`: an array of index vectors of length k.
       dimension_numbers: how operand, indices and result fit together.
       slice_sizes: the shape of a slice, one entry for each dimension of the operand.
       unique_indices: a promise that no element is read twice; the transpose profits.
-      indices_are_sorted: a promise that the index vectors ascend.
       mode: what is read where a slice leaves the operand; see `GatherScatterMode`. `None` means
         "promise_in_bounds": a slice outside yields unspecified elements of the operand.
       fill_value: what mode "fill" reads outside. The default is NaN, the lowest value of a signed

@@ -114,9 +114,6 @@ def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
       operands: arrays of one dtype whose shapes agree except along `dimension`.
       dimension: the axis to join along.
 
-    Returns:
-      The joined array.
-
     Raises:
       TypeError: if dtypes or shapes do not agree, or there is no such axis.
       ValueError: if there are no operands.
@@ -170,9 +167,6 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
     Args:
       operands: arrays of one shape and dtype.
       axis: position of the new axis in the result.
-
-    Returns:
-      The joined array.
 
     Raises:
       TypeError: if shapes or dtypes differ.

@@ -58,9 +58,6 @@ def abs(x: ArrayLike) -> Array:
     Returns:
       Array of the shape of the operand; for a complex operand of its component dtype.
 
-    Raises:
-      TypeError: for an operand of another dtype.
-
         >>> float(abs(-2.0))
         2.0
     """

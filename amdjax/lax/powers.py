@@ -80,9 +80,6 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
     Returns:
       Array of the common shape and the dtype of `x`.
 
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
         >>> float(pow(2.0, 3))
         8.0
     """
@@ -94,9 +91,6 @@ def reciprocal(x: ArrayLike) -> Array:
 
     Args:
       x: array of floating-point or complex dtype.
-
-    Returns:
-      Array of the shape and dtype of `x`.
 
     Raises:
       TypeError: for an integer operand.

@@ -220,10 +220,6 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Returns:
       Array of the operand's dtype without these axes; 1 for no elements.
 
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
-
         >>> int(reduce_prod(np.array([2, 3, 4]), (0,)))
         24
     """
@@ -238,10 +234,6 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Returns:
       Array of the operand's dtype without these axes; for no elements its least value.
-
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
 
         >>> int(reduce_max(np.array([2, 4, 3]), (0,)))
         4
@@ -271,10 +263,6 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Returns:
       Array of the operand's dtype without these axes; for no elements its greatest value.
 
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
-
         >>> int(reduce_min(np.array([2, 4, 3]), (0,)))
         2
     """
@@ -289,10 +277,6 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 
     Returns:
       Array of the operand's dtype without these axes; all bits set for no elements.
-
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
 
         >>> bool(reduce_and(np.array([True, False]), (0,)))
         False

@@ -182,7 +182,6 @@ def rng_bit_generator(
       shape: the shape of the bits.
       dtype: their dtype: uint8, uint16, uint32 or uint64.
       algorithm: Philox-4x32 or Threefry-2x32.
-      out_sharding: sharding of the result over a mesh's explicit axes.
 
     Returns:
       The new state, and bits of shape `shape`.

@@ -56,9 +56,6 @@ def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FR
       x: array of a floating-point dtype.
       rounding_method: where values halfway between two integers go.
 
-    Returns:
-      Array of the shape and dtype of `x`.
-
     Raises:
       TypeError: for another dtype.
       ValueError: for an unknown method.
@@ -80,9 +77,6 @@ def is_finite(x: ArrayLike) -> Array:
 
     Returns:
       Boolean array of the shape of `x`.
-
-    Raises:
-      TypeError: for an operand of another dtype.
 
         >>> bool(is_finite(float('inf')))
         False

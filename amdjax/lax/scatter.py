@@ -460,9 +460,6 @@ def scatter_apply(
       update_shape: the shape that updates would have.
       unique_indices: a promise that no element is named twice.
 
-    Returns:
-      An array of `operand`'s shape and dtype.
-
     Raises:
       TypeError: as `scatter`.
 

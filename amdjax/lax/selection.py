@@ -128,9 +128,6 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
         naming one for all; an integer out of range takes the nearest case.
       *cases: arrays of one shape and dtype.
 
-    Returns:
-      Array of the shape and dtype of the cases.
-
     Raises:
       TypeError: if the cases differ in shape or dtype, or `which` does not fit them.
 
@@ -147,9 +144,6 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
       pred: boolean array, or a scalar.
       on_true: array to take elements from where `pred` holds.
       on_false: array of the same shape and dtype to take the others from.
-
-    Returns:
-      Array of the shape and dtype of the cases.
 
     Raises:
       TypeError: if the cases differ in shape or dtype, or `pred` does not fit them.

@@ -149,9 +149,6 @@ def slice_in_dim(
       stride: positive step.
       axis: the axis to slice.
 
-    Returns:
-      The slice, of the same rank as `operand`.
-
     Raises:
       TypeError: if the bounds leave the axis.
 
@@ -176,9 +173,6 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     Args:
       index: a Python integer; negative counts from the end.
       axis: the axis to index.
-
-    Returns:
-      `operand` at `index` of `axis`.
 
     Raises:
       IndexError: if `index` lies outside the axis.

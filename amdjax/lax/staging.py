@@ -60,9 +60,6 @@ def optimization_barrier(operand: Any, /) -> Any:
     Returns:
       The same pytree. What follows is not merged with equal computations before the barrier.
 
-    Raises:
-      TypeError: if a leaf is not an array.
-
         >>> float(optimization_barrier(1.5))
         1.5
     """
@@ -123,9 +120,6 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
 
     Returns:
       Nothing.
-
-    Raises:
-      TypeError: if a leaf is not an array.
 
         >>> dce_sink(1.5)
     """

@@ -15,27 +15,14 @@ PHRASES = Phrases(
 
 _LIKE = "An array of that shape and dtype."
 FAMILIES = (
-    Family(
-        "cauchy exponential generalized_normal laplace logistic maxwell uniform weibull_min",
-        _LIKE,
-        "ValueError: if the dtype is not a float.",
-    ),
-    Family(
-        "beta f triangular",
-        _LIKE,
-        "ValueError: if the dtype is not a float or the parameters do not fit the shape.",
-    ),
-    Family(
-        "gamma loggamma",
-        _LIKE,
-        "ValueError: if the dtype is not a float or `a` does not fit the shape.",
-    ),
-    Family(
-        "chisquare t",
-        _LIKE,
-        "ValueError: if the dtype is not a float or `df` does not fit the shape.",
-    ),
-    Family(
-        "bits gumbel lognormal multinomial normal pareto rademacher randint rayleigh wald", _LIKE
-    ),
-)
+    Family("cauchy exponential generalized_normal laplace logistic maxwell uniform weibull_min",
+           _LIKE, "ValueError: if the dtype is not a float."),
+    Family("beta f triangular", _LIKE,
+           "ValueError: if the dtype is not a float or the parameters do not fit the shape."),
+    Family("gamma loggamma", _LIKE,
+           "ValueError: if the dtype is not a float or `a` does not fit the shape."),
+    Family("chisquare t", _LIKE,
+           "ValueError: if the dtype is not a float or `df` does not fit the shape."),
+    Family("bits gumbel lognormal multinomial normal pareto rademacher randint rayleigh wald",
+           _LIKE),
+)  # fmt: skip

@@ -201,9 +201,6 @@ def custom_root(
       has_aux: whether `solve` returns a pair of the solution and further results, which have no
         derivative.
 
-    Returns:
-      What `solve` returns.
-
     Raises:
       TypeError: an argument is not callable, or results differ from `initial_guess` in structure
         or type.
@@ -267,9 +264,6 @@ def custom_linear_solve(
       symmetric: whether `matvec` is its own transpose; then `solve` serves for both.
       has_aux: whether the solvers return a pair of the solution and further results, which have
         no derivative.
-
-    Returns:
-      What `solve` returns.
 
     Raises:
       TypeError: an argument is not callable, or results differ from `b` in structure.

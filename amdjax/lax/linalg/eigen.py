@@ -125,7 +125,6 @@ def eigh(
       symmetrize_input: whether to take the Hermitian part first.
       sort_eigenvalues: accepted for JAX's sake; eigenvalues always ascend.
       subset_by_index: the first and one past the last eigenvalue wanted, in ascending order.
-      implementation: accepted for JAX's sake; of no effect.
 
     Returns:
       `v` of shape `(..., n, d)`, its columns the eigenvectors; `w` of shape `(..., d)`, the
@@ -249,7 +248,6 @@ def eig(
       compute_right_eigenvectors: whether the right ones are among the results.
       enable_eigvec_derivs: whether eigenvectors may be differentiated. That is right only where all
         eigenvalues differ and no two components of an eigenvector tie for largest magnitude.
-      implementation: accepted for JAX's sake; of no effect.
       use_magma: accepted for JAX's sake; of no effect.
 
     Returns:
