@@ -82,7 +82,7 @@ from amdjax.core.config import (
     transfer_guard_device_to_host as transfer_guard_device_to_host,
     transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
-from amdjax.core.docs import Phrases as _Phrases, complete as _complete
+from amdjax.core.docs import complete as _complete
 from amdjax.core.dtypes import float0 as float0
 from amdjax.core.garbage import live_arrays as live_arrays
 from amdjax.core.mesh import set_mesh as set_mesh
@@ -168,5 +168,5 @@ def __getattr__(name: str) -> _Any:
     raise AttributeError(f"module 'amdjax' has no attribute {name!r}")
 
 
-_complete(globals(), _docs.TRANSFORMS, _Phrases())
+_complete(globals(), _docs.TRANSFORMS, _docs.TRANSFORM)
 _boundaries.public_surface(globals())

@@ -66,6 +66,7 @@ _SAME = "Array of the shape and dtype of the operand."
 _COMMON = "Array of the common shape and of the operands' dtype."
 _LIKE = "An array of `operand`'s shape and dtype."
 _AXES = "ValueError: if an axis is out of bounds or named twice."
+_COLLECTIVE = {"axis_index_groups": "not supported.", "x": "pytree of arrays."}
 
 FAMILIES = (
     Family("acos acosh asin asinh atan atanh cosh sinh", _SAME, _OTHER),
@@ -109,8 +110,12 @@ FAMILIES = (
            "TypeError: as `scatter`."),
     Family("atan2 mul nextafter polygamma zeta", _COMMON, _MISMATCH),
     Family("pmax pmean pmin", "A pytree like `x`, the same for all elements of the axis.",
-           "NameError: for an axis that is not mapped.", axis_index_groups="not supported.",
-           axis_name="name of the axis, or a tuple of names.", x="pytree of arrays."),
+           "NameError: for an axis that is not mapped.",
+           axis_name="name of the axis, or a tuple of names.", **_COLLECTIVE),
+    Family("psum all_to_all pswapaxes", axis_name="name of the axis, or a tuple of names.",
+           **_COLLECTIVE),
+    Family("all_gather pbroadcast ppermute pshuffle psum_scatter", axis_name="name of the axis.",
+           **_COLLECTIVE),
     Family("cond switch", "The result of the chosen function."),
     Family("abs is_finite", "", _OTHER),
     Family("bitwise_not", _SAME, _OTHER),
@@ -136,4 +141,15 @@ FAMILIES = (
            "conv_general_dilated_patches dot dot_general dynamic_slice empty fori_loop full "
            "full_like iota ragged_dot ragged_dot_general reduce reduce_sum reduce_window "
            "reduce_window_shape_tuple reshape rng_uniform sort sort_key_val while_loop"),
+)  # fmt: skip
+
+LINALG = (
+    Family("eigh cholesky hessenberg tridiagonal", "",
+           "ValueError: if the matrices are not square.", x="matrices of shape `(..., n, n)`.",
+           a="matrices of shape `(..., n, n)`."),
+    Family("eig schur", x="matrices of shape `(..., n, n)`."),
+    Family("lu qr", "", "TypeError: if `x` has fewer than two dimensions.",
+           x="matrices of shape `(..., m, n)`."),
+    Family("svd", x="matrices of shape `(..., m, n)`."),
+    Family("lu_solve triangular_solve", "The solutions, of the shape of `b`."),
 )  # fmt: skip

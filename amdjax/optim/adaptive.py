@@ -36,8 +36,6 @@ class ScaleByAdamState(NamedTuple):
     """State of `scale_by_adam`, `scale_by_adamax` and `scale_by_radam`.
 
     Args:
-      count: number of updates, int32.
-      mu: mean of the gradients, a tree of the parameters' form.
       nu: mean of their squares, or the largest of late, likewise.
     """
 
@@ -50,8 +48,6 @@ class ScaleByAmsgradState(NamedTuple):
     """State of `scale_by_amsgrad`.
 
     Args:
-      count: number of updates, int32.
-      mu: mean of the gradients, a tree of the parameters' form.
       nu: mean of their squares, likewise.
       nu_max: the largest mean square there was, likewise.
     """
@@ -99,11 +95,7 @@ class ScaleByAdaDeltaState(NamedTuple):
 
 
 class ScaleByLionState(NamedTuple):
-    """State of `scale_by_lion`.
-
-    Args:
-      mu: mean of the gradients, a tree of the parameters' form.
-    """
+    """State of `scale_by_lion`."""
 
     mu: Updates
 
@@ -112,7 +104,6 @@ class FactoredState(NamedTuple):
     """State of `scale_by_factored_rms`.
 
     Args:
-      count: number of updates, int32.
       v_row: means of squares over the longest axis, where there are such; else one zero.
       v_col: means of squares over the second longest axis, likewise.
       v: mean squares of what is not factored; else one zero.
@@ -254,12 +245,9 @@ def scale_by_radam(
 
     (Liu et al., 2020.)
 
-    Args:
-      threshold: below which degree of freedom the mean gradient is not divided.
-
-        >>> radam = optim.scale_by_radam()
-        >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
-        Array([5.], dtype=float32)
+    >>> radam = optim.scale_by_radam()
+    >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
+    Array([5.], dtype=float32)
     """
     check_decays("radam", b1=b1, b2=b2)
     most = 2 / (1 - b2) - 1
@@ -432,7 +420,6 @@ def scale_by_factored_rms(
 
     Args:
       factored: whether to do so; else all mean squares are kept.
-      decay_rate: exponent of `1 - count**-decay_rate`, how much of a mean remains.
       step_offset: number of updates before the count of these, subtracted from it.
       min_dim_size_to_factor: how long the second longest axis must be.
       epsilon: added to squares.

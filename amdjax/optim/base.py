@@ -155,7 +155,6 @@ def masked(
     """Apply a transformation to some of the parameters; gradients of the others pass.
 
     Args:
-      inner: the transformation.
       mask: tree of the parameters' form, or of the form of their upper part, with True for the
         parameters that take part; or a function of the parameters that returns one. A module is a
         tree, though it can be called.

@@ -39,7 +39,6 @@ class ScaleByLBFGSState(NamedTuple):
     """State of `scale_by_lbfgs`.
 
     Args:
-      count: number of updates, int32.
       params: the parameters before the last update.
       updates: the gradients there.
       diff_params_memory: the last changes of the parameters, stacked along the first axis of each.

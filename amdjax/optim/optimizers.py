@@ -51,7 +51,6 @@ def sgd(
     Args:
       momentum: how much of the decaying sum of gradients remains; None means no momentum.
       nesterov: whether the momentum looks one step ahead (Sutskever et al., 2013).
-      accumulator_dtype: dtype of the sum; None means the parameters'.
 
         >>> optimizer = optim.sgd(0.1)
         >>> optimizer.update(jnp.array([1.0]), optimizer.init(jnp.array([1.0])))[0]
@@ -205,12 +204,9 @@ def radam(
 ) -> GradientTransformation:
     """Adam that needs no warm-up (Liu et al., 2020).
 
-    Args:
-      threshold: below which degree of freedom the mean gradient is not divided.
-
-        >>> optimizer = optim.radam(0.1)
-        >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
-        Array([-0.5], dtype=float32)
+    >>> optimizer = optim.radam(0.1)
+    >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
+    Array([-0.5], dtype=float32)
     """
     return chain(
         scale_by_radam(b1, b2, eps, eps_root, threshold, nesterov=nesterov),
@@ -399,7 +395,6 @@ def adafactor(
     Args:
       learning_rate: a number, or a schedule; None means 1.
       min_dim_size_to_factor: how long the second longest axis of what is factored must be.
-      decay_rate: exponent of `1 - count**-decay_rate`, how much of a mean remains.
       decay_offset: number of updates before the count of these.
       multiply_by_parameter_scale: whether steps are in proportion to each parameter.
       clipping_threshold: largest root mean square of an update; None means no bound.

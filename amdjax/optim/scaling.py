@@ -54,7 +54,6 @@ class EmaState(NamedTuple):
     """State of `ema`.
 
     Args:
-      count: number of updates, int32.
       ema: the decaying average, a tree of the parameters' form.
     """
 
@@ -63,21 +62,13 @@ class EmaState(NamedTuple):
 
 
 class ScaleByScheduleState(NamedTuple):
-    """State of `scale_by_schedule`.
-
-    Args:
-      count: number of updates, int32.
-    """
+    """State of `scale_by_schedule`."""
 
     count: Array  # type: ignore[assignment]
 
 
 class WeightDecaySchedule(NamedTuple):
-    """State of `add_decayed_weights` by a schedule.
-
-    Args:
-      count: number of updates, int32.
-    """
+    """State of `add_decayed_weights` by a schedule."""
 
     count: Array  # type: ignore[assignment]
 
@@ -86,7 +77,6 @@ class AddNoiseState(NamedTuple):
     """State of `add_noise`.
 
     Args:
-      count: number of updates, int32.
       rng_key: key of the noise to come.
     """
 
@@ -172,7 +162,6 @@ def trace(
     Args:
       decay: how much of the sum remains.
       nesterov: whether to look one step ahead (Sutskever et al., 2013).
-      accumulator_dtype: dtype of the sum; None means the parameters'.
 
         >>> momentum = optim.trace(0.9)
         >>> updates, state = momentum.update(jnp.ones(1), momentum.init(jnp.ones(1)))

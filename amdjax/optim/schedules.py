@@ -51,10 +51,7 @@ def polynomial_schedule(
 
     Args:
       init_value: value up to `transition_begin`.
-      end_value: value after the transition.
       power: exponent; 1 is a straight line.
-      transition_steps: length of the transition.
-      transition_begin: when it begins.
 
     Raises:
       ValueError: `transition_steps` is not positive.
@@ -79,9 +76,6 @@ def linear_schedule(
 
     Args:
       init_value: value up to `transition_begin`.
-      end_value: value after the transition.
-      transition_steps: length of the transition.
-      transition_begin: when it begins.
 
     Raises:
       ValueError: `transition_steps` is not positive.
@@ -137,7 +131,6 @@ def cosine_decay_schedule(
     """Half a period of a cosine from `init_value` down (Loshchilov & Hutter, 2017).
 
     Args:
-      init_value: value at the start.
       decay_steps: length of the decay.
       alpha: share of `init_value` that remains in the end.
       exponent: power to which the decay is raised.
@@ -162,11 +155,6 @@ def cosine_decay_schedule(
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Schedule:
     """A line up to `peak_value`, which then stays.
 
-    Args:
-      init_value: value at the start.
-      peak_value: value after `warmup_steps`.
-      warmup_steps: length of the rise.
-
     Raises:
       ValueError: `warmup_steps` is not positive.
 
@@ -187,9 +175,6 @@ def warmup_cosine_decay_schedule(
     """A line up to `peak_value`, then half a period of a cosine down.
 
     Args:
-      init_value: value at the start.
-      peak_value: value after `warmup_steps`.
-      warmup_steps: length of the rise.
       decay_steps: length of rise and decay together.
       end_value: value in the end.
       exponent: power to which the decay is raised.
@@ -221,7 +206,6 @@ def piecewise_constant_schedule(
     """A value that is multiplied by a factor at each boundary.
 
     Args:
-      init_value: value at the start.
       boundaries_and_scales: for each boundary the factor that holds from there on.
 
     Raises:

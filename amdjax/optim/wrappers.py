@@ -53,7 +53,6 @@ class ApplyIfFiniteState(NamedTuple):
       notfinite_count: how many gradients in a row were not finite, int32.
       last_finite: whether the last was.
       total_notfinite: how many were not in all, int32.
-      inner_state: that of the inner transformation.
     """
 
     notfinite_count: Array
@@ -84,9 +83,7 @@ class InjectHyperparamsState(NamedTuple):
     """State of what `inject_hyperparams` makes.
 
     Args:
-      count: number of updates, int32.
       hyperparams: values by name, which may be replaced between updates.
-      inner_state: that of the inner transformation.
     """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
@@ -159,7 +156,6 @@ def apply_if_finite(
     """Leave parameters and state as they are where a gradient is infinite or NaN.
 
     Args:
-      inner: the transformation.
       max_consecutive_errors: after how many such gradients in a row the next is applied all the
         same.
 
@@ -205,11 +201,6 @@ def skip_not_finite(
 ) -> tuple[Array, dict[str, Array]]:
     """For `MultiSteps`: leave out gradients that are infinite or NaN.
 
-    Args:
-      updates: the gradients.
-      gradient_step: number of updates; not used.
-      params: the parameters; not used.
-
     Returns:
       Whether to leave them out, and a dictionary with that and how many numbers are not finite.
 
@@ -226,9 +217,6 @@ def skip_large_updates(
     """For `MultiSteps`: leave out gradients that are too large, infinite or NaN.
 
     Args:
-      updates: the gradients.
-      gradient_step: number of updates; not used.
-      params: the parameters; not used.
       max_squared_norm: bound of the squared norm; to be given by `functools.partial`.
 
     Returns:

@@ -96,7 +96,6 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """A key from a seed.
 
     Args:
-      seed: an integer; without x64 only its low 32 bits count.
       impl: the generator: "threefry2x32" (the default), "threefry4x32", "philox2x32",
         "philox4x32", "rbg" or "unsafe_rbg".
       dtype: the same, as a key dtype.
@@ -122,7 +121,6 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     """A raw key from a seed: what `key` makes, as a plain array.
 
     Args:
-      seed: an integer; without x64 only its low 32 bits count.
       impl: the generator: "threefry2x32" (the default), "threefry4x32", "philox2x32",
         "philox4x32", "rbg" or "unsafe_rbg".
 
@@ -242,9 +240,6 @@ def fold_in(key: Any, data: Any) -> Any:
 def key_data(keys: Any) -> Any:
     """The integers beneath keys.
 
-    Args:
-      keys: an array of keys, typed or raw.
-
     Returns:
       A uint32 array with one axis more than typed keys have.
 
@@ -284,9 +279,6 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
 
 def key_impl(keys: Any) -> str | PRNGSpec:
     """The name of the generator that keys belong to.
-
-    Args:
-      keys: an array of keys, typed or raw.
 
     Returns:
       A name that `key` takes as `impl`.

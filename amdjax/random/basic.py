@@ -57,12 +57,8 @@ def uniform(
 ) -> Any:
     """Numbers uniform in `[minval, maxval)`.
 
-    Args:
-      minval: the least value; broadcasts to `shape`.
-      maxval: the bound above; broadcasts to `shape`.
-
-        >>> print(random.uniform(random.key(0), (2,)).round(4))
-        [0.9477 0.9786]
+    >>> print(random.uniform(random.key(0), (2,)).round(4))
+    [0.9477 0.9786]
     """
     typed = single_key("uniform", key)
     dtype = float_dtype("uniform", dtype)
@@ -195,8 +191,6 @@ def randint(
     """Integers uniform in `[minval, maxval)`; `minval` where the range is empty.
 
     Args:
-      minval: the least value; broadcasts to `shape`.
-      maxval: the bound above; broadcasts to `shape`.
       dtype: an integer dtype; int32 by default, int64 under x64.
 
     Raises:

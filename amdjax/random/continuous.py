@@ -174,7 +174,6 @@ def weibull_min(
     """Numbers of the Weibull distribution of minima.
 
     Args:
-      scale: the scale parameter.
       concentration: the shape parameter.
 
         >>> print(random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2))
@@ -195,7 +194,6 @@ def rayleigh(
     """Numbers of the Rayleigh distribution.
 
     Args:
-      scale: the scale parameter.
       shape: the shape of the result; that of `scale` by default.
 
     Raises:
@@ -265,7 +263,6 @@ def triangular(
       left: the least value.
       mode: the most probable value.
       right: the greatest value.
-      shape: the shape of the result; that of the parameters by default.
 
         >>> print(random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2))
         [1.68 1.79]

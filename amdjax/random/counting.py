@@ -130,7 +130,6 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 
     Args:
       n: the number of trials.
-      p: the probability of success.
       shape: the shape of the result; that of the parameters by default.
 
     Returns:

@@ -108,7 +108,6 @@ def geometric(
     """How many trials it takes until the first success.
 
     Args:
-      p: the probability of success.
       shape: the shape of the result; that of `p` by default.
       dtype: an integer dtype; int32 by default, int64 under x64.
 

@@ -172,8 +172,6 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     Args:
       x: pytree of arrays; those of booleans are counted in int32. A Python number gives that
         number times the size of the axis, known while tracing.
-      axis_name: name of the axis, or a tuple of names.
-      axis_index_groups: not supported.
 
     Returns:
       A pytree like `x`, the same for all elements of the axis.
@@ -271,8 +269,6 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
     """Send elements along a mapped axis.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       perm: pairs `(source, destination)` of positions; no source and no destination twice.
         Elements that nothing is sent to become zero.
 
@@ -310,8 +306,6 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     """Permute a mapped axis: element `i` of the result is element `perm[i]` of `x`.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       perm: a permutation of its positions.
 
     Returns:

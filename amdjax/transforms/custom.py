@@ -180,7 +180,6 @@ class custom_jvp(_CustomFunction):
     The rule serves reverse mode too, by linearization and transposition.
 
     Args:
-      fun: a function of pytrees of arrays.
       nondiff_argnums: positions of arguments the rule takes as they are, first; they are not
         differentiated and need not be arrays.
       nondiff_argnames: the same, by name.
@@ -343,7 +342,6 @@ class custom_vjp(_CustomFunction):
     """A function whose reverse derivative is given by a pair of rules.
 
     Args:
-      fun: a function of pytrees of arrays.
       nondiff_argnums: positions of arguments that are not differentiated and need not be arrays;
         `fwd` takes them in place, `bwd` takes them first.
       nondiff_argnames: the same, by name.

@@ -46,7 +46,6 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
       fun: a function of pytrees of arrays, with positional arguments.
       primals: tuple of arguments, the point.
       tangents: tuple of the same structure, shapes and dtypes; float0 for integer arguments.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
 
     Returns:
       `(result, tangent)`, or `(result, tangent, aux)`.
@@ -114,9 +113,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     """The value of a function at a point and its derivative there as a linear function.
 
     Args:
-      fun: a function of pytrees of arrays.
       *primals: the point.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
 
     Returns:
       `(result, f_jvp)` or `(result, f_jvp, aux)`, where `f_jvp(*tangents)` may be called many
@@ -186,10 +183,7 @@ def vjp(
     """The value of a function and the pull-back of cotangents.
 
     Args:
-      fun: a function of pytrees of arrays.
       *primals: the point.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       `(result, f_vjp)` or `(result, f_vjp, aux)`; `f_vjp(cotangent)` takes a pytree like the
@@ -216,7 +210,6 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
       fun: a linear function of pytrees of arrays.
       *primals: examples of its arguments; only shapes and dtypes matter, `ShapeDtypeStruct` will
         do.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       A function from cotangents of the result to a tuple of cotangents of the arguments, a pytree.
@@ -281,11 +274,7 @@ def grad(
 
     Args:
       fun: returns a scalar; arguments are pytrees of arrays.
-      argnums: which positional arguments to differentiate by; an int or a tuple.
       has_aux: whether `fun` returns a pair `(result, aux)`.
-      holomorphic: whether `fun` is holomorphic, with complex arguments and result.
-      allow_int: whether integer arguments are allowed; their gradients are float0.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       A function with the arguments of `fun` that returns the gradient, with the structure of the
@@ -321,11 +310,7 @@ def value_and_grad(
 
     Args:
       fun: returns a scalar; arguments are pytrees of arrays.
-      argnums: which positional arguments to differentiate by; an int or a tuple.
       has_aux: whether `fun` returns a pair `(result, aux)`.
-      holomorphic: whether `fun` is holomorphic, with complex arguments and result.
-      allow_int: whether integer arguments are allowed; their gradients are float0.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       A function with the arguments of `fun` that returns `(result, gradient)`, or

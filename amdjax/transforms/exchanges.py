@@ -66,9 +66,6 @@ def all_gather(
     """Stack the elements of a mapped axis.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
-      axis_index_groups: not supported.
       axis: where the mapped axis appears in the result.
       tiled: whether elements are concatenated along an existing axis instead.
       to: "varying", "reduced" or "invarying"; of no effect, since axes mapped by `vmap` have no
@@ -157,10 +154,7 @@ def psum_scatter(
     """Sum over a mapped axis, of which each element gets one part.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       scatter_dimension: the axis that is divided.
-      axis_index_groups: not supported.
       tiled: whether that axis stays, shortened, instead of being removed.
 
     Returns:
@@ -250,10 +244,8 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
     """Exchange a mapped axis with an axis of the elements, which stays where it is.
 
     Args:
-      x: pytree of arrays.
       axis_name: name of the mapped axis.
       axis: an axis of the elements, of the same size.
-      axis_index_groups: not supported.
 
     Returns:
       A pytree of arrays of the same shapes.
@@ -278,11 +270,9 @@ def all_to_all(
     """Exchange a mapped axis with an axis of the elements.
 
     Args:
-      x: pytree of arrays.
       axis_name: name of the mapped axis.
       split_axis: the axis that is divided among the elements.
       concat_axis: where the parts that an element receives are put together.
-      axis_index_groups: not supported.
       tiled: whether `split_axis` stays, shortened, and parts are concatenated along an existing
         axis.
 
@@ -351,8 +341,6 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     """The value that one element of a mapped axis has.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       source: position of the element.
 
     Returns:

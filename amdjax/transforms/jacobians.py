@@ -39,12 +39,6 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """A function that computes the Jacobian column by column, by forward mode.
 
-    Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
-
     Returns:
       A function that returns, in the structure of the result of `fun`, the derivative by each
       leaf of the argument: an array of shape `(*result.shape, *argument.shape)`.
@@ -85,10 +79,6 @@ def jacrev(
     """A function that computes the Jacobian row by row, by reverse mode.
 
     Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
       allow_int: whether integer arguments are allowed.
 
     Returns:
@@ -130,12 +120,6 @@ def hessian(
     fun: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
 ) -> Callable[..., Any]:
     """A function that computes the matrix of second derivatives, forward over reverse.
-
-    Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
 
     Returns:
       A function that returns, for a scalar function of an array, an array of shape

@@ -325,7 +325,6 @@ def checkpoint(
     """Make a function recompute its intermediate results when it is differentiated in reverse.
 
     Args:
-      fun: a function of pytrees of arrays.
       prevent_cse: whether the compiler is kept from merging the recomputation with the first
         computation. It is not needed inside `scan`.
       policy: which intermediate results to keep after all, from `checkpoint_policies`; None keeps

@@ -168,7 +168,6 @@ def trace_function(
 
     Args:
       kind: what it is traced for, for error messages.
-      fun: a function of pytrees of arrays.
       args: arrays, or things with a shape and a dtype.
       kwargs: the same.
     """
@@ -189,7 +188,6 @@ def make_jaxpr(
     """A function that shows what `fun` does as a program.
 
     Args:
-      fun: a function of pytrees of arrays.
       static_argnums: positions of arguments that are not traced.
       axis_env: pairs of names and sizes of axes that collectives in `fun` may speak of.
       return_shape: whether to return the types of the results too.
@@ -258,7 +256,6 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of a function's result, without computing it.
 
     Args:
-      fun: a function of pytrees of arrays.
       *args: arrays, or things with a shape and a dtype such as `ShapeDtypeStruct`.
       **kwargs: the same.
 

@@ -42,7 +42,6 @@ def vmap(
     """Vectorize a function: it is written for one example and maps over an axis of its arguments.
 
     Args:
-      fun: a function of pytrees of arrays.
       in_axes: the axis to map over, for each argument; an int, None for an argument that is the
         same for all examples, or a pytree of them that is a prefix of the arguments. Keyword
         arguments are mapped over axis 0.

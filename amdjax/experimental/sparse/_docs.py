@@ -6,6 +6,11 @@ from amdjax.core.docs import Family, Phrases
 
 PHRASES = Phrases(
     {
+        "dimensions": "the axes.",
+        "dtype": "that of its data.",
+        "operand": "a `BCOO`.",
+        "sparse_format": '"bcoo", "bcsr", "coo", "csr" or "csc".',
+        "unique_indices": "promise that no place comes twice.",
         "B": "the other matrix.",
         "argnums": "which positional arguments to differentiate by.",
         "arr": "an array or a sparse array.",

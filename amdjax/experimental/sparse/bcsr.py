@@ -23,7 +23,6 @@ class BCSR(JAXSparse):
         where each row begins among them, with the end, `(*batch, rows + 1)`.
       shape: that of the array: batch axes, rows, columns, dense axes.
       indices_sorted: promise that the columns of a row are.
-      unique_indices: promise that no place comes twice.
 
         >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
         >>> m, m @ jnp.ones(2)

@@ -59,9 +59,7 @@ def empty(
 
     Args:
       shape: its shape.
-      dtype: that of its data.
       index_dtype: that of its indices.
-      sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc".
       kwds: `nse`, `n_batch`, `n_dense`.
 
     Returns:
@@ -88,9 +86,7 @@ def eye(
       N: rows.
       M: columns; as many by default.
       k: which diagonal, above the main one.
-      dtype: that of its data.
       index_dtype: that of its indices.
-      sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc".
       kwds: `n_batch`, `n_dense`.
 
     Returns:
@@ -133,11 +129,8 @@ def random_bcoo(
     Args:
       key: a key.
       shape: its shape.
-      dtype: that of its data.
       indices_dtype: that of its indices.
       nse: the number of entries, or, below one, their share.
-      n_batch: leading axes that are batches.
-      n_dense: trailing axes that are not sparse.
       unique_indices: draw no place twice.
       sorted_indices: sort the entries.
       generator: draws the data, as `generator(key, shape=, dtype=, **kwds)`.

@@ -156,8 +156,6 @@ def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
 
     Args:
       mat: the matrix.
-      nse: how many entries there can be; as many as needed by default.
-      index_dtype: that of the indices.
 
     Returns:
       A `COO`; of more entries than `nse` the first are kept.
@@ -185,11 +183,6 @@ def _check_product(what: str, mat: Any, x: Array, ndim: int, transpose: bool) ->
 def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Array:
     """The product of a `COO` and a vector of its dtype.
 
-    Args:
-      mat: the matrix.
-      v: the vector.
-      transpose: whether the matrix is transposed.
-
     Raises:
       TypeError: shapes or dtypes do not fit.
 
@@ -206,7 +199,6 @@ def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Array:
     """The product of a `COO` and a matrix of its dtype.
 
     Args:
-      mat: the matrix.
       B: the other one.
       transpose: whether `mat` is transposed.
 

@@ -167,8 +167,6 @@ def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
 
     Args:
       mat: the matrix.
-      nse: how many entries there can be; as many as needed by default.
-      index_dtype: that of the indices.
 
     Returns:
       A `CSR`; of more entries than `nse` the first are kept.

@@ -141,9 +141,6 @@ def bcoo_fromdense(
     Args:
       mat: the array.
       nse: how many entries each element of the batch can hold; as many as needed by default.
-      n_batch: leading axes that are batches.
-      n_dense: trailing axes that are not sparse.
-      index_dtype: that of the indices.
 
     Returns:
       A `BCOO`; of more entries than `nse` the first are kept.
@@ -187,11 +184,7 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     """The array with its axes in another order; batch, sparse and dense axes stay what they are.
 
     Args:
-      mat: a `BCOO`.
       permutation: the axes in their new order.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       NotImplementedError: an axis would change its kind.
@@ -259,13 +252,6 @@ def _distinct(indices: Array, shape: Shape) -> tuple[Array, Array]:
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     """The same array with one entry at each place, in order.
 
-    Args:
-      mat: a `BCOO`.
-      nse: how many entries there can be; as many as needed by default.
-
-    Returns:
-      A `BCOO`.
-
     Raises:
       ValueError: `nse` is not given under a transformation.
 
@@ -300,13 +286,9 @@ def bcoo_update_layout(
     """The same array with other axes batched, sparse or dense.
 
     Args:
-      mat: a `BCOO`.
       n_batch: leading axes that are batches; as they are by default.
       n_dense: trailing axes that are not sparse; as they are by default.
       on_inefficient: "error" or "warn" where each entry becomes a whole row, None for neither.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: there are not so many axes.

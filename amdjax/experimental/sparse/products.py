@@ -62,10 +62,6 @@ def bcoo_dot_general(
     Args:
       lhs: an array or a `BCOO`.
       rhs: an array or a `BCOO`.
-      dimension_numbers: the axes that are contracted and those that are batches.
-      precision: accepted.
-      preferred_element_type: the dtype of the result.
-      out_sharding: accepted.
 
     Returns:
       An array; a `BCOO` if both are sparse, with an entry for each pair of entries.
@@ -247,7 +243,6 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     """The sum over some axes.
 
     Args:
-      mat: a `BCOO`.
       axes: over which.
 
     Returns:

@@ -37,15 +37,6 @@ def bcoo_broadcast_in_dim(
     New axes before the first sparse one are batches, those after the first dense one dense, others
     sparse.
 
-    Args:
-      mat: a `BCOO`.
-      shape: the new shape.
-      broadcast_dimensions: where each axis of `mat` comes to lie.
-      sharding: accepted.
-
-    Returns:
-      A `BCOO`.
-
     Raises:
       ValueError: the shapes do not fit.
 
@@ -118,10 +109,6 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
 
     Args:
       operands: `BCOO`s of as many dense axes; the batch axes are the fewest of one.
-      dimension: along which.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: the dense axes or shapes do not fit.
@@ -177,7 +164,6 @@ def bcoo_slice(
     """A window of the array.
 
     Args:
-      mat: a `BCOO`.
       start_indices: where it begins on each axis.
       limit_indices: where it ends.
       strides: how far apart its elements are; ones by default.
@@ -221,13 +207,8 @@ def bcoo_reshape(
     Batch axes become batch axes of as many elements, sparse ones sparse, dense ones dense.
 
     Args:
-      mat: a `BCOO`.
       new_sizes: the new shape; one may be -1.
       dimensions: the order in which the axes are taken first; batch axes stay in front.
-      sharding: accepted.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: the sizes do not fit, or an axis would be of two kinds.

@@ -36,15 +36,8 @@ def _with_columns(mat: BCOO, columns: Sequence[Any], keep: Array) -> Array:
 def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     """The array with some axes reversed.
 
-    Args:
-      operand: a `BCOO`.
-      dimensions: the axes.
-
-    Returns:
-      A `BCOO`.
-
-        >>> sparse.bcoo_rev(sparse.BCOO.fromdense(jnp.arange(3)), dimensions=[0]).todense()
-        Array([2, 1, 0], dtype=int32)
+    >>> sparse.bcoo_rev(sparse.BCOO.fromdense(jnp.arange(3)), dimensions=[0]).todense()
+    Array([2, 1, 0], dtype=int32)
     """
     axes = canonical_axes(dimensions, operand.ndim)
     b, s = operand.n_batch, operand.n_sparse
@@ -69,10 +62,6 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
 
     Args:
       arr: a `BCOO`.
-      dimensions: the axes.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: an axis is longer.
@@ -103,7 +92,6 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     """A window whose start may be traced; see `lax.dynamic_slice`.
 
     Args:
-      mat: a `BCOO`.
       start_indices: where it begins on each axis; moved so that the window lies within.
       slice_sizes: its shape.
 
@@ -163,7 +151,6 @@ def bcoo_gather(
     """Windows of a sparse array, of which the axes of `start_indices` become batches.
 
     Args:
-      operand: a `BCOO`.
       start_indices: see `lax.gather`.
       dimension_numbers: see `lax.gather`.
       slice_sizes: the shape of a window.
@@ -171,9 +158,6 @@ def bcoo_gather(
       indices_are_sorted: accepted.
       mode: accepted; windows are moved so that they lie within.
       fill_value: must be None.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       NotImplementedError: axes are batched with the indices.
@@ -230,9 +214,6 @@ def bcoo_conv_general_dilated(
       dimension_numbers: must be those of `(batch, features, space)`.
       feature_group_count: must be 1.
       batch_group_count: must be 1.
-      precision: accepted.
-      preferred_element_type: the dtype of the result.
-      out_sharding: accepted.
 
     Returns:
       A `BCOO` of shape `(1, 1, positions)` with two batch axes, and an entry for each pair of an

@@ -120,7 +120,6 @@ def eigh(
     """The eigenvectors and eigenvalues of Hermitian matrices.
 
     Args:
-      x: matrices of shape `(..., n, n)`.
       lower: which triangle counts where the input is not symmetrized.
       symmetrize_input: whether to take the Hermitian part first.
       sort_eigenvalues: accepted for JAX's sake; eigenvalues always ascend.
@@ -129,9 +128,6 @@ def eigh(
     Returns:
       `v` of shape `(..., n, d)`, its columns the eigenvectors; `w` of shape `(..., d)`, the
       eigenvalues, of a real dtype.
-
-    Raises:
-      ValueError: if the matrices are not square.
 
         >>> v, w = lax.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]], np.float32))
         >>> print(w.round(3))
@@ -243,7 +239,6 @@ def eig(
     Eigenvectors have length one and a real component of largest magnitude.
 
     Args:
-      x: matrices of shape `(..., n, n)`.
       compute_left_eigenvectors: whether the left ones are among the results.
       compute_right_eigenvectors: whether the right ones are among the results.
       enable_eigvec_derivs: whether eigenvectors may be differentiated. That is right only where all
@@ -313,7 +308,6 @@ def schur(
     """The Schur form of square matrices: `x == q @ t @ q.conj().T` with unitary q.
 
     Args:
-      x: matrices of shape `(..., n, n)`.
       compute_schur_vectors: whether q is among the results.
       sort_eig_vals: must be False; sorting is not implemented.
       select_callable: accepted for JAX's sake; of no effect.
@@ -360,15 +354,9 @@ hessenberg_p = matrix_primitive("hessenberg", (2,), _hessenberg_results, _hessen
 def hessenberg(a: Any) -> tuple[Any, Any]:
     """Square matrices reduced to upper Hessenberg form by reflections, in compact form.
 
-    Args:
-      a: matrices of shape `(..., n, n)`.
-
     Returns:
       A matrix with the Hessenberg form on and above the first subdiagonal and reflectors below,
       of the shape of `a`; and their scalar factors, of shape `(..., n - 1)`.
-
-    Raises:
-      ValueError: if the matrices are not square.
 
         >>> h, taus = lax.linalg.hessenberg(np.eye(3, dtype=np.float32))
         >>> taus.shape
@@ -404,15 +392,11 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
     """Hermitian matrices reduced to tridiagonal form by reflections, in compact form.
 
     Args:
-      a: matrices of shape `(..., n, n)`.
       lower: which triangle of `a` counts.
 
     Returns:
       A matrix with the three diagonals and reflectors beyond them, of the shape of `a`; the main
       diagonal; the diagonal beside it; and the reflectors' scalar factors.
-
-    Raises:
-      ValueError: if the matrices are not square.
 
         >>> _, d, e, _ = lax.linalg.tridiagonal(2 * np.eye(3, dtype=np.float32))
         >>> d.tolist(), e.tolist()

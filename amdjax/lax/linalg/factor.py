@@ -80,9 +80,6 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
       An array of `x`'s shape and dtype, or floats for integers; NaN for a matrix that is not
       positive definite.
 
-    Raises:
-      ValueError: if the matrices are not square.
-
         >>> lax.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]], np.float32)).tolist()
         [[2.0, 0.0], [1.0, 1.0]]
     """
@@ -202,16 +199,10 @@ def _widened_eye(like: Any, k: int, n: int) -> Any:
 def lu(x: Any) -> tuple[Any, Any, Any]:
     """The factors of `P @ x == L @ U`, rows exchanged so that pivots are largest.
 
-    Args:
-      x: matrices of shape `(..., m, n)`.
-
     Returns:
       `lu`, of the shape of `x`, with U in its upper triangle and L without its unit diagonal below;
       `pivots`, int32 of shape `(..., min(m, n))`: row i was exchanged with row `pivots[i]`, in
       order; `permutation`, int32 of shape `(..., m)`: `x[permutation] == L @ U`.
-
-    Raises:
-      TypeError: if `x` has fewer than two dimensions.
 
         >>> factors, pivots, order = lax.linalg.lu(np.array([[1.0, 2.0], [2.0, 2.0]], np.float32))
         >>> factors.tolist(), order.tolist()
@@ -283,9 +274,6 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Any:
       permutation: its third result, int32 of shape `(..., n)`.
       b: right-hand sides of shape `(..., n, k)`, or `(..., n)` with one axis fewer than `lu`.
       trans: 0 for `a @ x == b`, 1 for `a.T @ x == b`, 2 for `a.conj().T @ x == b`.
-
-    Returns:
-      The solutions, of the shape of `b`.
 
     Raises:
       ValueError: if shapes do not fit or `trans` is another number.

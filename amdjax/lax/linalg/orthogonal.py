@@ -118,16 +118,12 @@ def qr(
     """The factors of `x == q @ r`: orthonormal columns times an upper triangle.
 
     Args:
-      x: matrices of shape `(..., m, n)`.
       pivoting: whether columns are exchanged so that the diagonal of `r` descends in magnitude.
       full_matrices: whether `q` is square; otherwise it has `min(m, n)` columns.
       use_magma: accepted for JAX's sake; of no effect.
 
     Returns:
       `q` and `r`; with `pivoting` also `p`, int32 of shape `(..., n)`, and `x[:, p] == q @ r`.
-
-    Raises:
-      TypeError: if `x` has fewer than two dimensions.
 
         >>> x = np.array([[3.0, 1.0], [4.0, 2.0]], np.float32)
         >>> q, r = lax.linalg.qr(x)

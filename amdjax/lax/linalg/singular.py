@@ -158,7 +158,6 @@ def svd(
     """The singular value decomposition `x == u @ diag(s) @ vh`.
 
     Args:
-      x: matrices of shape `(..., m, n)`.
       full_matrices: whether `u` and `vh` are square; otherwise they keep `min(m, n)` vectors.
       compute_uv: whether singular vectors are among the results.
       subset_by_index: the first and one past the last singular value wanted, in descending order.

@@ -143,9 +143,6 @@ def triangular_solve(
       conjugate_a: whether `op` conjugates.
       unit_diagonal: whether the diagonal counts as ones, without being looked at.
 
-    Returns:
-      The solutions, of the shape of `b`.
-
     Raises:
       ValueError: if shapes do not fit.
 

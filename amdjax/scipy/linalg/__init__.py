@@ -52,5 +52,5 @@ from amdjax.scipy.linalg.special_matrices import (
     toeplitz as toeplitz,
 )
 
-_complete(globals(), (), _docs.LINALG)
+_complete(globals(), _docs.MATRICES, _docs.LINALG)
 _public_surface(globals())

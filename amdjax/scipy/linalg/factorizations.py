@@ -109,13 +109,9 @@ def eigh(
     Args:
       b: must be None: generalized problems are not solved.
       lower: which triangle is read, after the matrix was averaged with its adjoint.
-      eigvals_only: return the eigenvalues alone.
       eigvals: must be None.
       type: must be 1.
       turbo: has no effect.
-
-    Returns:
-      `(w, v)`, or `w`.
 
     Raises:
       NotImplementedError: `b`, `eigvals` or `type` is not as said.
@@ -152,14 +148,10 @@ def eigh_tridiagonal(
     Args:
       d: the diagonal, real, of shape `(n,)`.
       e: the entries above the diagonal, of shape `(n - 1,)`; below it are their conjugates.
-      eigvals_only: return the eigenvalues alone.
       select: "a" for all, "i" for those of the positions `select_range`, both ends included.
       select_range: the first and last position, counted from the smallest.
       tol: accepted; eigenvalues are found to the precision of the dtype.
       key: accepted; no start vectors are drawn.
-
-    Returns:
-      `(w, v)`, or `w`.
 
     Raises:
       TypeError: `d` and `e` differ in dtype, or are no floats of 32 or 64 bits.
@@ -298,7 +290,6 @@ def qr(
     Args:
       a: of shape `(..., m, n)`.
       mode: "full" for a square `Q`, "economic" for one of `min(m, n)` columns, "r" for `R` alone.
-      pivoting: exchange columns so that the diagonal of `R` falls.
       lwork: has no effect.
 
     Returns:
@@ -333,7 +324,6 @@ def qr_multiply(
       a: of shape `(..., m, n)`; `k = min(m, n)`.
       c: of shape `(..., l, m)` for "right", `(..., k, l)` for "left"; or one row or column.
       mode: "right" for `c · Q`, "left" for `Q · c`.
-      pivoting: exchange columns so that the diagonal of `R` falls.
       conjugate: use the complex conjugate of `Q`.
       overwrite_c: has no effect: arrays are immutable.
 

@@ -73,10 +73,6 @@ def cho_solve(
 
     Args:
       c_and_lower: the factor, of shape `(..., n, n)`, and whether it is the lower one.
-      b: of shape `(n,)` or `(..., n, k)`.
-
-    Returns:
-      `x`, of the shape of `b`.
 
         >>> factor = amdjax.scipy.linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 1.0]]))
         >>> amdjax.scipy.linalg.cho_solve(factor, jnp.array([2.0, 3.0]))
@@ -106,11 +102,7 @@ def lu_solve(
 
     Args:
       lu_and_piv: the factors, of shape `(..., n, n)`, and the exchanges of rows, `(..., n)`.
-      b: of shape `(n,)` or `(..., n, k)`.
       trans: 0 for `a`, 1 for its transpose, 2 for its adjoint.
-
-    Returns:
-      `x`, of the shape of `b`.
 
         >>> factors = amdjax.scipy.linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
         >>> amdjax.scipy.linalg.lu_solve(factors, jnp.array([2.0, 3.0]))
@@ -143,14 +135,9 @@ def solve_triangular(
 
     Args:
       a: of shape `(..., n, n)`; one triangle is read.
-      b: of shape `(n,)` or `(..., n, k)`.
       trans: 0 or "N" for `a`, 1 or "T" for its transpose, 2 or "C" for its adjoint.
       lower: read the lower triangle.
       unit_diagonal: take the diagonal to be ones.
-      debug: has no effect.
-
-    Returns:
-      `x`, of the shape of `b`.
 
     Raises:
       ValueError: `trans` is none of these.
@@ -188,14 +175,9 @@ def solve(
     """The solution of `a · x = b`.
 
     Args:
-      b: of shape `(n,)` or `(..., n, k)`.
       lower: with "pos", read the lower triangle.
       assume_a: "gen", "sym", "her", or "pos" for a positive definite matrix, where Cholesky's
         factors take half the work.
-      debug: has no effect.
-
-    Returns:
-      `x`, of the shape of `b`.
 
     Raises:
       ValueError: `assume_a` is unknown, or the shapes do not fit.

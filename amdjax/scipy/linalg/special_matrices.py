@@ -72,12 +72,8 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrix with a first column and a first row whose diagonals are constant.
 
     Args:
-      c: the first column, of shape `(..., m)`.
       r: the first row, of shape `(..., n)`, whose first entry is not read; by default the conjugate
         of `c`.
-
-    Returns:
-      Matrices of shape `(..., m, n)`.
 
         >>> amdjax.scipy.linalg.toeplitz(jnp.array([1, 2, 3]), jnp.array([1, 5]))
         Array([[1, 5],
@@ -100,12 +96,8 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrix with a first column and a last row whose antidiagonals are constant.
 
     Args:
-      c: the first column, of shape `(..., m)`.
       r: the last row, of shape `(..., n)`, whose first entry is not read; by default zeros, as many
         as `c` has entries.
-
-    Returns:
-      Matrices of shape `(..., m, n)`.
 
     Raises:
       ValueError: an argument is a scalar.
@@ -135,9 +127,6 @@ def circulant(c: ArrayLike) -> Array:
     Args:
       c: the first column, of shape `(..., n)`.
 
-    Returns:
-      Matrices of shape `(..., n, n)`.
-
         >>> amdjax.scipy.linalg.circulant(jnp.array([1, 2, 3]))
         Array([[1, 3, 2],
                [2, 1, 3],
@@ -165,9 +154,6 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
     Args:
       f: fecundities, the first row, of shape `(..., n)`.
       s: survival rates, below the diagonal, of shape `(..., n - 1)`.
-
-    Returns:
-      Matrices of shape `(..., n, n)`.
 
     Raises:
       ValueError: `f` has fewer than two entries, or `s` not one less than `f`.
@@ -201,9 +187,6 @@ def companion(a: ArrayLike) -> Array:
     Args:
       a: coefficients, highest power first, of shape `(..., n)`.
 
-    Returns:
-      Matrices of shape `(..., n - 1, n - 1)`.
-
     Raises:
       ValueError: there are fewer than two coefficients.
 
@@ -229,9 +212,6 @@ def fiedler(a: ArrayLike) -> Array:
     Args:
       a: of shape `(..., n)`.
 
-    Returns:
-      Matrices of shape `(..., n, n)`.
-
         >>> amdjax.scipy.linalg.fiedler(jnp.array([1, 4]))
         Array([[0, 3],
                [3, 0]], dtype=int32)
@@ -247,9 +227,6 @@ def fiedler_companion(a: ArrayLike) -> Array:
 
     Args:
       a: coefficients, highest power first, of shape `(..., n)`.
-
-    Returns:
-      Matrices of shape `(..., n - 1, n - 1)`.
 
     Raises:
       ValueError: there are no coefficients.
@@ -336,12 +313,9 @@ def _default_float() -> np.dtype:
 def hilbert(n: int) -> Array:
     """Hilbert's matrix, `1 / (i + j + 1)`.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
-        >>> amdjax.scipy.linalg.hilbert(2)
-        Array([[1.        , 0.5       ],
-               [0.5       , 0.33333334]], dtype=float32)
+    >>> amdjax.scipy.linalg.hilbert(2)
+    Array([[1.        , 0.5       ],
+           [0.5       , 0.33333334]], dtype=float32)
     """
     i = np.arange(operator.index(n))
     return _exact(1 / (i[:, None] + i + 1), _default_float())
@@ -357,12 +331,9 @@ def _integers(n: int, entry: object) -> np.ndarray:
 def invhilbert(n: int) -> Array:
     """The inverse of Hilbert's matrix, whose entries are whole numbers.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
-        >>> amdjax.scipy.linalg.invhilbert(2)
-        Array([[ 4., -6.],
-               [-6., 12.]], dtype=float32)
+    >>> amdjax.scipy.linalg.invhilbert(2)
+    Array([[ 4., -6.],
+           [-6., 12.]], dtype=float32)
     """
     c = math.comb
 
@@ -385,12 +356,6 @@ def pascal(n: int, kind: str | None = None) -> Array:
     Args:
       kind: "lower", "upper", or "symmetric" (the default) for the product of both.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
-    Raises:
-      ValueError: `kind` is unknown.
-
         >>> amdjax.scipy.linalg.pascal(3)
         Array([[1., 1., 1.],
                [1., 2., 3.],
@@ -410,12 +375,6 @@ def invpascal(n: int, kind: str | None = None) -> Array:
 
     Args:
       kind: as for `pascal`.
-
-    Returns:
-      A matrix of shape `(n, n)`.
-
-    Raises:
-      ValueError: `kind` is unknown.
 
         >>> amdjax.scipy.linalg.invpascal(2)
         Array([[ 2., -1.],
@@ -458,9 +417,6 @@ def hadamard(n: int, dtype: DTypeLike = int) -> Array:
       n: rows and columns, a power of two.
       dtype: that of the entries.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
     Raises:
       ValueError: `n` is no power of two.
 
@@ -481,9 +437,6 @@ def dft(n: int, scale: str | None = None, *, dtype: DTypeLike = None) -> Array:
     Args:
       scale: None, "sqrtn" to divide by the root of `n`, "n" to divide by `n`.
       dtype: a complex dtype.
-
-    Returns:
-      A matrix of shape `(n, n)`.
 
     Raises:
       ValueError: `scale` is unknown or `dtype` is not complex.

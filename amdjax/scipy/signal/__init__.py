@@ -13,5 +13,5 @@ from amdjax.scipy.signal.convolution import (
 from amdjax.scipy.signal.detrending import detrend as detrend
 from amdjax.scipy.signal.spectral import csd as csd, istft as istft, stft as stft, welch as welch
 
-_complete(globals(), (), _docs.SIGNAL)
+_complete(globals(), _docs.SIGNALS, _docs.SIGNAL)
 _public_surface(globals())

@@ -239,17 +239,12 @@ def stft(
 
     Args:
       x: the signals.
-      window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
-      nperseg: samples in a segment.
       boundary: how the signal goes on beyond its ends: "even", "odd", "constant", "zeros" or None.
       padded: add zeros at the end, so that the segments hold the whole signal.
 
     Returns:
       Frequencies, times of the segments' centers, and transforms; the frequencies take the place of
       `axis` and the segments are the last axis.
-
-    Raises:
-      ValueError: a size or a name is not allowed; the message says which.
 
         >>> f, t, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
         >>> z.shape
@@ -278,18 +273,8 @@ def csd(
     """The cross spectral density of two signals, by Welch's method.
 
     Args:
-      x: signals.
       y: signals of the same rank; None takes `x`.
-      window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
       nperseg: samples in a segment; the whole signal by default.
-      scaling: "density" for a density in frequency, "spectrum" for a power.
-      average: over the segments, "mean" or "median".
-
-    Returns:
-      Frequencies, and the density at each.
-
-    Raises:
-      ValueError: a size or a name is not allowed; the message says which.
 
         >>> f, p = amdjax.scipy.signal.csd(jnp.ones(16), jnp.ones(16), nperseg=8)
         >>> p.shape, p.dtype
@@ -333,17 +318,7 @@ def welch(
     """The power spectral density of a signal, by Welch's method.
 
     Args:
-      x: signals.
-      window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
       nperseg: samples in a segment; the whole signal by default.
-      scaling: "density" for a density in frequency, "spectrum" for a power.
-      average: over the segments, "mean" or "median".
-
-    Returns:
-      Frequencies, and the density at each.
-
-    Raises:
-      ValueError: a size or a name is not allowed; the message says which.
 
     Source: Welch, "The use of fast Fourier transform for the estimation of power spectra", 1967.
 
@@ -384,7 +359,6 @@ def istft(
     Args:
       Zxx: transforms, as `stft` returns them.
       window: the name of a window, or its values, as for `stft`.
-      nperseg: samples in a segment.
       nfft: length of the transforms.
       input_onesided: whether negative frequencies were left out.
       boundary: whether the signal was extended, so that half a segment is cut off at its ends.
