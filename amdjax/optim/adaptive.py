@@ -127,6 +127,35 @@ def _mean_ahead(b1: Any, count: Array, mu: Updates, grads: Updates, nesterov: bo
     return tree_map(lambda m, g: b1 * m + (1 - b1) * g, ahead, now)
 
 
+def _by_moments(
+    name: str,
+    b1: float,
+    b2: float,
+    updates: Callable[[Array, Updates, Updates, Updates], Updates],
+    mu_dtype: Any = None,
+    second: Callable[[Updates, Updates], Updates] | None = None,
+) -> GradientTransformation:
+    """What makes updates of a count, two means (of gradients and of their squares) and gradients.
+
+    `second` takes the place of the mean square: a function of what it was and of the gradients.
+    """
+    check_decays(name, b1=b1, b2=b2)
+
+    def init(params: Params) -> ScaleByAdamState:
+        mu, nu = zeros_like(params, mu_dtype), squares_like(params)
+        return ScaleByAdamState(count_of_updates(), mu, nu)
+
+    def update(
+        grads: Updates, state: ScaleByAdamState, params: Params = None
+    ) -> tuple[Updates, ScaleByAdamState]:
+        count, mu = incremented(state.count), average(b1, state.mu, grads)
+        nu = second(state.nu, grads) if second else average(b2, state.nu, grads, power=2)
+        new = ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
+        return updates(count, mu, nu, grads), new
+
+    return transformation(init, update)
+
+
 def scale_by_adam(
     b1: float = 0.9,
     b2: float = 0.999,
@@ -144,22 +173,12 @@ def scale_by_adam(
     >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
     Array([1.], dtype=float32)
     """
-    check_decays("adam", b1=b1, b2=b2)
 
-    def init(params: Params) -> ScaleByAdamState:
-        mu, nu = zeros_like(params, mu_dtype), squares_like(params)
-        return ScaleByAdamState(count_of_updates(), mu, nu)
-
-    def update(
-        grads: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
-        count = incremented(state.count)
-        mu, nu = average(b1, state.mu, grads), average(b2, state.nu, grads, power=2)
+    def updates(count: Array, mu: Updates, nu: Updates, grads: Updates) -> Updates:
         mean, square = _mean_ahead(b1, count, mu, grads, nesterov), unbiased(b2, count, nu)
-        new = ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
-        return _quotient(mean, square, eps, eps_root), new
+        return _quotient(mean, square, eps, eps_root)
 
-    return transformation(init, update)
+    return _by_moments("adam", b1, b2, updates, mu_dtype)
 
 
 def scale_by_amsgrad(
@@ -215,21 +234,14 @@ def scale_by_adamax(
         >>> adamax.update(jnp.array([5.0]), adamax.init(jnp.zeros(1)))[0].round(3)
         Array([1.], dtype=float32)
     """
-    check_decays("adamax", b1=b1, b2=b2)
 
-    def init(params: Params) -> ScaleByAdamState:
-        return ScaleByAdamState(count_of_updates(), zeros_like(params), squares_like(params))
+    def largest(nu: Updates, grads: Updates) -> Updates:
+        return tree_map(lambda v, g: jnp.maximum(jnp.abs(g) + eps, b2 * v), nu, grads)
 
-    def update(
-        grads: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
-        count = incremented(state.count)
-        mu = average(b1, state.mu, grads)
-        nu = tree_map(lambda v, g: jnp.maximum(jnp.abs(g) + eps, b2 * v), state.nu, grads)
-        updates = tree_map(lambda m, v: m / v, unbiased(b1, count, mu), nu)
-        return updates, ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
+    def updates(count: Array, mu: Updates, nu: Updates, _: Updates) -> Updates:
+        return tree_map(lambda m, v: m / v, unbiased(b1, count, mu), nu)
 
-    return transformation(init, update)
+    return _by_moments("adamax", b1, b2, updates, second=largest)
 
 
 def scale_by_radam(
@@ -249,17 +261,9 @@ def scale_by_radam(
     >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
     Array([5.], dtype=float32)
     """
-    check_decays("radam", b1=b1, b2=b2)
-    most = 2 / (1 - b2) - 1
 
-    def init(params: Params) -> ScaleByAdamState:
-        return ScaleByAdamState(count_of_updates(), zeros_like(params), squares_like(params))
-
-    def update(
-        grads: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
-        count = incremented(state.count)
-        mu, nu = average(b1, state.mu, grads), average(b2, state.nu, grads, power=2)
+    def updates(count: Array, mu: Updates, nu: Updates, grads: Updates) -> Updates:
+        most = 2 / (1 - b2) - 1
         power = b2 ** count.astype(jnp.float32)
         freedom = most - 2 * count * power / (1 - power)
         sure = freedom >= threshold
@@ -267,12 +271,10 @@ def scale_by_radam(
         rectifier = jnp.sqrt(jnp.where(sure, ratio, 1))
         mean, square = _mean_ahead(b1, count, mu, grads, nesterov), unbiased(b2, count, nu)
         divided = _quotient(mean, square, eps, eps_root)
-        updates = tree_map(
-            lambda d, m: jnp.where(sure, rectifier.astype(d.dtype) * d, m), divided, mean
-        )
-        return updates, ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
+        certain = lambda d, m: jnp.where(sure, rectifier.astype(d.dtype) * d, m)
+        return tree_map(certain, divided, mean)
 
-    return transformation(init, update)
+    return _by_moments("radam", b1, b2, updates)
 
 
 def scale_by_rms(

@@ -54,6 +54,14 @@ def _part(x: Any, at: int, count: int) -> Any:
     return ops.reshape(x, (*shape[:at], count, shape[at] // count, *shape[at + 1 :]))
 
 
+def _over_axis(p: CollectivePrimitive, x: Any, name: Any, tiled: bool, **axes: int) -> Any:
+    """A collective over one mapped axis."""
+    size = axis_size(name)
+    return p.bind(
+        x, axis_index_groups=None, axis_name=(name,), axis_size=size, tiled=tiled, **axes
+    )
+
+
 def all_gather(
     x: Any,
     axis_name: AxisName,
@@ -89,14 +97,7 @@ def all_gather(
     def gather(leaf: Any) -> Any:
         at = axis % (get_aval(leaf).ndim + (not tiled))
         for name in reversed(names):  # the first changes slowest, so it comes last
-            leaf = all_gather_p.bind(
-                leaf,
-                all_gather_dimension=at,
-                axis_index_groups=None,
-                axis_name=(name,),
-                axis_size=axis_size(name),
-                tiled=tiled,
-            )
+            leaf = _over_axis(all_gather_p, leaf, name, tiled, all_gather_dimension=at)
         for _ in names[1:] if not tiled else ():
             leaf = _merge(leaf, at)
         return leaf
@@ -182,14 +183,7 @@ def psum_scatter(
         if len(names) > 1 and not tiled:
             leaf = ops.reshape(leaf, (*shape[:at], *map(axis_size, names), *shape[at + 1 :]))
         for name in names:
-            leaf = reduce_scatter_p.bind(
-                leaf,
-                axis_index_groups=None,
-                axis_name=(name,),
-                axis_size=axis_size(name),
-                scatter_dimension=at,
-                tiled=tiled,
-            )
+            leaf = _over_axis(reduce_scatter_p, leaf, name, tiled, scatter_dimension=at)
         return leaf
 
     return tree_map(scatter, x)
@@ -305,15 +299,7 @@ def all_to_all(
 
 
 def _exchange(x: Any, name: Any, split: int, concat: int, tiled: bool) -> Any:
-    return all_to_all_p.bind(
-        x,
-        axis_index_groups=None,
-        axis_name=(name,),
-        axis_size=axis_size(name),
-        concat_axis=concat,
-        split_axis=split,
-        tiled=tiled,
-    )
+    return _over_axis(all_to_all_p, x, name, tiled, concat_axis=concat, split_axis=split)
 
 
 def _exchange_several(x: Any, names: Any, split: int, concat: int, tiled: bool) -> Any:
