@@ -117,8 +117,8 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     known, common = family.parameters, phrases.parameters
     raises = phrases.raises if family.implied else {}
     names = dict.fromkeys(_in_order(code, count))
-    if code.co_flags & inspect.CO_VARKEYWORDS:  # among which are those of the family
-        names |= dict.fromkeys(known)
+    if isinstance(fn, type) and code.co_flags & inspect.CO_VARKEYWORDS:
+        names |= dict.fromkeys(known)  # what a class passes on is its family's
     for name in names:
         line = own.pop(name, "") or known.get(name) or common.get(name)
         if line:

@@ -19,7 +19,6 @@ PHRASES = Phrases(
         "fill_value": "the value, a scalar.",
         "filter_shape": "n sizes of the window.",
         "group_offset": "must be None.",
-        "implementation": "accepted for JAX's sake; of no effect.",
         "index": "an integer scalar, clamped to the axis.",
         "index_dtype": "integer dtype of the result.",
         "indices_are_sorted": "a promise that the index vectors ascend.",
@@ -31,8 +30,8 @@ PHRASES = Phrases(
         "lhs_shape": "shape of the input.",
         "mode": "what becomes of a slice that leaves the operand; `None` drops it.",
         "operand": "an array.",
-        "operand_batching_dims": "dimensions of the operand that run along with dimensions of the "
-        "indices; sorted.",
+        "operand_batching_dims": "dimensions of the operand that run along with dimensions of "
+        "the\n    indices; sorted.",
         "out_sharding": "sharding of the result over a mesh's explicit axes.",
         "padding": "as in `conv_general_dilated`.",
         "precision": "how exactly to multiply float32 where hardware offers a choice.",
@@ -132,7 +131,6 @@ FAMILIES = (
     Family("select select_n", "Array of the shape and dtype of the cases."),
     Family("custom_root custom_linear_solve", "What `solve` returns."),
     Family("dce_sink optimization_barrier", "", "TypeError: if a leaf is not an array."),
-    Family("pcast pvary", "`x`."),
     Family("conv conv_with_general_padding", "Array of shape (batch, output feature, *space).",
            "ValueError: if sizes do not fit."),
     Family("dynamic_update_index_in_dim dynamic_update_slice_in_dim", _LIKE,
@@ -143,11 +141,12 @@ FAMILIES = (
            "reduce_window_shape_tuple reshape rng_uniform sort sort_key_val while_loop"),
 )  # fmt: skip
 
+_NO_EFFECT = "accepted for JAX's sake; of no effect."
 LINALG = (
     Family("eigh cholesky hessenberg tridiagonal", "",
            "ValueError: if the matrices are not square.", x="matrices of shape `(..., n, n)`.",
-           a="matrices of shape `(..., n, n)`."),
-    Family("eig schur", x="matrices of shape `(..., n, n)`."),
+           a="matrices of shape `(..., n, n)`.", implementation=_NO_EFFECT),
+    Family("eig schur", x="matrices of shape `(..., n, n)`.", implementation=_NO_EFFECT),
     Family("lu qr", "", "TypeError: if `x` has fewer than two dimensions.",
            x="matrices of shape `(..., m, n)`."),
     Family("svd", x="matrices of shape `(..., m, n)`."),

@@ -68,6 +68,9 @@ def pvary(x: Any, axis_name: Any) -> Any:
     Raises:
       NameError: there is no such axis.
 
+    Returns:
+      `x`.
+
         >>> f = amdjax.vmap(lambda x: amdjax.lax.pvary(x, "i"), axis_name="i")
         >>> print(f(np.array([1.0, 3.0])))
         [1. 3.]
@@ -83,6 +86,9 @@ def pcast(x: Any, axis_name: Any = None, *, to: str) -> Any:
     Args:
       x: a pytree of arrays.
       to: the kind.
+
+    Returns:
+      `x`.
 
     Raises:
       ValueError: there is no such kind.

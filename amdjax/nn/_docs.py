@@ -102,8 +102,8 @@ FAMILIES = (
     Family("dense scaled_matmul cached_attention", "", "ValueError: the shapes do not fit."),
     Family("conv conv_transpose", "", "TypeError: an argument that should be an integer is none.",
            "ValueError: the shapes do not fit, or `layout` or `padding` has no such name.",
-           kernel="of shape `(*window, channels / groups, features)`; "
-           "`(features, channels / groups, *window)` if channels come first.",
+           kernel="of shape `(*window, channels / groups, features)`; `(features, channels / "
+           "groups,\n    *window)` if channels come first.",
            bias="of shape `(features,)`, or None."),
     Family("batch_norm layer_norm", "", "TypeError: `x` is not floating-point.", _SHAPED,
            scale=_FACTOR, bias=_ADDED),

@@ -398,6 +398,9 @@ def _check_assertion(eqn: JaxprEqn, used: Mask) -> None:
 def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
     """What a program does to keys; constants count as arguments after the others.
 
+    Args:
+      jaxpr: the program.
+
     Returns:
       A signature.
 
@@ -424,9 +427,12 @@ def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
 def check_key_reuse_jaxpr(jaxpr: Jaxpr) -> None:
     """Raise KeyReuseError if a program uses a key twice.
 
-    >>> from amdjax.experimental import key_reuse
-    >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
-    >>> key_reuse.check_key_reuse_jaxpr(closed.jaxpr)
+    Args:
+      jaxpr: the program.
+
+        >>> from amdjax.experimental import key_reuse
+        >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
+        >>> key_reuse.check_key_reuse_jaxpr(closed.jaxpr)
     """
     jaxpr_type_signature(jaxpr)
 

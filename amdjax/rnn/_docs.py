@@ -11,9 +11,10 @@ PHRASES = Phrases(
         "h": "hidden state at the start, `(..., m)`; None means zeros.",
         "hidden_features": "number of hidden features.",
         "in_features": "number of input features.",
-        "lengths": "how many steps each sequence has, integers of the shape of the batch; None means "
-        "all.\n    What lies beyond takes no part: results are zero there, the state at the end is "
-        "that of\n    each sequence's last step, and with `reverse` each begins at its own last step.",
+        "lengths": "how many steps each sequence has, integers of the shape of the batch; None "
+        "means all.\n    What lies beyond takes no part: results are zero there, the state at the end "
+        "is that of\n    each sequence's last step, and with `reverse` each begins at its own last "
+        "step.",
         "reverse": "whether to go from the last step to the first.",
         "time_major": "whether time is the first axis rather than the second.",
         "use_bias": "whether there are biases.",
@@ -30,10 +31,10 @@ FAMILIES = (
     Family("LSTM GRU RNN", key=_KEY, layers="how many layers, each fed by the one before.",
            rate="probability of dropout between layers.", use_bias="whether there are biases.",
            reverse="whether to go from the last step to the first.",
-           bidirectional="whether each layer goes both ways, with weights for each, and gives both\n"
-           "    results side by side.",
-           input_mode='"linear", or "skip" for a first layer that adds its input to each gate without '
-           "a\n    kernel.",
+           bidirectional="whether each layer goes both ways, with weights for each, and gives "
+           "both\n    results side by side.",
+           input_mode='"linear", or "skip" for a first layer that adds its input to each gate '
+           "without a\n    kernel.",
            time_major="whether time is the first axis rather than the second.",
            dtype="dtype of the weights; None means the default float."),
     Family("LSTMCell GRUCell RNNCell", key=_KEY, use_bias="whether there are biases.",

@@ -372,6 +372,9 @@ def pvary(x: Any, axis_name: AxisName) -> Any:
       x: pytree of arrays.
       axis_name: name of the axis, or a tuple of names.
 
+    Returns:
+      `x`.
+
     Raises:
       NameError: no axis of that name is being mapped.
     """

@@ -57,9 +57,7 @@ def _part(x: Any, at: int, count: int) -> Any:
 def _over_axis(p: CollectivePrimitive, x: Any, name: Any, tiled: bool, **axes: int) -> Any:
     """A collective over one mapped axis."""
     size = axis_size(name)
-    return p.bind(
-        x, axis_index_groups=None, axis_name=(name,), axis_size=size, tiled=tiled, **axes
-    )
+    return p.bind(x, axis_index_groups=None, axis_name=(name,), axis_size=size, tiled=tiled, **axes)
 
 
 def all_gather(

@@ -76,8 +76,10 @@ def parsed(doc):
     for line in doc.splitlines():
         if line.rstrip(":") in SECTIONS and line.endswith(":"):
             current = sections.setdefault(line.rstrip(":"), [])
-        else:
-            current.append(line)
+            continue
+        if line.lstrip().startswith(">>>"):  # which needs no heading
+            current = sections.setdefault("Example", [])
+        current.append(line)
     return "\n".join(text), sections
 
 
