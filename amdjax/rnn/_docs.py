@@ -12,9 +12,9 @@ PHRASES = Phrases(
         "hidden_features": "number of hidden features.",
         "in_features": "number of input features.",
         "lengths": "how many steps each sequence has, integers of the shape of the batch; None "
-        "means all.\n    What lies beyond takes no part: results are zero there, the state at the end "
-        "is that of\n    each sequence's last step, and with `reverse` each begins at its own last "
-        "step.",
+        "means all.\n    What lies beyond takes no part: results are zero there, the state at the "
+        "end is that of\n    each sequence's last step, and with `reverse` each begins at its own "
+        "last step.",
         "reverse": "whether to go from the last step to the first.",
         "time_major": "whether time is the first axis rather than the second.",
         "use_bias": "whether there are biases.",
