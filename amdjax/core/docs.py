@@ -80,7 +80,8 @@ def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phr
         if code is not None:
             value.__doc__ = rendered(value, code, family, phrases)
         elif isinstance(value, type) and value.__module__.startswith("amdjax"):
-            made = value.__init__ if hasattr(value.__init__, "__code__") else value.__new__
+            made: Any = value.__init__  # type: ignore[misc]  # only looked at
+            made = made if hasattr(made, "__code__") else value.__new__
             code = getattr(unwrapped(made), "__code__", _NO_PARAMETERS)
             value.__doc__ = rendered(value, code, family, phrases._replace(raises={}))
 
