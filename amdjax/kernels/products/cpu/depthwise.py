@@ -84,7 +84,7 @@ class FeatureLanes(LaneConvolution):
     def _inside(self, first: Value) -> Value | None:
         """Whether no tap of the tile's positions leaves the input; None if none ever does."""
         p, extent = self.inner_phase, self.conv.lhs[-1]
-        if not p.leaves(extent):
+        if not p.window(extent).leaves:
             return None
         at = first * p.shift + p.start
         last = at + (self.width - 1) * p.shift + (p.taps - 1) * p.tap_shift
@@ -240,7 +240,7 @@ class SpatialLanes(LaneConvolution):
         k, conv, p = self.k, self.conv, self.phases[-1]
         t = k.index(t)
         mask = exists
-        if p.leaves(conv.lhs[-1]):
+        if p.window(conv.lhs[-1]).leaves:
             place = (lanes * p.shift) + (t * p.tap_shift + p.start)
             inside = k.convert(place, "u64") < k.const("u64", conv.lhs[-1], (self.lanes,))
             mask = exists & inside
