@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax.core.boundaries import public_surface as _public_surface
+from amdjax.core.errors import public_surface as _public_surface
 
 _initialized = False
 
@@ -44,8 +44,9 @@ def initialize(
       NotImplementedError: there is to be more than one process.
       RuntimeError: it was called before.
 
-        >>> amdjax.distributed.initialize(num_processes=1, process_id=0)
-        >>> amdjax.distributed.shutdown()
+    Example:
+      >>> amdjax.distributed.initialize(num_processes=1, process_id=0)
+      >>> amdjax.distributed.shutdown()
     """
     global _initialized
     if num_processes not in (None, 1) or process_id not in (None, 0):
@@ -64,8 +65,9 @@ def is_initialized() -> bool:
     Returns:
       A bool.
 
-        >>> amdjax.distributed.is_initialized()
-        False
+    Example:
+      >>> amdjax.distributed.is_initialized()
+      False
     """
     return _initialized
 
@@ -73,7 +75,8 @@ def is_initialized() -> bool:
 def shutdown() -> None:
     """Leave the cluster of one process.
 
-    >>> amdjax.distributed.shutdown()
+    Example:
+      >>> amdjax.distributed.shutdown()
     """
     global _initialized
     _initialized = False

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 
 from amdjax import _docs
 from amdjax.core import events
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
+from amdjax.core.errors import public_surface as _public_surface
 
 
 class ProfileOptions:
@@ -78,9 +78,10 @@ def start_trace(
       RuntimeError: a trace is being recorded.
       NotImplementedError: `create_perfetto_link` is true.
 
-        >>> import tempfile
-        >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
-        >>> amdjax.profiler.stop_trace()
+    Example:
+      >>> import tempfile
+      >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
+      >>> amdjax.profiler.stop_trace()
     """
     global _running
     if create_perfetto_link:
@@ -104,9 +105,10 @@ def stop_trace() -> None:
     Raises:
       RuntimeError: no trace is being recorded.
 
-        >>> import tempfile
-        >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
-        >>> amdjax.profiler.stop_trace()
+    Example:
+      >>> import tempfile
+      >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
+      >>> amdjax.profiler.stop_trace()
     """
     global _running
     with _lock:
@@ -155,9 +157,10 @@ def trace(
       create_perfetto_trace: write `perfetto_trace.json.gz` too.
       profiler_options: accepted.
 
-        >>> import tempfile
-        >>> with amdjax.profiler.trace(tempfile.mkdtemp()):
-        ...     y = jnp.ones(3) + 1
+    Example:
+      >>> import tempfile
+      >>> with amdjax.profiler.trace(tempfile.mkdtemp()):
+      ...     y = jnp.ones(3) + 1
     """
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:
@@ -173,8 +176,9 @@ class TraceAnnotation:
       name: what the trace shows.
       kwargs: details of it.
 
-        >>> with amdjax.profiler.TraceAnnotation("part", batch=3):
-        ...     pass
+    Example:
+      >>> with amdjax.profiler.TraceAnnotation("part", batch=3):
+      ...     pass
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -197,8 +201,9 @@ class StepTraceAnnotation(TraceAnnotation):
       name: what the trace shows.
       kwargs: details of it, of which `step_num` is the step's number.
 
-        >>> with amdjax.profiler.StepTraceAnnotation("train", step_num=1):
-        ...     pass
+    Example:
+      >>> with amdjax.profiler.StepTraceAnnotation("train", step_num=1):
+      ...     pass
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -218,8 +223,9 @@ def annotate_function(
     Returns:
       The function, annotated.
 
-        >>> amdjax.profiler.annotate_function(abs)(-1)
-        1
+    Example:
+      >>> amdjax.profiler.annotate_function(abs)(-1)
+      1
     """
     shown = name or getattr(func, "__qualname__", repr(func))
 

@@ -100,14 +100,17 @@ class Emitter(ABC, Generic[Rep]):
     def unflatten(self, flat: Sequence[Value], types: Sequence[tile.TileType]) -> list[Rep]:
         """The inverse of `flatten`."""
 
-    def flat(self, values: Sequence[tile.Value]) -> list[Value]:
-        """SSA values as LLVM values."""
+    def flat(self, values: Sequence[tile.Value], like: Sequence[tile.Value]) -> list[Value]:
+        """SSA values as LLVM values, held as those are which they become."""
         return self.flatten([self.rep(v) for v in values], [v.type for v in values])
 
-    def flat_block(self, block: tile.Block, args: Sequence[Value]) -> list[Value]:
+    def flat_block(
+        self, block: tile.Block, args: Sequence[Value], like: Sequence[tile.Value] = ()
+    ) -> list[Value]:
         """Write a block whose arguments are LLVM values; what it yields as LLVM values."""
         self.bind(block.args, self.unflatten(args, [a.type for a in block.args]))
-        return self.flatten(self.block(block), [v.type for v in block.yields])
+        self.block(block)
+        return self.flat(block.yields, like or block.yields)
 
 
 def lower_for(
@@ -118,9 +121,10 @@ def lower_for(
     (body,) = op.blocks
 
     def iteration(index: Value, carried: list[Value]) -> list[Value]:
-        return e.flat_block(body, [index, *carried])
+        return e.flat_block(body, [index, *carried], body.args[1:])
 
-    results = (loop or e.f.loop)(start, stop, step, e.flat(op.init), iteration)
+    first = e.flat(op.init, body.args[1:])
+    results = (loop or e.f.loop)(start, stop, step, first, iteration)
     return e.unflatten(results, [v.type for v in op.results])
 
 
@@ -135,16 +139,20 @@ def lower_while(
         return keep
 
     def iteration(carried: list[Value]) -> list[Value]:
-        return e.flat_block(body, carried)
+        return e.flat_block(body, carried, body.args)
 
-    results = (loop or e.f.while_loop)(e.flat(op.init), test, iteration)
+    results = (loop or e.f.while_loop)(e.flat(op.init, body.args), test, iteration)
     return e.unflatten(results, [v.type for v in op.results])
 
 
 def lower_if(e: Emitter[Any], op: ops.If) -> list[Any]:
     yes, no = op.blocks
     condition = e.scalar(op.operands[0])
-    results = e.f.if_(condition, lambda: e.flat_block(yes, []), lambda: e.flat_block(no, []))
+    results = e.f.if_(
+        condition,
+        lambda: e.flat_block(yes, [], op.results),
+        lambda: e.flat_block(no, [], op.results),
+    )
     return e.unflatten(results, [v.type for v in op.results])
 
 

@@ -240,8 +240,10 @@ def tangent_dtype(dtype: Any) -> Any:
     Returns:
       A dtype.
 
-        >>> tangent_dtype(np.dtype("float32"))
-        dtype('float32')
+    Example:
+      >>> import numpy as np
+      >>> tangent_dtype(np.dtype("float32"))
+      dtype('float32')
     """
     found = _tangent_dtypes.get(dtype)
     if found is None:
@@ -354,8 +356,9 @@ def is_valid_value(x: Any) -> bool:
     Returns:
       Whether they do.
 
-        >>> is_valid_value(1.0), is_valid_value("text")
-        (True, False)
+    Example:
+      >>> is_valid_value(1.0), is_valid_value("text")
+      (True, False)
     """
     return type(x) in _aval_of or any(base in _aval_of for base in type(x).__mro__)
 

@@ -99,10 +99,11 @@ class Config(threading.local):
     Read a flag as an attribute, with or without JAX's ``jax_`` prefix; set it for the whole
     process with `update`, or for a block with the context managers of this module.
 
-    >>> config.update("jax_numpy_rank_promotion", "warn")
-    >>> config.jax_numpy_rank_promotion, config.numpy_rank_promotion
-    ('warn', 'warn')
-    >>> config.update("jax_numpy_rank_promotion", "allow")
+    Example:
+      >>> config.update("jax_numpy_rank_promotion", "warn")
+      >>> config.jax_numpy_rank_promotion, config.numpy_rank_promotion
+      ('warn', 'warn')
+      >>> config.update("jax_numpy_rank_promotion", "allow")
     """
 
     def __init__(self) -> None:
@@ -257,11 +258,12 @@ Example:
 class State:
     """A flag's context manager: ``with enable_x64(True): ...``; also decorates functions.
 
-    >>> @numpy_rank_promotion("raise")
-    ... def strict():
-    ...     return config.numpy_rank_promotion
-    >>> strict(), config.numpy_rank_promotion
-    ('raise', 'allow')
+    Example:
+      >>> @numpy_rank_promotion("raise")
+      ... def strict():
+      ...     return config.numpy_rank_promotion
+      >>> strict(), config.numpy_rank_promotion
+      ('raise', 'allow')
     """
 
     def __init__(self, name: str) -> None:
@@ -348,10 +350,11 @@ def make_user_context(default_value: Any = None) -> UserContext:
       Something with `value`, `get_global` and `set_global`, and to be called with a value for a
       context in which it has this value.
 
-        >>> scale = make_user_context(1.0)
-        >>> with scale(2.0):
-        ...     scale.value
-        2.0
+    Example:
+      >>> scale = make_user_context(1.0)
+      >>> with scale(2.0):
+      ...     scale.value
+      2.0
     """
     hash(default_value)
     context = UserContext(default_value)
@@ -405,9 +408,10 @@ def disable_jit(disable: bool = True) -> _Override:
     Args:
       disable: False turns compilation back on inside a disabled block.
 
-        >>> with disable_jit():
-        ...     config.disable_jit
-        True
+    Example:
+      >>> with disable_jit():
+      ...     config.disable_jit
+      True
     """
     return _disable_jit(disable)
 
@@ -421,9 +425,10 @@ def transfer_guard(new_val: str) -> contextlib.AbstractContextManager[None]:
     Raises:
       ValueError: it is none of these.
 
-        >>> with transfer_guard("log"):
-        ...     config.transfer_guard_host_to_device
-        'log'
+    Example:
+      >>> with transfer_guard("log"):
+      ...     config.transfer_guard_host_to_device
+      'log'
     """
     return _guarding(checked(FLAGS["transfer_guard"], new_val, "transfer_guard"))
 

@@ -12,10 +12,9 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from amdjax.core.boundaries import unwrapped
+from amdjax.core.errors import unwrapped
 
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:")
-_NO_PARAMETERS = (lambda: None).__code__  # of classes that are not made by functions of Python
 
 
 class Phrases(NamedTuple):
@@ -60,7 +59,7 @@ class Irregular(Family):
 def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phrases) -> None:
     """Complete the docstrings of what a module offers.
 
-    Called once, at the end of a package's `__init__`, before `boundaries.public_surface` wraps the
+    Called once, at the end of a package's `__init__`, before `errors.public_surface` wraps the
     functions. Does nothing under `python -OO`, which leaves no docstrings.
 
     Args:
@@ -76,14 +75,11 @@ def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phr
         if id(value) in seen or not callable(value) or not value.__doc__:
             continue
         seen.add(id(value))
-        family, code = known.get(name, alone), getattr(unwrapped(value), "__code__", None)
+        code = getattr(unwrapped(value), "__code__", None)
         if code is not None:
-            value.__doc__ = rendered(value, code, family, phrases)
+            value.__doc__ = rendered(value, code, known.get(name, alone), phrases)
         elif isinstance(value, type) and value.__module__.startswith("amdjax"):
-            made: Any = value.__init__  # type: ignore[misc]  # only looked at
-            made = made if hasattr(made, "__code__") else value.__new__
-            code = getattr(unwrapped(made), "__code__", _NO_PARAMETERS)
-            value.__doc__ = rendered(value, code, family, phrases._replace(raises={}))
+            value.__doc__ = _ordered(value.__doc__)
 
 
 def _public(namespace: dict[str, Any]) -> Iterable[str]:
@@ -100,8 +96,8 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     """The whole docstring of a function.
 
     Args:
-      fn: the function or class, with what it says itself in `__doc__`.
-      code: the code object whose parameters are described; of a class, that of its making.
+      fn: the function, with what it says itself in `__doc__`.
+      code: the code object whose parameters are described.
       family: its family.
       phrases: those of its package.
 
@@ -117,10 +113,7 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     annotations = getattr(fn, "__annotations__", {})
     known, common = family.parameters, phrases.parameters
     raises = phrases.raises if family.implied else {}
-    names = dict.fromkeys(_in_order(code, count))
-    if isinstance(fn, type) and code.co_flags & inspect.CO_VARKEYWORDS:
-        names |= dict.fromkeys(known)  # what a class passes on is its family's
-    for name in names:
+    for name in _in_order(code, count):
         line = own.pop(name, "") or known.get(name) or common.get(name)
         if line:
             args.append(line if line[:2] == "  " else f"  {name}: {line}")
@@ -135,6 +128,11 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     new = (f"  {line}" for line in (*family.raises, *implied))
     sections["Raises:"] += [line for line in new if line not in sections["Raises:"]]
     return _joined(text, sections)
+
+
+def _ordered(doc: str) -> str:
+    """The docstring of a class, with its sections in order."""
+    return _joined(*_parsed(doc))
 
 
 def _joined(text: list[str], sections: Mapping[str, list[str]]) -> str:

@@ -32,8 +32,9 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], P
     Raises:
       ValueError: the keys of a dict cannot be sorted.
 
-        >>> tree_flatten({"b": 2, "a": (0, None)})
-        ([0, 2], PyTreeDef({'a': (*, None), 'b': *}))
+    Example:
+      >>> tree_flatten({"b": 2, "a": (0, None)})
+      ([0, 2], PyTreeDef({'a': (*, None), 'b': *}))
     """
     if is_leaf is not None:
         return _flattened_until(tree, is_leaf)
@@ -65,8 +66,9 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     Raises:
       ValueError: their number does not fit.
 
-        >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
-        (1, [2])
+    Example:
+      >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
+      (1, [2])
     """
     if not isinstance(treedef, PyTreeDef):  # inlined `_treedef`, for speed
         raise TypeError(f"tree_unflatten: treedef must be a PyTreeDef, got {treedef!r}")
@@ -83,8 +85,9 @@ def _treedef(name: str, argument: str, value: Any) -> PyTreeDef:
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """The leaves of a pytree, left to right; arguments as in `tree_flatten`.
 
-    >>> tree_leaves([1, (2, [3])])
-    [1, 2, 3]
+    Example:
+      >>> tree_leaves([1, (2, [3])])
+      [1, 2, 3]
     """
     return tree_flatten(tree, is_leaf)[0]
 
@@ -92,8 +95,9 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
     """The structure of a pytree; arguments as in `tree_flatten`.
 
-    >>> tree_structure([1, (2,)])
-    PyTreeDef([*, (*,)])
+    Example:
+      >>> tree_structure([1, (2,)])
+      PyTreeDef([*, (*,)])
     """
     return tree_flatten(tree, is_leaf)[1]
 
@@ -112,9 +116,10 @@ def tree_flatten_with_path(
     Returns:
       ``([(path, leaf), ...], treedef)``.
 
-        >>> from amdjax.core.pytree import keystr
-        >>> [(keystr(p), x) for p, x in tree_flatten_with_path({"a": [5, 6]})[0]]
-        [("['a'][0]", 5), ("['a'][1]", 6)]
+    Example:
+      >>> from amdjax.core.pytree import keystr
+      >>> [(keystr(p), x) for p, x in tree_flatten_with_path({"a": [5, 6]})[0]]
+      [("['a'][0]", 5), ("['a'][1]", 6)]
     """
     predicate = is_leaf
     if is_leaf is not None and not is_leaf_takes_path:
@@ -128,8 +133,9 @@ def tree_leaves_with_path(
 ) -> list[tuple[KeyPath, Any]]:
     """The leaves of a pytree with their key paths; arguments as in `tree_flatten_with_path`.
 
-    >>> tree_leaves_with_path({"a": 5})
-    [((DictKey(key='a'),), 5)]
+    Example:
+      >>> tree_leaves_with_path({"a": 5})
+      [((DictKey(key='a'),), 5)]
     """
     return tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
@@ -137,8 +143,9 @@ def tree_leaves_with_path(
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """The structure of a tuple whose items have the given structures.
 
-    >>> treedef_tuple([tree_structure(0), tree_structure([0])])
-    PyTreeDef((*, [*]))
+    Example:
+      >>> treedef_tuple([tree_structure(0), tree_structure([0])])
+      PyTreeDef((*, [*]))
     """
     items = tuple(_treedef("treedef_tuple", "each of treedefs", t) for t in treedefs)
     return _intern(TUPLE, None, items)
@@ -147,8 +154,9 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
     """Structures of the immediate children.
 
-    >>> treedef_children(tree_structure((0, [0])))
-    [PyTreeDef(*), PyTreeDef([*])]
+    Example:
+      >>> treedef_children(tree_structure((0, [0])))
+      [PyTreeDef(*), PyTreeDef([*])]
     """
     return _treedef("treedef_children", "treedef", treedef).children()
 
@@ -156,8 +164,9 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     """Whether the structure is one node: a leaf, or a container without children.
 
-    >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
-    (True, False)
+    Example:
+      >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
+      (True, False)
     """
     return _treedef("treedef_is_leaf", "treedef", treedef).num_nodes == 1
 
@@ -174,8 +183,9 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
       iterable: the items.
       is_leaf: a true result makes an item a leaf.
 
-        >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
-        (True, False, False)
+    Example:
+      >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
+      (True, False, False)
     """
     if is_leaf is None:
         return all([_FLATTENERS[type(x)] is None for x in iterable])

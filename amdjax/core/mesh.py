@@ -152,8 +152,10 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
       ValueError: names and axes differ in number, a name is None or is given twice, or a device
         appears twice.
 
-        >>> Mesh(amdjax.devices("cpu"), "x")
-        Mesh(axis_sizes=(1,), axis_names=('x',), axis_types=(Auto,))
+    Example:
+      >>> import amdjax
+      >>> Mesh(amdjax.devices("cpu"), "x")
+      Mesh(axis_sizes=(1,), axis_names=('x',), axis_types=(Auto,))
     """
 
     devices: np.ndarray
@@ -364,8 +366,9 @@ def current_mesh() -> Any:
 def get_abstract_mesh() -> AbstractMesh:
     """The mesh in whose context the program is, without its devices.
 
-    >>> get_abstract_mesh().empty
-    True
+    Example:
+      >>> get_abstract_mesh().empty
+      True
     """
     return current_mesh().abstract_mesh
 
@@ -428,8 +431,9 @@ def get_mesh() -> Mesh:
     Raises:
       ValueError: a function is being traced, or the current mesh has no devices.
 
-        >>> get_mesh().empty
-        True
+    Example:
+      >>> get_mesh().empty
+      True
     """
     if context.trace is not Context.base:
         raise ValueError("`get_mesh` can only be used outside of `jax.jit`; see get_abstract_mesh.")

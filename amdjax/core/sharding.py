@@ -65,10 +65,11 @@ class PartitionSpec:
     Raises:
       ValueError: a mesh axis is named both ways.
 
-        >>> PartitionSpec("x", None)
-        P('x', None)
-        >>> PartitionSpec("x") is PartitionSpec(("x",))
-        True
+    Example:
+      >>> PartitionSpec("x", None)
+      P('x', None)
+      >>> PartitionSpec("x") is PartitionSpec(("x",))
+      True
     """
 
     __slots__ = ("__weakref__", "_partitions", "reduced", "unreduced")
@@ -305,8 +306,10 @@ class SingleDeviceSharding(Sharding):
       device: the device.
       memory_kind: the kind of memory.
 
-        >>> SingleDeviceSharding(amdjax.devices("cpu")[0]).shard_shape((2, 3))
-        (2, 3)
+    Example:
+      >>> import amdjax
+      >>> SingleDeviceSharding(amdjax.devices("cpu")[0]).shard_shape((2, 3))
+      (2, 3)
     """
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):
@@ -535,8 +538,10 @@ class Format:
       layout: the layout; None for whichever the device prefers.
       sharding: the sharding.
 
-        >>> amdjax.numpy.ones((2, 3)).format.layout
-        Layout(major_to_minor=(0, 1), tiling=None, sub_byte_element_size_in_bits=0)
+    Example:
+      >>> import amdjax
+      >>> amdjax.numpy.ones((2, 3)).format.layout
+      Layout(major_to_minor=(0, 1), tiling=None, sub_byte_element_size_in_bits=0)
     """
 
     layout: Any = None

@@ -45,8 +45,10 @@ def print(
       KeyError: a named field has no value; IndexError: a positional one has none.
       ValueError: a value has no field.
 
-        >>> amdjax.debug.print("x = {x}", x=2.0)
-        x = 2.0
+    Example:
+      >>> import amdjax
+      >>> amdjax.debug.print("x = {x}", x=2.0)
+      x = 2.0
     """
     if fmt is None:
         refuse_in_first_call("debug_print", args, kwargs)

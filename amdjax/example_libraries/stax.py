@@ -21,8 +21,8 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax import lax, random
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
+from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import (
     elu as elu,
     gelu as gelu,
@@ -57,9 +57,11 @@ def Dense(out_dim: int, W_init: Any = glorot_normal(), b_init: Any = normal()) -
       out_dim: outputs.
       W_init: makes the matrix.
 
-        >>> init, apply = stax.Dense(3)
-        >>> init(amdjax.random.key(0), (-1, 4))[0]
-        (-1, 3)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.Dense(3)
+      >>> init(amdjax.random.key(0), (-1, 4))[0]
+      (-1, 3)
     """
 
     def init(rng: Any, input_shape: Shape) -> Any:
@@ -113,9 +115,11 @@ def GeneralConv(
       dimension_numbers: the axes of inputs, kernels and outputs, as `lax.conv_general_dilated`
         takes them.
 
-        >>> init, apply = stax.GeneralConv(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
-        >>> init(amdjax.random.key(0), (-1, 5, 5, 1))[0]
-        (-1, 3, 3, 8)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.GeneralConv(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
+      >>> init(amdjax.random.key(0), (-1, 5, 5, 1))[0]
+      (-1, 3, 3, 8)
     """
     return _convolution(
         lax.conv_general_shape_tuple, lax.conv_general_dilated, dimension_numbers, out_chan,
@@ -141,9 +145,11 @@ def GeneralConvTranspose(
       dimension_numbers: the axes of inputs, kernels and outputs, as `lax.conv_transpose` takes
         them.
 
-        >>> init, apply = stax.GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
-        >>> init(amdjax.random.key(0), (-1, 3, 3, 1))[0]
-        (-1, 5, 5, 8)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
+      >>> init(amdjax.random.key(0), (-1, 3, 3, 1))[0]
+      (-1, 5, 5, 8)
     """
     return _convolution(
         lax.conv_transpose_shape_tuple, lax.conv_transpose, dimension_numbers, out_chan,
@@ -173,9 +179,11 @@ def BatchNorm(
       beta_init: makes what is added.
       gamma_init: makes what is multiplied.
 
-        >>> init, apply = stax.BatchNorm()
-        >>> init(amdjax.random.key(0), (-1, 5, 5, 2))[0]
-        (-1, 5, 5, 2)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.BatchNorm()
+      >>> init(amdjax.random.key(0), (-1, 5, 5, 2))[0]
+      (-1, 5, 5, 2)
     """
     axes = (axis,) if jnp.isscalar(axis) else tuple(axis)
 
@@ -202,9 +210,11 @@ def elementwise(fun: Callable[..., Array], **fun_kwargs: Any) -> Layer:
       fun: the function.
       fun_kwargs: what it is called with besides.
 
-        >>> init, apply = stax.elementwise(jnp.sin)
-        >>> init(amdjax.random.key(0), (-1, 3))[0]
-        (-1, 3)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.elementwise(jnp.sin)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 3)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Array:
@@ -242,6 +252,7 @@ def _pooling(reducer: Any, initial: float, mean: bool = False) -> Callable[..., 
           The layer.
 
         Example:
+          >>> from amdjax.example_libraries import stax
           >>> init, apply = stax.MaxPool((2, 2))
           >>> init(amdjax.random.key(0), (1, 5, 5, 2))[0]
           (1, 4, 4, 2)
@@ -291,9 +302,11 @@ def FanOut(num: int) -> Layer:
     Args:
       num: how often.
 
-        >>> init, apply = stax.FanOut(2)
-        >>> init(amdjax.random.key(0), (-1, 3))[0]
-        [(-1, 3), (-1, 3)]
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.FanOut(2)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      [(-1, 3), (-1, 3)]
     """
 
     def apply(params: Any, inputs: Any, **kwargs: Any) -> list[Any]:
@@ -314,9 +327,11 @@ def FanInConcat(axis: int = -1) -> Layer:
     Args:
       axis: which.
 
-        >>> init, apply = stax.FanInConcat()
-        >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
-        (-1, 5)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.FanInConcat()
+      >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
+      (-1, 5)
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -344,9 +359,11 @@ def Dropout(rate: float, mode: str = "train") -> Layer:
     Raises:
       ValueError: when it is called without a key.
 
-        >>> init, apply = stax.Dropout(0.9)
-        >>> init(amdjax.random.key(0), (-1, 3))[0]
-        (-1, 3)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.Dropout(0.9)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 3)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Array:
@@ -374,9 +391,11 @@ def serial(*layers: Layer) -> Layer:
     Returns:
       The layer, whose parameters are a list of theirs.
 
-        >>> init, apply = stax.serial(stax.Dense(8), stax.Relu)
-        >>> init(amdjax.random.key(0), (-1, 3))[0]
-        (-1, 8)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.serial(stax.Dense(8), stax.Relu)
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 8)
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -402,9 +421,11 @@ def parallel(*layers: Layer) -> Layer:
     Returns:
       The layer, whose parameters and output are lists.
 
-        >>> init, apply = stax.parallel(stax.Dense(8), stax.Relu)
-        >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
-        ((-1, 8), (-1, 2))
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.parallel(stax.Dense(8), stax.Relu)
+      >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
+      ((-1, 8), (-1, 2))
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -426,9 +447,11 @@ def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
     Args:
       make_layer: a function of the shape that returns a layer.
 
-        >>> init, apply = stax.shape_dependent(lambda shape: stax.Dense(2 * shape[-1]))
-        >>> init(amdjax.random.key(0), (-1, 3))[0]
-        (-1, 6)
+    Example:
+      >>> from amdjax.example_libraries import stax
+      >>> init, apply = stax.shape_dependent(lambda shape: stax.Dense(2 * shape[-1]))
+      >>> init(amdjax.random.key(0), (-1, 3))[0]
+      (-1, 6)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Any:

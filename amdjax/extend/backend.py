@@ -26,8 +26,9 @@ def get_backend(platform: str | None = None) -> Backend:
     Raises:
       RuntimeError: there is no such platform, or it has no devices here.
 
-        >>> get_backend("cpu").device_count()
-        1
+    Example:
+      >>> get_backend("cpu").device_count()
+      1
     """
     name = default_backend() if platform is None else devices(platform)[0].platform
     return Backend(name)
@@ -39,8 +40,9 @@ def backends() -> dict[str, Backend]:
     Returns:
       The platforms by name.
 
-        >>> "cpu" in backends()
-        True
+    Example:
+      >>> "cpu" in backends()
+      True
     """
     return {name: Backend(name) for name in platforms()}
 
@@ -48,6 +50,7 @@ def backends() -> dict[str, Backend]:
 def clear_backends() -> None:
     """Forget all compiled programs.
 
-    >>> clear_backends()
+    Example:
+      >>> clear_backends()
     """
     clear_caches()

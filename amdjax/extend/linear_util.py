@@ -102,8 +102,9 @@ def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = No
     Returns:
       The function, wrapped.
 
-        >>> wrap_init(lambda x: x + 1).call_wrapped(3)
-        4
+    Example:
+      >>> wrap_init(lambda x: x + 1).call_wrapped(3)
+      4
     """
     pairs = () if params is None else tuple(sorted(params.items()))
     return WrappedFun(f, f, (), pairs, debug_info or _debug_info("linear_util", f))
@@ -127,11 +128,12 @@ def transformation2(gen: Callable[..., Any]) -> Transformation:
     Returns:
       The transformation.
 
-        >>> @transformation2
-        ... def doubled(fun, *args):
-        ...     return 2 * fun(*args)
-        >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
-        8
+    Example:
+      >>> @transformation2
+      ... def doubled(fun, *args):
+      ...     return 2 * fun(*args)
+      >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+      8
     """
 
     @functools.wraps(gen)
@@ -152,13 +154,14 @@ def transformation_with_aux2(gen: Callable[..., Any]) -> TransformationWithAux:
     Returns:
       The transformation.
 
-        >>> @transformation_with_aux2
-        ... def counted(fun, store, *args):
-        ...     store.store(len(args))
-        ...     return fun(*args)
-        >>> fun, count = counted(wrap_init(max))
-        >>> fun.call_wrapped(3, 5), count()
-        (5, 2)
+    Example:
+      >>> @transformation_with_aux2
+      ... def counted(fun, store, *args):
+      ...     store.store(len(args))
+      ...     return fun(*args)
+      >>> fun, count = counted(wrap_init(max))
+      >>> fun.call_wrapped(3, 5), count()
+      (5, 2)
     """
 
     @functools.wraps(gen)
@@ -188,12 +191,13 @@ def transformation(gen: Callable[..., Any]) -> Transformation:
     Returns:
       The transformation.
 
-        >>> @transformation
-        ... def doubled(*args):
-        ...     result = yield args, {}
-        ...     yield 2 * result
-        >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
-        8
+    Example:
+      >>> @transformation
+      ... def doubled(*args):
+      ...     result = yield args, {}
+      ...     yield 2 * result
+      >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+      8
     """
 
     @functools.wraps(gen)
@@ -212,13 +216,14 @@ def transformation_with_aux(gen: Callable[..., Any]) -> TransformationWithAux:
     Returns:
       The transformation.
 
-        >>> @transformation_with_aux
-        ... def counted(*args):
-        ...     result = yield args, {}
-        ...     yield result, len(args)
-        >>> fun, count = counted(wrap_init(max))
-        >>> fun.call_wrapped(3, 5), count()
-        (5, 2)
+    Example:
+      >>> @transformation_with_aux
+      ... def counted(*args):
+      ...     result = yield args, {}
+      ...     yield result, len(args)
+      >>> fun, count = counted(wrap_init(max))
+      >>> fun.call_wrapped(3, 5), count()
+      (5, 2)
     """
 
     @functools.wraps(gen)
@@ -240,8 +245,9 @@ def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tup
     Returns:
       Whether the first stored something, and what was stored.
 
-        >>> merge_linear_aux(lambda: 1, lambda: 2)
-        (True, 1)
+    Example:
+      >>> merge_linear_aux(lambda: 1, lambda: 2)
+      (True, 1)
     """
     try:
         return True, first()
@@ -259,10 +265,11 @@ def cache(call: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     Returns:
       A function that computes the same, with `cache_clear`.
 
-        >>> called = cache(lambda fun, x: fun.call_wrapped(x))
-        >>> fun = wrap_init(lambda x: x + 1)
-        >>> called(fun, 3), called(fun, 3)
-        (4, 4)
+    Example:
+      >>> called = cache(lambda fun, x: fun.call_wrapped(x))
+      >>> fun = wrap_init(lambda x: x + 1)
+      >>> called(fun, 3), called(fun, 3)
+      (4, 4)
     """
     results: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 

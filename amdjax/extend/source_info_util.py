@@ -30,8 +30,9 @@ def new_name_stack(name: str = "") -> NameStack:
     Returns:
       The stack.
 
-        >>> tuple(new_name_stack("model"))
-        ('model',)
+    Example:
+      >>> tuple(new_name_stack("model"))
+      ('model',)
     """
     return NameStack((name,) if name else ())
 
@@ -42,8 +43,9 @@ def new_source_info() -> SourceInfo:
     Returns:
       The place.
 
-        >>> new_source_info().line
-        0
+    Example:
+      >>> new_source_info().line
+      0
     """
     return _source_info.unknown
 
@@ -54,9 +56,10 @@ def current_name_stack() -> NameStack:
     Returns:
       The stack.
 
-        >>> with extend_name_stack("model"):
-        ...     tuple(current_name_stack())
-        ('model',)
+    Example:
+      >>> with extend_name_stack("model"):
+      ...     tuple(current_name_stack())
+      ('model',)
     """
     return NameStack(_source_info.current().scope)
 
@@ -70,9 +73,10 @@ def extend_name_stack(name: str) -> Any:
     Returns:
       The context manager.
 
-        >>> with extend_name_stack("model"):
-        ...     tuple(current_name_stack())
-        ('model',)
+    Example:
+      >>> with extend_name_stack("model"):
+      ...     tuple(current_name_stack())
+      ('model',)
     """
     return _source_info.scope(name)
 
@@ -87,9 +91,10 @@ def set_name_stack(stack: Any) -> Iterator[None]:
     Returns:
       A context manager.
 
-        >>> with set_name_stack(["model"]):
-        ...     tuple(current_name_stack())
-        ('model',)
+    Example:
+      >>> with set_name_stack(["model"]):
+      ...     tuple(current_name_stack())
+      ('model',)
     """
     state = _source_info._state
     old, state.scope = state.scope, tuple(stack)
@@ -105,9 +110,10 @@ def reset_name_stack() -> Any:
     Returns:
       The context manager.
 
-        >>> with reset_name_stack():
-        ...     tuple(current_name_stack())
-        ()
+    Example:
+      >>> with reset_name_stack():
+      ...     tuple(current_name_stack())
+      ()
     """
     return set_name_stack(())
 
@@ -122,8 +128,9 @@ def summarize(source: SourceInfo, num_frames: int = 1) -> str:
     Returns:
       A string.
 
-        >>> summarize(new_source_info())
-        'unknown location'
+    Example:
+      >>> summarize(new_source_info())
+      'unknown location'
     """
     return str(source)
 
@@ -139,9 +146,10 @@ def user_context(traceback: Any = None, *, name_stack: Any = None) -> Iterator[N
     Returns:
       A context manager.
 
-        >>> with user_context(name_stack=["model"]):
-        ...     tuple(current_name_stack())
-        ('model',)
+    Example:
+      >>> with user_context(name_stack=["model"]):
+      ...     tuple(current_name_stack())
+      ('model',)
     """
     if name_stack is None:
         yield

@@ -63,13 +63,14 @@ def defvectorized(primitive: Primitive) -> None:
     Args:
       primitive: the primitive.
 
-        >>> from amdjax.extend.core import Primitive
-        >>> twice_p = Primitive("twice")
-        >>> _ = twice_p.def_impl(lambda x: 2 * x)
-        >>> _ = twice_p.def_abstract_eval(lambda x: x)
-        >>> defvectorized(twice_p)
-        >>> amdjax.vmap(twice_p.bind)(jnp.ones(2))
-        Array([2., 2.], dtype=float32)
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> twice_p = Primitive("twice")
+      >>> _ = twice_p.def_impl(lambda x: 2 * x)
+      >>> _ = twice_p.def_abstract_eval(lambda x: x)
+      >>> defvectorized(twice_p)
+      >>> amdjax.vmap(twice_p.bind)(jnp.ones(2))
+      Array([2., 2.], dtype=float32)
     """
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
@@ -89,13 +90,14 @@ def defbroadcasting(primitive: Primitive) -> None:
     Args:
       primitive: the primitive.
 
-        >>> from amdjax.extend.core import Primitive
-        >>> times_p = Primitive("times")
-        >>> _ = times_p.def_impl(lambda x, y: x * y)
-        >>> _ = times_p.def_abstract_eval(lambda x, y: x)
-        >>> defbroadcasting(times_p)
-        >>> amdjax.vmap(times_p.bind)(jnp.ones(2), jnp.ones(2))
-        Array([1., 1.], dtype=float32)
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> times_p = Primitive("times")
+      >>> _ = times_p.def_impl(lambda x, y: x * y)
+      >>> _ = times_p.def_abstract_eval(lambda x, y: x)
+      >>> defbroadcasting(times_p)
+      >>> amdjax.vmap(times_p.bind)(jnp.ones(2), jnp.ones(2))
+      Array([1., 1.], dtype=float32)
     """
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
@@ -113,12 +115,13 @@ def defreducer(primitive: Primitive) -> None:
     Args:
       primitive: the primitive.
 
-        >>> from amdjax.extend.core import Primitive
-        >>> total_p = Primitive("total")
-        >>> _ = total_p.def_impl(lambda x, axes: x.sum(axes))
-        >>> defreducer(total_p)
-        >>> amdjax.vmap(lambda x: total_p.bind(x, axes=(0,)))(jnp.ones((2, 3)))
-        Array([3., 3.], dtype=float32)
+    Example:
+      >>> from amdjax.extend.core import Primitive
+      >>> total_p = Primitive("total")
+      >>> _ = total_p.def_impl(lambda x, axes: x.sum(axes))
+      >>> defreducer(total_p)
+      >>> amdjax.vmap(lambda x: total_p.bind(x, axes=(0,)))(jnp.ones((2, 3)))
+      Array([3., 3.], dtype=float32)
     """
 
     def rule(args: Any, dims: Any, *, axes: Any, **params: Any) -> Any:
@@ -141,8 +144,9 @@ def moveaxis(x: Any, src: int, dst: int) -> Any:
     Returns:
       An array.
 
-        >>> moveaxis(jnp.ones((2, 3)), 0, 1).shape
-        (3, 2)
+    Example:
+      >>> moveaxis(jnp.ones((2, 3)), 0, 1).shape
+      (3, 2)
     """
     return move_axis(x, src, dst)
 
@@ -159,8 +163,9 @@ def broadcast(x: Any, size: int, axis: int, *rest: Any) -> Any:
     Returns:
       An array.
 
-        >>> broadcast(jnp.ones(2), 3, 0).shape
-        (3, 2)
+    Example:
+      >>> broadcast(jnp.ones(2), 3, 0).shape
+      (3, 2)
     """
     return batch_at(AxisData(None, size), x, None, axis)
 
@@ -177,7 +182,8 @@ def bdim_at_front(x: Any, bdim: int | None, size: int, *rest: Any) -> Any:
     Returns:
       An array.
 
-        >>> bdim_at_front(jnp.ones((2, 3)), 1, 3).shape
-        (3, 2)
+    Example:
+      >>> bdim_at_front(jnp.ones((2, 3)), 1, 3).shape
+      (3, 2)
     """
     return batch_at(AxisData(None, size), x, bdim, 0)

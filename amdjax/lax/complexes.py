@@ -84,8 +84,9 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
     Raises:
       TypeError: for other dtypes, or shapes that do not match.
 
-        >>> complex(1.0, 2.0).tolist()
-        (1+2j)
+    Example:
+      >>> complex(1.0, 2.0).tolist()
+      (1+2j)
     """
     return complex_p.bind(x, y)
 
@@ -117,7 +118,8 @@ def conj(x: ArrayLike) -> Array:
     Raises:
       TypeError: for other dtypes.
 
-        >>> conj(1 + 2j).tolist()
-        (1-2j)
+    Example:
+      >>> conj(1 + 2j).tolist()
+      (1-2j)
     """
     return conj_p.bind(x, input_dtype=dtype_of(x))

@@ -190,8 +190,9 @@ def reduce(
       TypeError: if dtypes do not match.
       ValueError: if structures differ or an axis is out of bounds.
 
-        >>> int(reduce(np.array([1, 2, 3]), 0, lambda x, y: x | y, (0,)))
-        3
+    Example:
+      >>> int(reduce(np.array([1, 2, 3]), 0, lambda x, y: x | y, (0,)))
+      3
     """
     flat, tree = tree_flatten(operands)
     inits, init_tree = tree_flatten(init_values)

@@ -338,8 +338,9 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
 
     NaN unless `a` is positive and `x` not negative.
 
-    >>> round(float(igamma(1.0, 1.0)), 4)
-    0.6321
+    Example:
+      >>> round(float(igamma(1.0, 1.0)), 4)
+      0.6321
     """
     return igamma_p.bind(a, x)
 
@@ -349,8 +350,9 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 
     NaN unless `a` is positive and `x` not negative.
 
-    >>> round(float(igammac(1.0, 1.0)), 4)
-    0.3679
+    Example:
+      >>> round(float(igammac(1.0, 1.0)), 4)
+      0.3679
     """
     return igammac_p.bind(a, x)
 
@@ -358,8 +360,9 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
     """The derivative of `igamma` with respect to `a`.
 
-    >>> float(igamma_grad_a(1.0, 0.0))
-    0.0
+    Example:
+      >>> float(igamma_grad_a(1.0, 0.0))
+      0.0
     """
     return igamma_grad_a_p.bind(a, x)
 
@@ -370,7 +373,8 @@ def random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
     That is the implicit derivative, -(dP/da) / (dP/dx) for the distribution function P(a, x):
     Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients (2018).
 
-    >>> float(random_gamma_grad(1.0, 0.0))
-    0.0
+    Example:
+      >>> float(random_gamma_grad(1.0, 0.0))
+      0.0
     """
     return random_gamma_grad_p.bind(a, x)

@@ -114,12 +114,16 @@ def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
       operands: arrays of one dtype whose shapes agree except along `dimension`.
       dimension: the axis to join along.
 
+    Returns:
+      The joined array.
+
     Raises:
       TypeError: if dtypes or shapes do not agree, or there is no such axis.
       ValueError: if there are no operands.
 
-        >>> concatenate([np.array([1, 2]), np.array([3])], 0).tolist()
-        [1, 2, 3]
+    Example:
+      >>> concatenate([np.array([1, 2]), np.array([3])], 0).tolist()
+      [1, 2, 3]
     """
     if len(operands) == 0:
         raise ValueError("concatenate requires a non-empty sequence of arrays")
@@ -168,12 +172,16 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
       operands: arrays of one shape and dtype.
       axis: position of the new axis in the result.
 
+    Returns:
+      The joined array.
+
     Raises:
       TypeError: if shapes or dtypes differ.
       ValueError: if there are no operands or the axis is out of bounds.
 
-        >>> stack([np.array([1, 2]), np.array([3, 4])], 1).tolist()
-        [[1, 3], [2, 4]]
+    Example:
+      >>> stack([np.array([1, 2]), np.array([3, 4])], 1).tolist()
+      [[1, 3], [2, 4]]
     """
     if len(operands) == 0:
         raise ValueError("stack requires a non-empty sequence of arrays")
@@ -240,8 +248,9 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     Raises:
       ValueError: if the axis is out of bounds.
 
-        >>> [int(piece) for piece in unstack(np.array([1, 2]))]
-        [1, 2]
+    Example:
+      >>> [int(piece) for piece in unstack(np.array([1, 2]))]
+      [1, 2]
     """
     return tuple(unstack_p.bind(x, axis=canonical_axis(axis, len(shape_of(x)))))
 
@@ -292,8 +301,9 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> Sequence[A
     Raises:
       ValueError: if the sizes do not add up or the axis is out of bounds.
 
-        >>> [piece.tolist() for piece in split(np.array([1, 2, 3]), (1, 2))]
-        [[1], [2, 3]]
+    Example:
+      >>> [piece.tolist() for piece in split(np.array([1, 2, 3]), (1, 2))]
+      [[1], [2, 3]]
     """
     axis = canonical_axis(axis, len(shape_of(operand)))
     return split_p.bind(operand, sizes=as_axes(sizes, "split sizes"), axis=axis)
@@ -334,8 +344,9 @@ def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
     Raises:
       TypeError: if `reps` has another length or a negative entry.
 
-        >>> tile(np.array([1, 2]), (2,)).tolist()
-        [1, 2, 1, 2]
+    Example:
+      >>> tile(np.array([1, 2]), (2,)).tolist()
+      [1, 2, 1, 2]
     """
     return tile_p.bind(operand, reps=as_axes(reps, "tile reps"))
 
@@ -378,7 +389,8 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     Raises:
       TypeError: if an axis is out of bounds or named twice.
 
-        >>> rev(np.array([1, 2, 3]), (0,)).tolist()
-        [3, 2, 1]
+    Example:
+      >>> rev(np.array([1, 2, 3]), (0,)).tolist()
+      [3, 2, 1]
     """
     return rev_p.bind(operand, dimensions=as_axes(dimensions, "rev dimensions"))

@@ -56,12 +56,16 @@ def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FR
       x: array of a floating-point dtype.
       rounding_method: where values halfway between two integers go.
 
+    Returns:
+      Array of the shape and dtype of `x`.
+
     Raises:
       TypeError: for another dtype.
       ValueError: for an unknown method.
 
-        >>> float(round(2.5)), float(round(2.5, RoundingMethod.TO_NEAREST_EVEN))
-        (3.0, 2.0)
+    Example:
+      >>> float(round(2.5)), float(round(2.5, RoundingMethod.TO_NEAREST_EVEN))
+      (3.0, 2.0)
     """
     return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
 
@@ -78,8 +82,12 @@ def is_finite(x: ArrayLike) -> Array:
     Returns:
       Boolean array of the shape of `x`.
 
-        >>> bool(is_finite(float('inf')))
-        False
+    Raises:
+      TypeError: for an operand of another dtype.
+
+    Example:
+      >>> bool(is_finite(float('inf')))
+      False
     """
     return is_finite_p.bind(x)
 
@@ -111,7 +119,8 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
       x1: array of a floating-point dtype.
       x2: array of the same dtype; shapes equal up to axes of size one, or scalars.
 
-        >>> float(nextafter(0.0, 1.0)) > 0
-        True
+    Example:
+      >>> float(nextafter(0.0, 1.0)) > 0
+      True
     """
     return nextafter_p.bind(x1, x2)

@@ -60,8 +60,12 @@ def optimization_barrier(operand: Any, /) -> Any:
     Returns:
       The same pytree. What follows is not merged with equal computations before the barrier.
 
-        >>> float(optimization_barrier(1.5))
-        1.5
+    Raises:
+      TypeError: if a leaf is not an array.
+
+    Example:
+      >>> float(optimization_barrier(1.5))
+      1.5
     """
     leaves, tree = tree_flatten(operand)
     return tree_unflatten(tree, optimization_barrier_p.bind(*leaves))
@@ -69,7 +73,7 @@ def optimization_barrier(operand: Any, /) -> Any:
 
 stage_p = Primitive("stage")
 stage_p.abstract_eval = lambda x: x
-stage_p.lowering = Pointwise(lambda b, x: x, copies=True)
+stage_p.lowering = Pointwise(lambda b, x: x)
 stage_p.jvp = jvp_from(stage_p, (LINEAR,))
 stage_p.transpose = lambda ct, x: [ct]
 stage_p.batch = lambda axis, args, dims: (stage_p.bind(*args), dims[0])
@@ -87,8 +91,9 @@ def stage(x: Any, /) -> Array:
     Raises:
       TypeError: if `x` is not an array.
 
-        >>> float(stage(1.5))
-        1.5
+    Example:
+      >>> float(stage(1.5))
+      1.5
     """
     return stage_p.bind(x)
 
@@ -121,7 +126,11 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     Returns:
       Nothing.
 
-        >>> dce_sink(1.5)
+    Raises:
+      TypeError: if a leaf is not an array.
+
+    Example:
+      >>> dce_sink(1.5)
     """
     for leaf in tree_leaves(val):
         dce_sink_p.bind(leaf, prevent_mlir_dce=prevent_mlir_dce)
@@ -143,8 +152,9 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     Raises:
       UnexpectedTracerError: if a keyword argument is a traced value.
 
-        >>> composite(lambda x: x, name="my.identity")(1.5)
-        1.5
+    Example:
+      >>> composite(lambda x: x, name="my.identity")(1.5)
+      1.5
     """
 
     @functools.wraps(decomposition)

@@ -48,8 +48,9 @@ def create_token(_: Any = None) -> Array:
     Returns:
       An array without elements.
 
-        >>> create_token().shape
-        (0,)
+    Example:
+      >>> create_token().shape
+      (0,)
     """
     return create_token_p.bind()
 
@@ -66,7 +67,8 @@ def after_all(*operands: Array) -> Array:
     Raises:
       TypeError: an argument is no token.
 
-        >>> after_all(create_token(), create_token()).shape
-        (0,)
+    Example:
+      >>> after_all(create_token(), create_token()).shape
+      (0,)
     """
     return after_all_p.bind(*operands)

@@ -469,8 +469,9 @@ def reduce_window_shape_tuple(
     Raises:
       ValueError: if the window does not have the operand's rank.
 
-        >>> reduce_window_shape_tuple((5, 4), (2, 2), (1, 2), ((0, 0), (0, 0)))
-        (4, 2)
+    Example:
+      >>> reduce_window_shape_tuple((5, 4), (2, 2), (1, 2), ((0, 0), (0, 0)))
+      (4, 2)
     """
     shape = tuple(operand_shape)
     dims = as_axes(window_dimensions, "window_dimensions")

@@ -70,7 +70,8 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
       x: array of a floating-point dtype.
       q: array of the same dtype; shapes equal up to axes of size one, or scalars.
 
-        >>> round(float(zeta(2.0, 1.0)), 4)
-        1.6449
+    Example:
+      >>> round(float(zeta(2.0, 1.0)), 4)
+      1.6449
     """
     return zeta_p.bind(x, q)

@@ -26,8 +26,9 @@ class TorchTensor(NamedTuple):
       split: a shape to give the tensor first, or None.
       shape: the shape of the tensor, where `split` is given.
 
-        >>> nn.TorchTensor("weight", "kernel", (1, 0)).array(np.ones((4, 3)), (3, 4)).shape
-        (3, 4)
+    Example:
+      >>> nn.TorchTensor("weight", "kernel", (1, 0)).array(np.ones((4, 3)), (3, 4)).shape
+      (3, 4)
     """
 
     name: str

@@ -34,10 +34,11 @@ def static(**kwargs: Any) -> Any:
     Args:
       kwargs: as for `dataclasses.field`.
 
-        >>> class Power(nn.Module):
-        ...     exponent: int = nn.static(default=2)
-        >>> amdjax.tree.leaves(Power())
-        []
+    Example:
+      >>> class Power(nn.Module):
+      ...     exponent: int = nn.static(default=2)
+      >>> amdjax.tree.leaves(Power())
+      []
     """
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
@@ -51,10 +52,11 @@ def state(**kwargs: Any) -> Any:
     Args:
       kwargs: as for `dataclasses.field`.
 
-        >>> class Counter(nn.Module):
-        ...     count: amdjax.Array = nn.state()
-        >>> nn.count_parameters(Counter(jnp.zeros(())))
-        0
+    Example:
+      >>> class Counter(nn.Module):
+      ...     count: amdjax.Array = nn.state()
+      >>> nn.count_parameters(Counter(jnp.zeros(())))
+      0
     """
     return dataclasses.field(metadata={"state": True}, **kwargs)
 

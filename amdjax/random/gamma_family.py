@@ -37,10 +37,16 @@ def gamma(
 ) -> Any:
     """Numbers of the gamma distribution of scale one; differentiable in `a`.
 
+    Args:
+      a: the shape parameter, positive.
+      shape: the shape of the result; that of `a` by default.
+
     Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000.
 
-    >>> random.gamma(random.key(0), 2.0, (3,)).shape
-    (3,)
+    Example:
+      >>> from amdjax import random
+      >>> random.gamma(random.key(0), 2.0, (3,)).shape
+      (3,)
     """
     return _drawn("gamma", key, a, shape, dtype, False)
 
@@ -50,8 +56,14 @@ def loggamma(
 ) -> Any:
     """Logarithms of numbers of the gamma distribution, right also where those underflow.
 
-    >>> bool(random.loggamma(random.key(0), 1e-5) < -100)
-    True
+    Args:
+      a: the shape parameter, positive.
+      shape: the shape of the result; that of `a` by default.
+
+    Example:
+      >>> from amdjax import random
+      >>> bool(random.loggamma(random.key(0), 1e-5) < -100)
+      True
     """
     return _drawn("loggamma", key, a, shape, dtype, True)
 
@@ -185,10 +197,13 @@ def beta(
     Args:
       a: the first shape parameter, positive.
       b: the second shape parameter, positive.
+      shape: the shape of the result; that of the parameters by default.
 
-        >>> x = random.beta(random.key(0), 2.0, 3.0, (4,))
-        >>> bool(((x > 0) & (x < 1)).all())
-        True
+    Example:
+      >>> from amdjax import random
+      >>> x = random.beta(random.key(0), 2.0, 3.0, (4,))
+      >>> bool(((x > 0) & (x < 1)).all())
+      True
     """
     typed = single_key("beta", key)
     dtype = float_dtype("beta", dtype)
@@ -222,9 +237,12 @@ def dirichlet(
     Raises:
       ValueError: if the dtype is not a float or `alpha` does not fit the shape.
 
-        >>> x = random.dirichlet(random.key(0), np.ones(3, np.float32))
-        >>> bool(abs(x.sum() - 1) < 1e-6)
-        True
+    Example:
+      >>> from amdjax import random
+      >>> import numpy as np
+      >>> x = random.dirichlet(random.key(0), np.ones(3, np.float32))
+      >>> bool(abs(x.sum() - 1) < 1e-6)
+      True
     """
     typed = single_key("dirichlet", key)
     dtype = float_dtype("dirichlet", dtype)
@@ -247,8 +265,14 @@ def chisquare(
 ) -> Any:
     """Numbers of the chi-square distribution.
 
-    >>> random.chisquare(random.key(0), 3.0, (2,)).shape
-    (2,)
+    Args:
+      df: the degrees of freedom.
+      shape: the shape of the result; that of `df` by default.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.chisquare(random.key(0), 3.0, (2,)).shape
+      (2,)
     """
     typed, shape, dtype = float_arguments("chisquare", key, shape, dtype, df)
     return _chisquare(typed, df, shape=shape, dtype=dtype)
@@ -265,8 +289,14 @@ _chisquare = compiled(_chisquare_in)
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of Student's t distribution.
 
-    >>> random.t(random.key(0), 3.0, (2,)).shape
-    (2,)
+    Args:
+      df: the degrees of freedom.
+      shape: the shape of the result; that of `df` by default.
+
+    Example:
+      >>> from amdjax import random
+      >>> random.t(random.key(0), 3.0, (2,)).shape
+      (2,)
     """
     typed, shape, dtype = float_arguments("t", key, shape, dtype, df)
     return _t(typed, df, shape=shape, dtype=dtype)
@@ -294,9 +324,12 @@ def f(
     Args:
       dfnum: the numerator's degrees of freedom.
       dfden: the denominator's degrees of freedom.
+      shape: the shape of the result; that of the parameters by default.
 
-        >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
-        (2,)
+    Example:
+      >>> from amdjax import random
+      >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
+      (2,)
     """
     typed, shape, dtype = float_arguments("f", key, shape, dtype, dfnum, dfden)
     return _f(typed, dfnum, dfden, shape=shape, dtype=dtype)

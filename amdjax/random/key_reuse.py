@@ -161,9 +161,10 @@ def consume(key: Any) -> Any:
     Returns:
       The same key.
 
-        >>> from amdjax.experimental import key_reuse
-        >>> key_reuse.consume(amdjax.random.key(0)).shape
-        ()
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.consume(amdjax.random.key(0)).shape
+      ()
     """
     return consume_p.bind(key)
 
@@ -187,8 +188,9 @@ def assert_consumed(key: Any, value: Mask = True) -> None:
       key: a typed key.
       value: whether, or which of an array of keys.
 
-        >>> from amdjax.experimental import key_reuse
-        >>> key_reuse.assert_consumed(amdjax.random.key(0), value=False)
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.assert_consumed(amdjax.random.key(0), value=False)
     """
     assert_consumed_value_p.bind(key, value=_Expected(0, value))
 
@@ -199,8 +201,9 @@ def assert_unconsumed(key: Any) -> None:
     Args:
       key: a typed key.
 
-        >>> from amdjax.experimental import key_reuse
-        >>> key_reuse.assert_unconsumed(amdjax.random.key(0))
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.assert_unconsumed(amdjax.random.key(0))
     """
     assert_consumed(key, False)
 
@@ -407,10 +410,11 @@ def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
     Raises:
       KeyReuseError: it uses a key twice.
 
-        >>> from amdjax.experimental import key_reuse
-        >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
-        >>> key_reuse.jaxpr_type_signature(closed.jaxpr)
-        KeyReuseSignature(Sink(0), Source(0))
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
+      >>> key_reuse.jaxpr_type_signature(closed.jaxpr)
+      KeyReuseSignature(Sink(0), Source(0))
     """
     usage = _Usage()
     for eqn in jaxpr.eqns:
@@ -430,9 +434,10 @@ def check_key_reuse_jaxpr(jaxpr: Jaxpr) -> None:
     Args:
       jaxpr: the program.
 
-        >>> from amdjax.experimental import key_reuse
-        >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
-        >>> key_reuse.check_key_reuse_jaxpr(closed.jaxpr)
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
+      >>> key_reuse.check_key_reuse_jaxpr(closed.jaxpr)
     """
     jaxpr_type_signature(jaxpr)
 
@@ -450,9 +455,10 @@ def function_type_signature(fun: Callable[..., Any], *args: Any) -> KeyReuseSign
     Raises:
       KeyReuseError: it uses a key twice.
 
-        >>> from amdjax.experimental import key_reuse
-        >>> key_reuse.function_type_signature(amdjax.random.split, amdjax.random.key(0))
-        KeyReuseSignature(Sink(0), Source(0))
+    Example:
+      >>> from amdjax.experimental import key_reuse
+      >>> key_reuse.function_type_signature(amdjax.random.split, amdjax.random.key(0))
+      KeyReuseSignature(Sink(0), Source(0))
     """
     leaves, flat = flatten_fun(fun, args, {})
     return jaxpr_type_signature(make_jaxpr(flat)(*leaves).jaxpr)
@@ -468,13 +474,16 @@ def check_key_reuse(fun: Callable[..., Any], /, *args: Any) -> None:
     Raises:
       KeyReuseError: it does.
 
-        >>> from amdjax.experimental import key_reuse
-        >>> try:
-        ...     key_reuse.check_key_reuse(lambda k: random.split(random.clone(k)), random.key(0))
-        ...     key_reuse.check_key_reuse(lambda k: (random.bits(k), random.bits(k)), random.key(0))
-        ... except amdjax.errors.KeyReuseError as e:
-        ...     print(str(e).splitlines()[0])
-        In random_bits, argument 0 is already consumed.
+    Example:
+      >>> import amdjax
+      >>> from amdjax import random
+      >>> from amdjax.experimental import key_reuse
+      >>> try:
+      ...     key_reuse.check_key_reuse(lambda k: random.split(random.clone(k)), random.key(0))
+      ...     key_reuse.check_key_reuse(lambda k: (random.bits(k), random.bits(k)), random.key(0))
+      ... except amdjax.errors.KeyReuseError as e:
+      ...     print(str(e).splitlines()[0])
+      In random_bits, argument 0 is already consumed.
     """
     function_type_signature(fun, *args)
 

@@ -15,7 +15,7 @@ In LDS the cells of a tile lie in slices, one for each step of a cell in depth, 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
@@ -24,8 +24,8 @@ from amdjax.targets.gpu import DotInstruction, GpuTarget, MatrixInstruction
 
 __all__ = [
     "CELL_BYTES", "MATRIX_NAMES", "WARPGROUP_ROW_BYTES", "WARPGROUP_STEP_BYTES", "Digits",
-    "MmaAtom", "SharedLayout", "Tiling", "digits_of", "lane_atom", "matrix_atom", "mma_atoms",
-    "warpgroup_atoms",
+    "MmaAtom", "SharedLayout", "Tiling", "along_rows", "digits_of", "lane_atom", "matrix_atom",
+    "mma_atoms", "turned", "warpgroup_atoms",
 ]  # fmt: skip
 
 CELL_BYTES = 16
@@ -73,6 +73,7 @@ class MmaAtom:
       instruction: of the target's table; None where it is written otherwise.
       doubled: accumulators take twice the registers, as where multiply-adds of integers have 64
         bits.
+      transposed: the instruction takes `b` for its left operand.
     """
 
     name: str
@@ -92,6 +93,7 @@ class MmaAtom:
     flops: int
     instruction: MatrixInstruction | DotInstruction | None = None
     doubled: bool = False
+    transposed: bool = False
 
     @property
     def from_lds(self) -> bool:
@@ -267,24 +269,34 @@ def matrix_atom(i: MatrixInstruction, target: GpuTarget) -> MmaAtom:
     places = [i.accumulator_position(0, e) for e in range(i.accumulator_elements)]
     row: Digits = ((i.n, target.wave_size // i.n, i.accumulator_position(i.n, 0)[0]),)
     column: Digits = ((1, i.n, 1),)
-    if is_transposed(i):
-        row, column = column, row
-        places = [(y, x) for x, y in places]
-    return MmaAtom(
+    atom = MmaAtom(
         i.intrinsic.removeprefix("llvm.amdgcn."), "matrix", operand, i.accumulator, i.m, i.n,
         i.operand_elements, groups, (line, line), ((0,), (0,)), (group, group), row, column,
         tuple(places), flops, i,
     )  # fmt: skip
+    # Where a lane holds neighboring rows of a column, it then has neighboring columns of a row,
+    # which are stored together.
+    return turned(atom) if places[1][0] - places[0][0] == 1 else atom
 
 
-def is_transposed(i: MatrixInstruction) -> bool:
-    """Whether the transposed product is computed by a matrix instruction of AMD.
+def turned(atom: MmaAtom) -> MmaAtom:
+    """The atom of the transposed product by the same instruction."""
+    return replace(
+        atom, m=atom.n, n=atom.m, line=atom.line[::-1], more=atom.more[::-1],
+        group=atom.group[::-1], row=atom.column, column=atom.row,
+        elements=tuple((c, r) for r, c in atom.elements), transposed=not atom.transposed,
+    )  # fmt: skip
 
-    Where a lane holds neighboring rows of a column, it then has neighboring columns of a row, which
-    are stored together.
+
+def along_rows(atom: MmaAtom) -> MmaAtom | None:
+    """The atom whose lanes hold sums of the rows that they hold of the left operand.
+
+    What is computed of the sums of one product, row by row, can then be the left operand of the
+    next. It is the atom itself or its turned one; None where neither does.
     """
-    first, second = (i.accumulator_position(0, e)[0] for e in (0, 1))
-    return second - first == 1
+    if atom.kind not in ("matrix", "mma"):
+        return None
+    return next((x for x in (atom, turned(atom)) if x.row == x.line[0]), None)
 
 
 def _mma_atom(i: MatrixInstruction, operand: str, flops: int) -> MmaAtom:

@@ -280,9 +280,11 @@ class Builder:
 
     # Products
 
-    def dot(self, a: Value, b: Value, acc: Value) -> Value:
-        """`acc + a @ b` for tiles (M, K), (K, N), (M, N)."""
-        return self._pure_op(ops.Dot, (a, b, acc))
+    def dot(self, a: Value, b: Value, acc: Value, tiling: MatrixTiling | None = None) -> Value:
+        """`acc + a @ b` for tiles (M, K), (K, N), (M, N), by the matrix unit with a `tiling`."""
+        if tiling is None:
+            return self._pure_op(ops.Dot, (a, b, acc))
+        return self._pure_op(ops.Dot, (a, b, acc), tiling=tiling)
 
     def dot4(self, a: Value, b: Value, acc: Value) -> Value:
         """`acc` plus the dot products of four bytes in 32-bit lanes: `a` unsigned, `b` signed."""
@@ -343,7 +345,7 @@ class Builder:
         a: tuple[Buffer, Value, int],
         b: tuple[Buffer, Value],
         c: tuple[Buffer, Value],
-        tile: tuple[int, int],
+        registers: tuple[int, int],
         steps: Value,
         fresh: Value,
     ) -> None:
@@ -355,7 +357,7 @@ class Builder:
           b: buffer and offset; a step is 16 rows of 32-bit words, each of which holds neighbors
             in depth of one column.
           c: buffer and offset of the sums, row by row.
-          tile: rows and columns of the result, each 16 or 32.
+          registers: of accumulators, along rows and columns of the result; each holds 16 by 16.
           steps: the depth, in units of 64 bytes of a row of `a`.
           fresh: whether sums start here.
         """
@@ -365,7 +367,7 @@ class Builder:
             "b": b[0],
             "c": c[0],
             "line": a[2],
-            "tile": tile,
+            "registers": registers,
         }
         self.emit(ops.AmxProduct, [a[1], b[1], c[1], steps, fresh], None, attrs)
 

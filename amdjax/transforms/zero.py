@@ -90,8 +90,9 @@ def is_undefined_primal(x: Any) -> bool:
     Returns:
       Whether it is.
 
-        >>> is_undefined_primal(1.0)
-        False
+    Example:
+      >>> is_undefined_primal(1.0)
+      False
     """
     return type(x) is UndefinedPrimal
 
@@ -108,9 +109,11 @@ def zeros_like_aval(aval: Any) -> Any:
     Raises:
       TypeError: it is not that of an array.
 
-        >>> from amdjax.core.aval import get_aval
-        >>> zeros_like_aval(get_aval(np.ones(2, np.float32))).shape
-        (2,)
+    Example:
+      >>> from amdjax.core.aval import get_aval
+      >>> import numpy as np
+      >>> zeros_like_aval(get_aval(np.ones(2, np.float32))).shape
+      (2,)
     """
     if isinstance(aval, ShapedArray):
         if aval.dtype == dtypes.float0:
@@ -138,8 +141,10 @@ def instantiate_zeros(x: Any) -> Any:
     Returns:
       An array.
 
-        >>> instantiate_zeros(jnp.ones(1))
-        Array([1.], dtype=float32)
+    Example:
+      >>> import amdjax.numpy as jnp
+      >>> instantiate_zeros(jnp.ones(1))
+      Array([1.], dtype=float32)
     """
     return zeros_like_aval(x.aval) if type(x) is Zero else x
 
@@ -154,8 +159,9 @@ def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
     Returns:
       A pytree of zeros of the tangents' types: float0 for integers and booleans.
 
-        >>> print(zero_from_primal(2.0))
-        0.0
+    Example:
+      >>> print(zero_from_primal(2.0))
+      0.0
     """
 
     def zero(leaf: Any) -> Any:
@@ -190,8 +196,10 @@ def add_tangents(x: Any, y: Any) -> Any:
     Returns:
       Their sum.
 
-        >>> add_tangents(jnp.ones(1), jnp.ones(1))
-        Array([2.], dtype=float32)
+    Example:
+      >>> import amdjax.numpy as jnp
+      >>> add_tangents(jnp.ones(1), jnp.ones(1))
+      Array([2.], dtype=float32)
     """
     if type(x) is Zero:
         return y
@@ -237,7 +245,7 @@ def _identity(x: Any, **_: Any) -> Any:
 
 
 copy_p = Primitive("copy")
-copy_p.lowering = Pointwise(lambda b, x: x, copies=True)
+copy_p.lowering = Pointwise(lambda b, x: x)
 copy_p.def_abstract_eval(_identity)
 copy_p.def_jvp(
     lambda primals, tangents: (
@@ -249,7 +257,7 @@ copy_p.def_transpose(lambda ct, x: [ct if type(ct) is Zero else copy_p.bind(ct)]
 copy_p.def_batch(lambda axis, args, dims: (copy_p.bind(*args), dims[0]))
 
 stop_gradient_p = Primitive("stop_gradient")
-stop_gradient_p.lowering = Pointwise(lambda b, x: x, copies=True)
+stop_gradient_p.lowering = Pointwise(lambda b, x: x)
 stop_gradient_p.def_abstract_eval(_identity)
 stop_gradient_p.def_jvp(
     lambda primals, tangents: (

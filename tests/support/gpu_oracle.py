@@ -28,7 +28,7 @@ TINY = dataclasses.replace(
 
 
 #: What uses the matrix unit, which a CPU does not have; there the families for CPUs do it.
-MATRIX = ("dot_general", "conv_general_dilated")
+MATRIX = ("dot_general", "conv_general_dilated", "attention", "attention_gradient")
 
 
 def plan_for(f, *args, target=TINY):

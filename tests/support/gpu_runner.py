@@ -33,11 +33,13 @@ class GpuRunner:
     ):
         self.gfx, self.index_bits = gfx, index_bits
         self.invars = [Var(ShapedArray(x.shape, x.dtype)) for x in operands]
-        out = Var(primitive.abstract_eval(*(v.aval for v in self.invars), **params))
-        eqn = JaxprEqn(primitive, self.invars, [out], params)
-        self.stored, self.extra = [out], []
+        made = primitive.abstract_eval(*(v.aval for v in self.invars), **params)
+        outs = list(map(Var, made if primitive.multiple_results else [made]))
+        eqn = JaxprEqn(primitive, self.invars, outs, params)
+        self.stored, self.extra = outs, []
         fused = None
         if epilogue is not None:
+            (out,) = outs
             self.stored, self.extra, producers = epilogue(out)
             fused = Epilogue(self.stored, producers)
         self.calls: list[Call] = list(lower(ShapedContext(eqn, targets.get(gfx), fused)))

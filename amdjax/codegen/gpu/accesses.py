@@ -16,7 +16,7 @@ from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.buffers import LDS
 from amdjax.codegen.gpu.emitter import GpuEmitter
-from amdjax.codegen.gpu.layout import Layout
+from amdjax.codegen.gpu.positions import AnyLayout
 from amdjax.codegen.gpu.registers import from_memory, joined, register, splat, to_memory
 from amdjax.codegen.llvm import I32, I64, Type, Value
 
@@ -85,7 +85,7 @@ def _scaled(g: GpuEmitter, offset: Value, size: int) -> Value:
     return offset if offset.type == I64 else g.f.cast("zext", offset, "i64")
 
 
-def _pointers(g: GpuEmitter, where: BlockPointer, layout: Layout) -> Pointers:
+def _pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> Pointers:
     """The address of each register's element."""
     if all(isinstance(s, int) and s >= 0 for s in where.strides):
         return _static_pointers(g, where, layout)
@@ -101,7 +101,7 @@ def _index(g: GpuEmitter, x: Value | int) -> Value:
     return llvm.const(g.types.index, x) if isinstance(x, int) else x
 
 
-def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: Layout) -> Pointers:
+def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> Pointers:
     """A scalar address, to which threads add what depends on their number, then constants.
 
     The sum is written where it is used: an access adds a scalar address and 32 bits by itself
@@ -139,7 +139,7 @@ def _lane_offset(
     return total if lds else g.f.cast("zext", total, "i64")
 
 
-def _vectorized(g: GpuEmitter, where: BlockPointer, layout: Layout, size: int) -> VectorAccess:
+def _vectorized(g: GpuEmitter, where: BlockPointer, layout: AnyLayout, size: int) -> VectorAccess:
     """How many neighbors of `size` bytes move at once, if they lie where they must."""
     f, index = g.f, g.types.index
     width = layout.width if where.strides and where.strides[layout.minor_axis] == 1 else 1
@@ -320,7 +320,7 @@ def load_tile(
     g: GpuEmitter,
     where: BlockPointer,
     dtype: str,
-    layout: Layout,
+    layout: AnyLayout,
     mask: Masks = None,
     other: Any = 0,
     ends: Sequence[int] = (),
@@ -344,7 +344,7 @@ def store_tile(
     g: GpuEmitter,
     where: BlockPointer,
     dtype: str,
-    layout: Layout,
+    layout: AnyLayout,
     x: Value,
     mask: Masks = None,
     flags: str = "",
@@ -359,7 +359,7 @@ def store_tile(
     _by_owner(g, layout, lambda: overwrite(g, pointers, stored, access, guards, flags, ends))
 
 
-def _by_owner(g: GpuEmitter, layout: Layout, write: Callable[[], None]) -> None:
+def _by_owner(g: GpuEmitter, layout: AnyLayout, write: Callable[[], None]) -> None:
     """Where threads repeat each other's elements, the first writes them."""
 
     def run() -> list[Value]:
@@ -378,7 +378,7 @@ def gathered(
     buffer: tile.Buffer,
     pointers: Pointers,
     access: VectorAccess,
-    layout: Layout,
+    layout: AnyLayout,
     mask: Masks = None,
     other: float | int = 0,
 ) -> Value:
@@ -396,7 +396,7 @@ def scattered(
     pointers: Pointers,
     access: VectorAccess,
     x: Value,
-    layout: Layout,
+    layout: AnyLayout,
     mask: Masks = None,
 ) -> None:
     """Write elements to addresses that differ."""

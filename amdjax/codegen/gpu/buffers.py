@@ -89,6 +89,13 @@ class Buffers:
         self._addresses[name] = Value(LDS, f"@{name}")
         return tile.Buffer(name, dtype, "scratch", elements)
 
+    def reserved(self, nbytes: int) -> tile.Buffer:
+        """LDS that one operation has for itself."""
+        name = f"own.{len(self._sizes)}"
+        self._sizes[name] = nbytes
+        self._addresses[name] = Value(LDS, f"@{name}")
+        return tile.Buffer(name, "u8", "scratch", nbytes)
+
     def temporaries(
         self, dtypes: Sequence[str], elements: int
     ) -> tuple[tile.Buffer, list[tile.Buffer]]:

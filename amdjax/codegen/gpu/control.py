@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from amdjax import tile
 from amdjax.codegen import emitter
 from amdjax.codegen.emitter import Lowerings
@@ -19,7 +21,8 @@ def lower_for(g: GpuEmitter, op: ops.For) -> list[Rep]:
     (body,) = op.blocks
     barriers, write = g.buffers.barriers, g.buffers.barrier_here()
     with barriers.loop(write, tile.lowest_number(body), 0):
-        return emitter.lower_for(g, op)
+        results = emitter.lower_for(g, op)
+    return _as_results(g, op, results, body.args[1:])
 
 
 @LOWERINGS.of(ops.While)
@@ -27,7 +30,17 @@ def lower_while(g: GpuEmitter, op: ops.While) -> list[Rep]:
     first = min(map(tile.lowest_number, op.blocks))
     barriers, write = g.buffers.barriers, g.buffers.barrier_here()
     with barriers.loop(write, first, 1):
-        return emitter.lower_while(g, op)
+        results = emitter.lower_while(g, op)
+    return _as_results(g, op, results, op.body.args)
+
+
+def _as_results(
+    g: GpuEmitter, op: tile.Op, reps: Sequence[Rep], held: Sequence[tile.Value]
+) -> list[Rep]:
+    """What a loop carried, held as its results are."""
+    g.bind(held, reps)
+    flat = g.flat(held, op.results)
+    return g.unflatten(flat, [v.type for v in op.results])
 
 
 @LOWERINGS.of(ops.If)

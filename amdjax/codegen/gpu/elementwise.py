@@ -29,7 +29,8 @@ def _each(g: GpuEmitter, op: tile.Op, fn: Callable[..., Value]) -> list[Rep]:
     if not shape:
         return [fn(*reps)]
     if any(isinstance(rep, Held) for rep in reps):
-        return [Held(fn(*(g.held(rep, shape) for rep in reps)))]
+        layout = g.layout(op.results[0])
+        return [Held(fn(*(g.in_layout(v, layout) for v in op.operands)))]
     return [Positional(lambda at: fn(*(g.evaluate(rep, at) for rep in reps)))]
 
 
@@ -39,10 +40,11 @@ def lower_div(g: GpuEmitter, op: ops.Div) -> list[Rep]:
     x, d = op.operands
     if d.dtype != "f32" or not isinstance(g.rep(x), Held):
         return lower_elementwise(g, op)
-    groups = _equal_registers(g, d, op.same_along)
+    groups = _equal_registers(g, op.result, op.same_along) if d.shape else [[0]]
     if min(map(len, groups)) < FEWEST:
         return lower_elementwise(g, op)
-    elements, divisors = g.in_registers(x), g.in_registers(d)
+    layout = g.layout(op.result)
+    elements, divisors = g.in_layout(x, layout), g.in_layout(d, layout)
     parts = [
         divided(g, g.f.shuffle(elements, None, same), register(g.f, divisors, same[0]))
         for same in groups
@@ -52,13 +54,11 @@ def lower_div(g: GpuEmitter, op: ops.Div) -> list[Rep]:
 
 def _equal_registers(g: GpuEmitter, v: tile.Value, same: tuple[int, ...]) -> list[list[int]]:
     """The registers of a tile that is the same along axes, those with one number together."""
-    if not v.shape:
-        return [[0]]
 
     def where(r: int) -> list[Place]:
         return [place for axis, place in enumerate(places[r]) if axis not in same]
 
-    places = g.layouts.places(g.layouts.of(v.shape))
+    places = g.layouts.places(g.layout(v))
     return [list(equal) for _, equal in itertools.groupby(range(len(places)), where)]
 
 

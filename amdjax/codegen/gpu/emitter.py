@@ -16,11 +16,15 @@ from amdjax.codegen.emitter import Emitter, Lowerings
 from amdjax.codegen.gpu.buffers import GLOBAL, Buffers
 from amdjax.codegen.gpu.isa import Isa, by_words
 from amdjax.codegen.gpu.layout import Threads
-from amdjax.codegen.gpu.positions import Coordinates, Held, Layouts, Positional, Rep
+from amdjax.codegen.gpu.layout_assignment import assigned_layouts
+from amdjax.codegen.gpu.positions import AnyLayout, Coordinates, Held, Layouts, Positional, Rep
 from amdjax.codegen.gpu.registers import Types, splat
 from amdjax.codegen.llvm import I64, Function, Module, Type, Value
 
-__all__ = ["GpuEmitter"]
+__all__ = ["GpuEmitter", "Move"]
+
+#: What moves a tile: the kernel, the tile's registers, its dtype, its layout, the wanted one.
+Move = Callable[["GpuEmitter", Value, str, AnyLayout, AnyLayout], Value]
 
 
 class GpuEmitter(Emitter[Rep]):
@@ -33,6 +37,7 @@ class GpuEmitter(Emitter[Rep]):
       lowerings: what writes each operation.
       name: of the function.
       index_bits: of an index.
+      move: `move(emitter, registers, dtype, layout, wanted)`: registers of another layout.
     """
 
     def __init__(
@@ -43,8 +48,9 @@ class GpuEmitter(Emitter[Rep]):
         lowerings: Lowerings,
         name: str,
         index_bits: int,
+        move: Move,
     ):
-        self.kernel, self.isa = kernel, isa
+        self.kernel, self.isa, self._move = kernel, isa, move
         self.workgroup = kernel.schedule.workgroup or isa.wave
         self.types = Types(Type(f"i{index_bits}"))
         super().__init__(_function(module, kernel, isa, self.workgroup, name), lowerings)
@@ -55,6 +61,7 @@ class GpuEmitter(Emitter[Rep]):
         self.threads = Threads(self.f, number, self._at_head)
         self.layouts = Layouts(self.threads, self.workgroup, kernel.schedule.vector)
         self.buffers = Buffers(self.f, isa, kernel, self.workgroup, self.types, self.threads)
+        self._assigned = assigned_layouts(kernel, isa.target)
         #: Numbers of the values that something reads.
         self.used = frozenset(_used(kernel.body))
         self._computed = tile.Visible()
@@ -85,12 +92,24 @@ class GpuEmitter(Emitter[Rep]):
         yield
         self._computed.forget(mark)
 
-    def block(self, block: tile.Block) -> list[Rep]:
+    @contextmanager
+    def _inside(self) -> Iterator[None]:
         suffix = self.f.suffix
         with self.scope(), self.buffers.barriers.arm():
-            reps = super().block(block)
+            yield
         self.f.suffix = suffix
-        return reps
+
+    def block(self, block: tile.Block) -> list[Rep]:
+        with self._inside():
+            return super().block(block)
+
+    def flat_block(
+        self, block: tile.Block, args: Sequence[Value], like: Sequence[tile.Value] = ()
+    ) -> list[Value]:
+        self.bind(block.args, self.unflatten(args, [a.type for a in block.args]))
+        with self._inside():
+            super().block(block)
+            return self.flat(block.yields, like or block.yields)
 
     def inlined(self, block: tile.Block, args: Sequence[Value]) -> list[Value]:
         """Write a block of numbers that accesses no memory, so that barriers need no arm."""
@@ -129,9 +148,32 @@ class GpuEmitter(Emitter[Rep]):
         assert isinstance(rep, Held)
         return rep.value
 
+    def layout(self, v: tile.Value) -> AnyLayout:
+        """How the tile of an SSA value is held, if it is."""
+        return self._assigned.get(v.number) or self.layouts.of(v.shape)
+
+    def in_layout(self, v: tile.Value, layout: AnyLayout) -> Value:
+        """The tile of an SSA value, in the registers of a layout."""
+        rep, own = self.rep(v), self.layout(v)
+        if isinstance(rep, Positional):
+            return self.evaluate(rep, self.layouts.coordinates(layout))
+        assert isinstance(rep, Held)
+        if own == layout:
+            return rep.value
+        key = (v.number, layout)
+        found: Value | None = self._computed.get(key)
+        if found is None:
+            found = self._move(self, rep.value, v.dtype, own, layout)
+            self._computed.add(key, found)
+        return found
+
     def in_registers(self, v: tile.Value) -> Value:
-        """The tile of an SSA value, in registers."""
-        return self.held(self.rep(v), v.shape)
+        """The tile of an SSA value, in registers of the layout of its shape."""
+        return self.in_layout(v, self.layouts.of(v.shape))
+
+    def where_held(self, v: tile.Value) -> Value:
+        """The tile of an SSA value, in registers of its own layout."""
+        return self.in_layout(v, self.layout(v))
 
     def evaluate(self, rep: Rep, at: Coordinates) -> Value:
         """Elements of a scalar or positional tile; known ones are used again."""
@@ -144,6 +186,12 @@ class GpuEmitter(Emitter[Rep]):
             found = rep.at(at)
             self._computed.add(key, found)
         return found
+
+    def flat(self, values: Sequence[tile.Value], like: Sequence[tile.Value]) -> list[Value]:
+        return [
+            self.in_layout(v, self.layout(to)) if v.shape else self.scalar(v)
+            for v, to in zip(values, like, strict=True)
+        ]
 
     def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
         return [

@@ -146,6 +146,12 @@ class Layout:
         """Threads after which elements repeat: fewer than there are where they do."""
         return self.size if self._repeats else self.threads
 
+    def owner(self, threads: Threads) -> Value | None:
+        """Whether the thread is the first that holds its elements; None if it is the only one."""
+        if self.period == self.threads:
+            return None
+        return threads.compare("ult", threads.number, self.period)
+
     def last_thread(self, register: int) -> int:
         """The highest thread whose register holds an element; negative for none."""
         if self._repeats:

@@ -6,6 +6,7 @@ goes through LDS: written in one layout, read in another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from amdjax import tile
@@ -20,13 +21,23 @@ from amdjax.codegen.gpu.accesses import (
     store_tile,
 )
 from amdjax.codegen.gpu.emitter import GpuEmitter
+from amdjax.codegen.gpu.fragments import FragmentLayout
 from amdjax.codegen.gpu.isa import by_words
-from amdjax.codegen.gpu.positions import Coordinates, Held, Positional, Rep
+from amdjax.codegen.gpu.positions import AnyLayout, Coordinates, Held, Positional, Rep
 from amdjax.codegen.gpu.registers import from_memory, joined, register, splat, to_memory
 from amdjax.codegen.llvm import I32, Type, Value
 from amdjax.tile import ops
 
-__all__ = ["LOWERINGS", "element_of", "put", "row_major", "take", "transposed", "transposed_rep"]
+__all__ = [
+    "LOWERINGS",
+    "element_of",
+    "moved",
+    "put",
+    "row_major",
+    "take",
+    "transposed",
+    "transposed_rep",
+]
 
 LOWERINGS = Lowerings()
 
@@ -39,6 +50,17 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 # Through LDS
+
+
+def moved(g: GpuEmitter, x: Value, dtype: str, layout: AnyLayout, wanted: AnyLayout) -> Value:
+    """Registers of one layout as those of another."""
+    strides = row_major(layout.shape)
+    buffer = g.buffers.temporary(dtype, math.prod(layout.shape))
+    where = BlockPointer(buffer, 0, strides)
+    g.buffers.access(buffer, "write")
+    store_tile(g, where, dtype, layout, x)
+    g.buffers.access(buffer, "read")
+    return load_tile(g, where, dtype, wanted)
 
 
 def put(
@@ -120,10 +142,14 @@ def _repositioned(
 
 @LOWERINGS.of(ops.Expand)
 def lower_expand(g: GpuEmitter, op: ops.Expand) -> list[Rep]:
-    x, axis = g.rep(op.operands[0]), op.axis
+    (v,), axis = op.operands, op.axis
+    x = g.rep(v)
     if isinstance(x, Positional):
         return [_repositioned(g, x, ("expand", axis), lambda at, a: at.axis(1 - axis))]
-    return [x]  # one axis of length one changes nothing about who holds what
+    layout = g.layout(op.result)
+    if isinstance(layout, FragmentLayout):
+        return [Held(g.in_layout(v, layout.without(axis)))]
+    return [Held(g.in_registers(v))]  # an axis of length one changes nothing about who holds what
 
 
 @LOWERINGS.of(ops.Broadcast)
@@ -144,22 +170,26 @@ def lower_broadcast(g: GpuEmitter, op: ops.Broadcast) -> list[Rep]:
     assert isinstance(x, Held)
     if all(n == 1 for n in v.shape):
         return [Positional(lambda at: splat(g.f, x.value, at.registers))]
-    found = _broadcast_in_registers(g, v.shape, x.value, shape)
+    found = _broadcast_in_registers(g, v, x.value, g.layout(op.result))
     if found is not None:
         return [Held(found)]
     strides = row_major(v.shape)
     across = [0 if n == 1 else s for n, s in zip(v.shape, strides, strict=True)]
-    return [take(g, _put_rows(g, v), shape, 0, (*[0] * new, *across))]
+    buffer = _put_rows(g, v)
+    g.buffers.access(buffer, "read")
+    where = BlockPointer(buffer, 0, (*[0] * new, *across))
+    return [Held(load_tile(g, where, v.dtype, g.layout(op.result)))]
 
 
 def _broadcast_in_registers(
-    g: GpuEmitter, source: tuple[int, ...], x: Value, shape: tuple[int, ...]
+    g: GpuEmitter, v: tile.Value, x: Value, layout: AnyLayout
 ) -> Value | None:
     """The broadcast tile where each thread holds what it needs of it, else None."""
-    held = {p: r for r, p in enumerate(g.layouts.places(g.layouts.of(source)))}
+    source, shape = v.shape, layout.shape
+    held = {p: r for r, p in enumerate(g.layouts.places(g.layout(v)))}
     nowhere = g.layouts.places(g.layouts.of((1,)))[0][0]
     out = []
-    for place in g.layouts.places(g.layouts.of(shape)):
+    for place in g.layouts.places(layout):
         near = place[len(shape) - len(source) :]
         wanted = tuple(nowhere if n == 1 else p for n, p in zip(source, near, strict=True))
         if wanted not in held:
@@ -179,7 +209,11 @@ def lower_reshape(g: GpuEmitter, op: ops.Reshape) -> list[Rep]:
 @LOWERINGS.of(ops.Transpose)
 def lower_transpose(g: GpuEmitter, op: ops.Transpose) -> list[Rep]:
     (v,) = op.operands
-    x = g.rep(v)
+    x, layout = g.rep(v), g.layout(op.result)
+    if isinstance(x, Held) and isinstance(layout, FragmentLayout):
+        return [Held(g.in_layout(v, layout.transposed))]
+    if isinstance(x, Held) and isinstance(g.layout(v), FragmentLayout):
+        x = Held(g.in_registers(v))
     if isinstance(x, Held) and min(v.shape) > 1:
         return [transposed(g, v.dtype, v.shape, x.value)]
     return [transposed_rep(g, x)]
@@ -194,8 +228,7 @@ def lower_extract(g: GpuEmitter, op: ops.Extract) -> list[Rep]:
     if isinstance(x, Positional):
         at = Coordinates(("lane", lane), 1, lambda _: llvm.const(I32, lane))
         return [g.evaluate(x, at)]
-    assert isinstance(x, Held)
-    return [element_of(g, v.dtype, v.shape, x.value, lane)]
+    return [element_of(g, v.dtype, v.shape, g.in_registers(v), lane)]
 
 
 def _row(g: GpuEmitter, v: tile.Value, x: Rep, row: int) -> Rep:

@@ -8,7 +8,7 @@ from amdjax.codegen import llvm
 from amdjax.codegen.llvm import I1, I32, Function, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES
 from amdjax.targets.gpu import DotInstruction, MatrixInstruction
-from amdjax.targets.mma import Digits, MmaAtom, is_transposed
+from amdjax.targets.mma import Digits, MmaAtom
 
 __all__ = [
     "Multiply", "accumulator_type", "emit_digits", "i32", "joined_words", "lds_address", "log2",
@@ -48,11 +48,11 @@ def multiplier(atom: MmaAtom) -> Multiply:
 
 def _wave_product(i: MatrixInstruction, atom: MmaAtom) -> Multiply:
     """A matrix instruction of AMD."""
-    sums, transposed = accumulator_type(atom), is_transposed(i)
+    sums = accumulator_type(atom)
 
     def multiply(f: Function, a: list[list[Value]], b: list[list[Value]], c: Value) -> Value:
         x, y = (joined_words(f, lines[0], _parsed(i.operand_type)) for lines in (a, b))
-        if transposed:
+        if atom.transposed:
             x, y = y, x
         return _call(f, i.intrinsic, sums, i.call_arguments(x.ref, y.ref, c.ref))
 

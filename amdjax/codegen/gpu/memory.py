@@ -24,10 +24,11 @@ from amdjax.codegen.gpu.accesses import (
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.layout import Layout
 from amdjax.codegen.gpu.layout_conversion import transposed, transposed_rep
-from amdjax.codegen.gpu.positions import Held, Positional, Rep
+from amdjax.codegen.gpu.positions import AnyLayout, Held, Positional, Rep
 from amdjax.codegen.gpu.registers import from_memory, register, splat, to_memory
 from amdjax.codegen.llvm import I32, Value
 from amdjax.tile import ops
+from amdjax.tile.axis_info import minor_axis
 
 __all__ = ["LOWERINGS"]
 
@@ -66,11 +67,9 @@ def _operands(g: GpuEmitter, op: ops.Load | ops.Store, skip: int) -> _Operands:
     return _Operands(where, mask, values)
 
 
-def _pattern(
-    shape: tuple[int, ...], strides: Sequence[int | None], values: tuple[int, ...]
-) -> object:
+def _pattern(layout: AnyLayout, strides: Sequence[int | None], values: tuple[int, ...]) -> object:
     """What makes an access each thread's own: how threads hold it, and where it is."""
-    return shape, tuple(strides), values
+    return layout, tuple(strides), values
 
 
 def _flags(op: ops.Store) -> str:
@@ -81,23 +80,23 @@ def _flags(op: ops.Store) -> str:
 @LOWERINGS.of(ops.Load)
 def lower_load(g: GpuEmitter, op: ops.Load) -> list[Rep]:
     t = op.results[0].type
-    if _is_column_major(g, op, t.shape):
+    if _is_column_major(g, op, op.result):
         return [_load_transposed(g, op)]
     at = _operands(g, op, 1)
     buffer = at.where.buffer
     if not t.shape:
         g.buffers.access(buffer, "read")
         return [_load_scalar(g, buffer, op.operands[0], t.dtype, at.mask, op.other)]
-    layout = g.layouts.of(t.shape)
-    g.buffers.access(buffer, "read", _pattern(t.shape, op.strides, at.values), at.values)
-    ends, masks = _ENDS[op.mask_form], _masks(g, op, layout)
+    layout = g.layout(op.result)
+    g.buffers.access(buffer, "read", _pattern(layout, op.strides, at.values), at.values)
+    ends, masks = _ends(op, layout), _masks(g, op, layout)
     return [Held(load_tile(g, at.where, t.dtype, layout, masks, op.other, ends, op.eager))]
 
 
 @LOWERINGS.of(ops.Store)
 def lower_store(g: GpuEmitter, op: ops.Store) -> list[Rep]:
     value = op.operands[1]
-    if _is_column_major(g, op, value.shape):
+    if _is_column_major(g, op, value):
         _store_transposed(g, op)
         return []
     at = _operands(g, op, 2)
@@ -106,32 +105,37 @@ def lower_store(g: GpuEmitter, op: ops.Store) -> list[Rep]:
         g.buffers.access(buffer, "write", "first thread", store=id(op))
         _store_scalar(g, buffer, op.operands[0], value, at.mask)
         return []
-    layout = g.layouts.of(value.shape)
-    x, masks = g.in_registers(value), _masks(g, op, layout)
-    pattern = _pattern(value.shape, op.strides, at.values)
+    layout = g.layout(value)
+    x, masks = g.where_held(value), _masks(g, op, layout)
+    pattern = _pattern(layout, op.strides, at.values)
     g.buffers.access(buffer, "write", pattern, at.values, id(op))
-    store_tile(g, at.where, value.dtype, layout, x, masks, _flags(op), _ENDS[op.mask_form])
+    store_tile(g, at.where, value.dtype, layout, x, masks, _flags(op), _ends(op, layout))
     return []
 
 
-def _masks(g: GpuEmitter, op: _Access, layout: Layout) -> list[Value] | None:
+def _ends(op: ops.Load | ops.Store, layout: AnyLayout) -> tuple[int, ...]:
+    """Of which elements of a thread the masks imply those of all."""
+    return _ENDS[op.mask_form] if isinstance(layout, Layout) else ()
+
+
+def _masks(g: GpuEmitter, op: _Access, layout: AnyLayout) -> list[Value] | None:
     """For each register whether the mask is true: one value for neighbors where it can be."""
     mask = op.mask
     if mask is None:
         return None
-    if op.mask_constancy >= layout.width:
+    if op.mask_constancy >= layout.width and layout.minor_axis == minor_axis(layout.shape):
         return [m for m in _firsts(g, mask, layout) for _ in range(layout.width)]
-    masks = g.in_registers(mask)
+    masks = g.in_layout(mask, layout)
     return [register(g.f, masks, r) for r in range(layout.registers)]
 
 
-def _firsts(g: GpuEmitter, v: tile.Value, layout: Layout) -> list[Value]:
+def _firsts(g: GpuEmitter, v: tile.Value, layout: AnyLayout) -> list[Value]:
     """Of each few elements that a thread holds side by side the first."""
     rep = g.rep(v)
     if isinstance(rep, Positional):
         first = g.evaluate(rep, g.layouts.leaders(layout))
         return [register(g.f, first, i) for i in range(layout.registers // layout.width)]
-    held = g.in_registers(v)
+    held = g.in_layout(v, layout)
     return [register(g.f, held, r) for r in range(0, layout.registers, layout.width)]
 
 
@@ -176,8 +180,8 @@ def _store_scalar(
 # Tiles whose columns are contiguous in memory
 
 
-def _is_column_major(g: GpuEmitter, op: ops.Load | ops.Store, shape: tuple[int, ...]) -> bool:
-    if len(shape) < 2 or min(shape) < _WORTH_TRANSPOSING:
+def _is_column_major(g: GpuEmitter, op: ops.Load | ops.Store, v: tile.Value) -> bool:
+    if len(v.shape) < 2 or min(v.shape) < _WORTH_TRANSPOSING or not isinstance(g.layout(v), Layout):
         return False
     near, far = op.strides
     return near == 1 != far and not (op.masked and isinstance(g.rep(op.operands[-1]), Held))
@@ -197,7 +201,7 @@ def _load_transposed(g: GpuEmitter, op: ops.Load) -> Rep:
     v, at = op.results[0], _operands(g, op, 1)
     shape = v.shape[::-1]
     where, masks = _transposed_access(g, at, shape)
-    pattern = _pattern(shape, op.strides[::-1], at.values)
+    pattern = _pattern(g.layouts.of(shape), op.strides[::-1], at.values)
     g.buffers.access(where.buffer, "read", pattern, at.values)
     x = load_tile(g, where, v.dtype, g.layouts.of(shape), masks, op.other)
     return transposed(g, v.dtype, shape, x)
@@ -207,12 +211,12 @@ def _store_transposed(g: GpuEmitter, op: ops.Store) -> None:
     v, at = op.operands[1], _operands(g, op, 2)
     shape, rep = v.shape[::-1], g.rep(v)
     if isinstance(rep, Held):
-        rep = transposed(g, v.dtype, v.shape, rep.value)
+        rep = transposed(g, v.dtype, v.shape, g.in_registers(v))
     else:
         rep = transposed_rep(g, rep)
     x = g.held(rep, shape)
     where, masks = _transposed_access(g, at, shape)
-    pattern = _pattern(shape, op.strides[::-1], at.values)
+    pattern = _pattern(g.layouts.of(shape), op.strides[::-1], at.values)
     g.buffers.access(where.buffer, "write", pattern, at.values, id(op))
     store_tile(g, where, v.dtype, g.layouts.of(shape), x, masks, _flags(op))
 

@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax.codegen import llvm
+from amdjax.codegen.gpu.fragments import FragmentLayout
 from amdjax.codegen.gpu.layout import Layout, Place, Threads
 from amdjax.codegen.gpu.registers import joined, splat
 from amdjax.codegen.llvm import I32, Value
 
-__all__ = ["Coordinates", "Deferred", "Held", "Layouts", "Positional", "Rep"]
+__all__ = ["AnyLayout", "Coordinates", "Deferred", "Held", "Layouts", "Positional", "Rep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Deferred:
 
 
 Rep = Value | Held | Positional | Deferred
+AnyLayout = Layout | FragmentLayout
 
 
 class Layouts:
@@ -67,7 +69,7 @@ class Layouts:
     def __init__(self, threads: Threads, workgroup: int, vector: int):
         self.threads, self.workgroup, self.vector = threads, workgroup, vector
         self._layouts: dict[tuple[int, ...], Layout] = {}
-        self._axes: dict[tuple[Layout, int, int], Value] = {}
+        self._axes: dict[tuple[AnyLayout, int, int], Value] = {}
 
     def of(self, shape: tuple[int, ...]) -> Layout:
         """How tiles of a shape are held in this kernel."""
@@ -75,34 +77,34 @@ class Layouts:
             self._layouts[shape] = Layout(shape, self.workgroup, self.vector)
         return self._layouts[shape]
 
-    def places(self, layout: Layout) -> Sequence[tuple[Place, ...]]:
+    def places(self, layout: AnyLayout) -> Sequence[tuple[Place, ...]]:
         return layout.places(self.threads)
 
-    def guards(self, layout: Layout) -> list[Value | None]:
+    def guards(self, layout: AnyLayout) -> list[Value | None]:
         """For each register: whether it holds an element; None for always."""
         t, last = self.threads, self.workgroup - 1
         bounds = [layout.last_thread(r) for r in range(layout.registers)]
         return [None if b >= last else t.compare("sle", t.number, max(b, -1)) for b in bounds]
 
-    def owner(self, layout: Layout) -> Value | None:
+    def owner(self, layout: AnyLayout) -> Value | None:
         """Whether the thread is the first that holds its elements; None if it is the only one."""
-        if layout.period == self.workgroup:
-            return None
-        return self.threads.compare("ult", self.threads.number, layout.period)
+        return layout.owner(self.threads)
 
-    def coordinates(self, layout: Layout) -> Coordinates:
+    def coordinates(self, layout: AnyLayout) -> Coordinates:
         """The positions of the elements of a layout."""
         return self._spaced(layout, 1)
 
-    def leaders(self, layout: Layout) -> Coordinates:
+    def leaders(self, layout: AnyLayout) -> Coordinates:
         """The positions of the first of each few elements that a thread holds side by side."""
         return self._spaced(layout, layout.width)
 
-    def _spaced(self, layout: Layout, step: int) -> Coordinates:
+    def _spaced(self, layout: AnyLayout, step: int) -> Coordinates:
         """The positions of each `step`th element of a thread."""
 
         def axis(a: int) -> Value:
             key = (layout, step, a)
+            if isinstance(layout, FragmentLayout):  # too many to hold through the kernel
+                return self._positions([p[a] for p in self.places(layout)[::step]])
             if key not in self._axes:
                 places = [p[a] for p in self.places(layout)[::step]]
                 self._axes[key] = self.threads.at_head(lambda: self._positions(places))

@@ -21,6 +21,7 @@ from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_ad
 from amdjax.codegen.gpu.operand_staging import Operand, Places, Staging, staging_of
 from amdjax.codegen.gpu.positions import Held, Rep
 from amdjax.codegen.gpu.registers import joined, register
+from amdjax.codegen.gpu.tile_product import TileProduct
 from amdjax.codegen.gpu.wgmma import WarpgroupProduct
 from amdjax.codegen.llvm import Type, Value
 from amdjax.targets.mma import CELL_BYTES, Tiling, mma_atoms, warpgroup_atoms
@@ -70,6 +71,8 @@ def lower_collect(g: GpuEmitter, op: ops.Collect) -> list[Rep]:
 @LOWERINGS.of(ops.Dot)
 def lower_dot(g: GpuEmitter, op: ops.Dot) -> list[Rep]:
     """By the vector unit: both operands in LDS, each thread sums up its elements."""
+    if op.tiling is not None:
+        return [Held(TileProduct(g, op).sums())]
     f, (a, b, acc) = g.f, op.operands
     (m, depth), n = a.shape, b.shape[1]
     layout = g.layouts.of(acc.shape)

@@ -17,9 +17,9 @@ from amdjax.codegen.gpu.accesses import BlockPointer, load_tile, pointer, store_
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.extrema import extremum, of_numbers, or_nan
 from amdjax.codegen.gpu.isa import by_words
-from amdjax.codegen.gpu.layout import Layout, Place
+from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.layout_conversion import row_major
-from amdjax.codegen.gpu.positions import Held, Rep
+from amdjax.codegen.gpu.positions import AnyLayout, Held, Rep
 from amdjax.codegen.gpu.registers import (
     elementwise,
     from_memory,
@@ -70,7 +70,7 @@ def lower_reduce(g: GpuEmitter, op: ops.Reduce) -> list[Rep]:
 
     by_extremum = name in ("max", "min") and v.dtype in tile.FLOATS and not g.isa.passes_nan
     one = _Merge([v.dtype], [neutral], merge, extremum=name if by_extremum else "")
-    return _reduced(g, one, op.operands, op.axis)
+    return _reduced(g, one, op.operands, op.axis, op.results)
 
 
 @LOWERINGS.of(ops.ReduceBy)
@@ -90,17 +90,23 @@ def lower_reduce_by(g: GpuEmitter, op: ops.ReduceBy) -> list[Rep]:
         return [joined(g.f, registers) for registers in zip(*merged, strict=True)]
 
     together = _Merge([v.dtype for v in tiles], neutral, merge, expensive=True)
-    return _reduced(g, together, tiles, op.axis)
+    return _reduced(g, together, tiles, op.axis, op.results)
 
 
-def _reduced(g: GpuEmitter, merge: _Merge, tiles: Sequence[tile.Value], axis: int) -> list[Rep]:
-    shape = tiles[0].shape
-    layout = g.layouts.of(shape)
+def _reduced(
+    g: GpuEmitter,
+    merge: _Merge,
+    tiles: Sequence[tile.Value],
+    axis: int,
+    results: Sequence[tile.Value],
+) -> list[Rep]:
+    shape, layout = tiles[0].shape, g.layout(tiles[0])
     bits = layout.thread_bits(axis)
     if bits is None:
         return _reduce_in_lds(g, merge, tiles, axis)
     held = [
-        filled(g, g.in_registers(v), layout, x) for v, x in zip(tiles, merge.neutral, strict=True)
+        filled(g, g.in_layout(v, layout), layout, x)
+        for v, x in zip(tiles, merge.neutral, strict=True)
     ]
     groups: dict[tuple[Place, ...], list[Parts]] = {}
     for r, place in enumerate(g.layouts.places(layout)):
@@ -111,10 +117,10 @@ def _reduced(g: GpuEmitter, merge: _Merge, tiles: Sequence[tile.Value], axis: in
         (total,) = totals.values()
         return list(_in_all_lanes(g, merge, total, bits))
     lanes = {kept[0]: _over_lanes(g, merge, t, bits) for kept, t in totals.items()}
-    return _into_layout(g, merge, shape, axis, bits, lanes)
+    return _into_layout(g, merge, layout, axis, lanes, g.layout(results[0]))
 
 
-def filled(g: GpuEmitter, x: Value, layout: Layout, neutral: Value) -> Value:
+def filled(g: GpuEmitter, x: Value, layout: AnyLayout, neutral: Value) -> Value:
     """Registers; those that hold no element get a value."""
     guards = g.layouts.guards(layout)
     if all(g is None for g in guards):
@@ -204,17 +210,17 @@ def _over_wave(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Parts:
 def _into_layout(
     g: GpuEmitter,
     merge: _Merge,
-    shape: tuple[int, ...],
+    layout: AnyLayout,
     axis: int,
-    bits: int,
     totals: dict[Place, Parts],
+    target: AnyLayout,
 ) -> list[Rep]:
-    """Totals of rows or columns, combined over waves, in the layout of a tile of them.
+    """Totals of rows or columns of a layout, combined over waves, in that of a tile of them.
 
     Lanes that are equal in the reduced bits hold the same total; the first one writes it.
     """
-    n = shape[1 - axis]
-    target = g.layouts.of((n,))
+    n, bits = layout.shape[1 - axis], layout.thread_bits(axis)
+    assert bits is not None
     across = bits & -g.isa.wave
     waves = 1 << across.bit_count()
     wanted = [place for (place,) in g.layouts.places(target)]
@@ -223,7 +229,7 @@ def _into_layout(
         return [Held(joined(g.f, x)) for x in registers]
     whole, buffers = g.buffers.temporaries(merge.dtypes, n * waves)
     g.buffers.access(whole, "write")
-    _write_totals(g, buffers, shape, axis, bits, totals)
+    _write_totals(g, buffers, layout, axis, bits, totals)
     g.buffers.access(whole, "read")
     parts = [
         [load_tile(g, BlockPointer(b, part * n, (1,)), b.dtype, target) for b in buffers]
@@ -235,17 +241,17 @@ def _into_layout(
 def _write_totals(
     g: GpuEmitter,
     buffers: Sequence[tile.Buffer],
-    shape: tuple[int, ...],
+    layout: AnyLayout,
     axis: int,
     bits: int,
     totals: dict[Place, Parts],
 ) -> None:
-    f, t, n = g.f, g.threads, shape[1 - axis]
-    layout = g.layouts.of(shape)
+    f, t, n = g.f, g.threads, layout.shape[1 - axis]
     across = bits & -g.isa.wave
     writes = t.compare("eq", t.apply("and", t.number, bits & ~across), 0)
-    if layout.period < g.workgroup:
-        writes = f.and_(writes, t.compare("ult", t.number, layout.period))
+    owner = g.layouts.owner(layout)
+    if owner is not None:
+        writes = f.and_(writes, owner)
     shift = (across & -across).bit_length() - 1
     part = t.apply("lshr", t.apply("and", t.number, across), shift) if across else None
 

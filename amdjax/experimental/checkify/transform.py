@@ -306,10 +306,11 @@ def checkify(
     Raises:
       TypeError: `f` is no function.
 
-        >>> from amdjax.experimental import checkify
-        >>> error, _ = checkify.checkify(lambda x: 1 / x, errors=checkify.div_checks)(jnp.zeros(()))
-        >>> error.get().startswith("division by zero")
-        True
+    Example:
+      >>> from amdjax.experimental import checkify
+      >>> error, _ = checkify.checkify(lambda x: 1 / x, errors=checkify.div_checks)(jnp.zeros(()))
+      >>> error.get().startswith("division by zero")
+      True
     """
     if not callable(f):
         raise TypeError(f"checkify takes a function, got {f!r}")

@@ -68,8 +68,9 @@ def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
     Returns:
       The state.
 
-        >>> get_opaque_trace_state() == get_opaque_trace_state()
-        True
+    Example:
+      >>> get_opaque_trace_state() == get_opaque_trace_state()
+      True
     """
     return OpaqueTraceState(context.trace)
 
@@ -83,8 +84,9 @@ def find_top_trace(values: Any) -> Trace:
     Returns:
       The trace.
 
-        >>> find_top_trace([]) is eval_trace
-        True
+    Example:
+      >>> find_top_trace([]) is eval_trace
+      True
     """
     return context.trace
 
@@ -107,8 +109,9 @@ def trace_state_clean() -> bool:
     Returns:
       Whether it is so.
 
-        >>> trace_state_clean()
-        True
+    Example:
+      >>> trace_state_clean()
+      True
     """
     return context.trace is eval_trace and not config.axis_env
 
@@ -128,8 +131,9 @@ def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
     Returns:
       Whether it is so.
 
-        >>> unsafe_am_i_under_a_jit_DO_NOT_USE()
-        False
+    Example:
+      >>> unsafe_am_i_under_a_jit_DO_NOT_USE()
+      False
     """
     return _enclosing(JaxprTrace)
 
@@ -140,8 +144,9 @@ def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
     Returns:
       Whether it is so.
 
-        >>> unsafe_am_i_under_a_vmap_DO_NOT_USE()
-        False
+    Example:
+      >>> unsafe_am_i_under_a_vmap_DO_NOT_USE()
+      False
     """
     return _enclosing(BatchTrace)
 
@@ -152,8 +157,9 @@ def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
     Returns:
       A list.
 
-        >>> unsafe_get_axis_names_DO_NOT_USE()
-        []
+    Example:
+      >>> unsafe_get_axis_names_DO_NOT_USE()
+      []
     """
     return list(config.axis_env)
 
@@ -164,8 +170,9 @@ def nonempty_axis_env_DO_NOT_USE() -> bool:
     Returns:
       Whether it is so.
 
-        >>> nonempty_axis_env_DO_NOT_USE()
-        False
+    Example:
+      >>> nonempty_axis_env_DO_NOT_USE()
+      False
     """
     return bool(config.axis_env)
 
@@ -181,9 +188,10 @@ def call_impl(fun: Any, *args: Any, **params: Any) -> Any:
     Returns:
       What the function returns.
 
-        >>> from amdjax.extend.linear_util import wrap_init
-        >>> call_impl(wrap_init(lambda x: x + 1), 2, name="f")
-        3
+    Example:
+      >>> from amdjax.extend.linear_util import wrap_init
+      >>> call_impl(wrap_init(lambda x: x + 1), 2, name="f")
+      3
     """
     return fun.call_wrapped(*args)
 
@@ -197,8 +205,9 @@ def gensym(suffix: str = "") -> Callable[[AbstractValue], Var]:
     Returns:
       The function.
 
-        >>> gensym()(ShapedArray((2,), "float32"))
-        Var(f32[2])
+    Example:
+      >>> gensym()(ShapedArray((2,), "float32"))
+      Var(f32[2])
     """
     return Var
 
@@ -212,9 +221,11 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
     Returns:
       An iterator over them.
 
-        >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
-        >>> len(list(jaxprs_in_params(closed.jaxpr.eqns[0].params)))
-        1
+    Example:
+      >>> import amdjax
+      >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
+      >>> len(list(jaxprs_in_params(closed.jaxpr.eqns[0].params)))
+      1
     """
     for value in params.values():
         yield from map(open_jaxpr, subjaxprs_of_value(value))
@@ -234,8 +245,9 @@ def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:
     Raises:
       ValueError: the axis is not of that size.
 
-        >>> mapped_aval(3, 0, ShapedArray((3, 2), "float32"))
-        ShapedArray(float32[2])
+    Example:
+      >>> mapped_aval(3, 0, ShapedArray((3, 2), "float32"))
+      ShapedArray(float32[2])
     """
     if axis is None or not isinstance(aval, ShapedArray):
         return aval
@@ -257,8 +269,9 @@ def unmapped_aval(size: int, axis: int | None, aval: Any, *rest: Any) -> Any:
     Returns:
       A type.
 
-        >>> unmapped_aval(3, 1, ShapedArray((2,), "float32"))
-        ShapedArray(float32[2,3])
+    Example:
+      >>> unmapped_aval(3, 1, ShapedArray((2,), "float32"))
+      ShapedArray(float32[2,3])
     """
     if rest:  # as JAX once had it: (size, name, axis, aval)
         axis, aval = aval, rest[0]
@@ -291,10 +304,11 @@ def new_jaxpr_eqn(
     Returns:
       The equation.
 
-        >>> from amdjax.extend.core.primitives import neg_p
-        >>> x, y = Var(ShapedArray((), "float32")), Var(ShapedArray((), "float32"))
-        >>> new_jaxpr_eqn([x], [y], neg_p, {}, frozenset()).primitive is neg_p
-        True
+    Example:
+      >>> from amdjax.extend.core.primitives import neg_p
+      >>> x, y = Var(ShapedArray((), "float32")), Var(ShapedArray((), "float32"))
+      >>> new_jaxpr_eqn([x], [y], neg_p, {}, frozenset()).primitive is neg_p
+      True
     """
     source = _sources.current() if source_info is None else source_info
     return JaxprEqn(primitive, list(invars), list(outvars), params, effects, source)

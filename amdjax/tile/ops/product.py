@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amdjax.tile.attributes import Attribute, Flag, Memory, Sides, Tiling
+from amdjax.tile.attributes import Attribute, DotTiling, Flag, Memory, Sides, Tiling
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
 from amdjax.tile.types import BOOL, INDEX, TileType
 
@@ -10,10 +10,15 @@ __all__ = ["AmxProduct", "Collect", "Contract", "Dot", "Dot4"]
 
 
 class Dot(Op, name="dot", traits=Trait.PURE):
-    """`acc + a @ b` for tiles (M, K), (K, N), (M, N)."""
+    """`acc + a @ b` for tiles (M, K), (K, N), (M, N).
+
+    With a `tiling` GPUs multiply by the matrix unit, each row of the result in one wave; operands
+    are then of the dtype that its instruction takes.
+    """
 
     __slots__ = ()
     a, b, acc = Operand(0), Operand(1), Operand(2)
+    tiling = DotTiling()
 
     def result_types(self) -> tuple[TileType, ...]:
         return (self.acc.type,)
@@ -23,6 +28,9 @@ class Dot(Op, name="dot", traits=Trait.PURE):
         expect(all(len(s) == 2 for s in shapes), "dot takes tiles of rank 2")
         (m, k), (depth, n), result = shapes
         expect(k == depth and result == (m, n), f"shapes of dot do not fit: {shapes}")
+        if self.tiling is not None:
+            operands = self.tiling.operand, self.tiling.waves[1]
+            expect(operands == (self.a.dtype, 1), f"{self.tiling} is for operands of another kind")
 
 
 class Dot4(Op, name="dot4", traits=Trait.PURE):
@@ -93,8 +101,8 @@ class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
 
     `types` are those of the elements of `a` and `b`, which buffers hold as bits. Rows of `a` are 64
     bytes a step and `line` elements apart; a step of `b` is 16 rows of 32-bit words, each of which
-    holds neighbors in depth of one column; sums lie row by row. `tile` is the shape of the result,
-    of blocks of 16 by 16.
+    holds neighbors in depth of one column; sums lie row by row. `registers` are those of the
+    result along its rows and columns, of 16 by 16 each.
     """
 
     __slots__ = ()
@@ -105,11 +113,10 @@ class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
     b = Memory()
     c = Memory()
     line = Attribute[int]()
-    tile = Attribute[tuple[int, int]]()
+    registers = Attribute[tuple[int, int]]()
 
     def check(self) -> None:
         expect(len(self.operands) == 5, "amx_product takes 5 operands")
         expect_scalars(self, self.operands[:4])
-        expect(all(n in (16, 32) for n in self.tile), f"the unit makes no tile of {self.tile}")
         expect(self.fresh.type == BOOL, "whether amx_product starts anew is a scalar")
         expect(self.c.role in ("out", "inout", "scratch"), f"{self.c.name} cannot be written")

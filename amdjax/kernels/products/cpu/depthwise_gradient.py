@@ -107,7 +107,7 @@ class KernelGradient(LaneConvolution):
 
             return list(k.for_(low, high, 1, tap, accumulators))
 
-        if not p.window(extent).leaves:
+        if not p.leaves(extent):
             return traversed(*span, False, accumulators)
         if not last:
             return traversed(*span, True, accumulators)

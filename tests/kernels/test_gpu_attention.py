@@ -1,0 +1,182 @@
+"""Attention on GPUs as one kernel, as machine code in the emulator, against NumPy in float64."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from amdjax import targets
+from amdjax.codegen.gpu.kernel import compile_kernel
+from amdjax.core.aval import ShapedArray
+from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.kernels.attention.gpu import ATTENTION, block_plans, plan_attention
+from amdjax.kernels.attention.problem import Attention
+from amdjax.kernels.shaped import ShapedContext
+from amdjax.lax.attention import attention_p
+from tests.support import attention as reference
+from tests.support.gpu_runner import EMULATED, GpuRunner
+from tests.support.turns import in_turn
+
+F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+TOLERANCE = {F16: 2e-3, BF16: 2e-2, np.dtype(np.float32): 4e-6}
+OPERANDS = ("bias", "mask", "query_lengths", "key_value_lengths")
+
+
+def operands(sizes, dtype, seed=0):
+    """Query, key and value of `(batch, queries, keys, heads, key heads, H, D)`."""
+    batch, queries, keys, heads, key_heads, features, values = sizes
+    rng = np.random.default_rng(seed)
+    shapes = [
+        (batch, queries, heads, features),
+        (batch, keys, key_heads, features),
+        (batch, keys, key_heads, values),
+    ]
+    return [rng.normal(size=s).astype(dtype) for s in shapes]
+
+
+def parameters(sizes, options):
+    """What an equation has of options, and the operands among them."""
+    extra = {name: options[name] for name in OPERANDS if name in options}
+    scale = options.get("scale", sizes[5] ** -0.5)
+    return extra, {
+        "given": tuple(extra), "scale": scale, "is_causal": options.get("is_causal", False),
+        "window": options.get("window"),
+    }  # fmt: skip
+
+
+def expected(arrays, options, **more):
+    renamed = {"key_value_lengths": "key_lengths"}
+    options = {renamed.get(name, name): x for name, x in options.items()}
+    return reference.attention(*arrays, **options, **more)
+
+
+def assert_close(got, want, tolerance):
+    scale = max(1.0, np.abs(want).max())
+    got = np.asarray(got, np.float64)
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * scale)
+
+
+def check(gfx, sizes, dtype=F16, **options):
+    arrays = operands(sizes, dtype)
+    extra, params = parameters(sizes, options)
+    runner = GpuRunner(attention_p, [*arrays, *extra.values()], params, gfx)
+    assert len(runner.calls) == 1
+    out, greatest, total = runner(*arrays, *extra.values())
+    want, residual = expected(arrays, options)
+    assert_close(out, want, TOLERANCE[np.dtype(dtype)])
+    found = np.swapaxes(greatest.astype(np.float64) + np.log(total.astype(np.float64)), 1, 2)
+    assert_close(found, residual, 4e-6)
+
+
+SIZES = [
+    (1, 64, 64, 2, 2, 64, 64),
+    (2, 33, 70, 2, 1, 32, 32),
+    (1, 130, 65, 1, 1, 33, 20),
+    (1, 5, 200, 4, 2, 128, 64),
+]
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_sizes(gfx, sizes, is_causal):
+    check(gfx, sizes, is_causal=is_causal)
+
+
+def _options():
+    rng = np.random.default_rng(1)
+    sizes = batch, queries, keys, heads, *_ = (2, 37, 150, 2, 1, 32, 32)
+    full = (batch, heads, queries, keys)
+    half = lambda x: x.astype(np.float16)
+    return sizes, {
+        "window": {"window": (3, 1)},
+        "window behind all keys": {"window": (2, -1), "is_causal": True},
+        "causal window": {"window": (20, 4), "is_causal": True},
+        "wide window": {"window": (150, 100)},
+        "key lengths": {"key_value_lengths": np.array([0, 91], np.int32)},
+        "key lengths and window": {"key_value_lengths": np.array([150, 9], np.int32),
+                                   "window": (5, 30)},
+        "query lengths": {"query_lengths": np.array([0, 20], np.int32), "is_causal": True},
+        "both lengths": {"query_lengths": np.array([30, 99], np.int32),
+                         "key_value_lengths": np.array([66, 9], np.int32)},
+        "bias": {"bias": half(rng.normal(size=full))},
+        "bias of heads": {"bias": half(rng.normal(size=(1, heads, 1, keys))), "is_causal": True},
+        "mask": {"mask": rng.random(full) < 0.5},
+        "sparse mask": {"mask": rng.random(full) < 0.02, "is_causal": True},
+        "mask of keys": {"mask": rng.random((batch, 1, 1, keys)) < 0.5, "scale": -0.3},
+        "everything": {
+            "bias": half(rng.normal(size=(1, 1, queries, keys))), "mask": rng.random(full) < 0.9,
+            "key_value_lengths": np.array([70, 150], np.int32), "is_causal": True,
+            "window": (30, 0), "query_lengths": np.array([37, 36], np.int32),
+        },
+    }  # fmt: skip
+
+
+OPTION_SIZES, OPTIONS = _options()
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(gfx, name):
+    check(gfx, OPTION_SIZES, **OPTIONS[name])
+
+
+@pytest.mark.parametrize("gfx", ["gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+def test_targets(gfx, dtype):
+    check(gfx, (1, 40, 72, 1, 1, 64, 48), dtype, is_causal=True)
+
+
+def test_floats_where_a_matrix_unit_multiplies_them():
+    check("gfx942", (1, 40, 72, 2, 1, 32, 40), np.float32, is_causal=True)
+
+
+def test_great_logits():
+    """The greatest logit so far changes from block to block."""
+    sizes = (1, 33, 300, 1, 1, 32, 32)
+    check("gfx942", sizes, scale=20.0)
+    check("gfx1100", sizes, scale=-3.0)
+
+
+def test_nan_stays_with_its_queries():
+    """Values that are not taken into account may be anything, if their weight is zero."""
+    arrays = operands((1, 40, 70, 1, 1, 32, 32), F16)
+    arrays[0][0, 7] = np.nan
+    params = parameters((1, 40, 70, 1, 1, 32, 32), {})[1]
+    out, *_ = GpuRunner(attention_p, arrays, params, "gfx942")(*arrays)
+    rows = np.isnan(out.astype(np.float32)).any((0, 2, 3))
+    np.testing.assert_array_equal(np.flatnonzero(rows), [7])
+
+
+def context(gfx, sizes, dtype=F16, **options):
+    extra, params = parameters(sizes, options)
+    arrays = [*operands(sizes, dtype), *extra.values()]
+    invars = [Var(ShapedArray(x.shape, x.dtype)) for x in arrays]
+    outs = attention_p.abstract_eval(*(v.aval for v in invars), **params)
+    eqn = JaxprEqn(attention_p, invars, list(map(Var, outs)), params)
+    return ShapedContext(eqn, targets.get(gfx))
+
+
+def test_plans():
+    found = plan_attention(context("gfx942", (4, 256, 256, 4, 4, 64, 64), is_causal=True))
+    assert str(found) == (
+        "attention of 4×4 of 256×256×64 in f16 causal, blocks of 128 queries and 128 keys by "
+        "mfma.f32.32x32x8f16, 4 waves of 1"
+    )
+    assert plan_attention(context("gfx1030", SIZES[0])) is None
+    assert plan_attention(context("gfx942", SIZES[0], np.float64)) is None
+
+
+@pytest.mark.parametrize("gfx", ["gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+def test_no_plan_spills(gfx):
+    """All of a problem's plans are kernels that keep to registers."""
+    problem = Attention.of(context(gfx, (1, 512, 512, 1, 1, 64, 64)).eqn)
+    plans = block_plans(problem, targets.get(gfx))
+    assert ATTENTION.find(problem, targets.get(gfx)) in plans
+    for plan in in_turn(plans, 2):
+        calls = plan.emit(context(gfx, (1, 512, 512, 1, 1, 64, 64)))
+        kernel = _compiled(calls[0].kernel, targets.get(gfx))
+        assert kernel.scratch_bytes == 0, plan
+
+
+def _compiled(kernel, target):
+    return compile_kernel(kernel, target, index_bits=32)
