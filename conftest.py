@@ -1,4 +1,4 @@
-"""Names that doctests of the NumPy-shaped modules take for granted."""
+"""Names that examples take for granted: amdjax, its packages, NumPy and `jnp`."""
 
 from __future__ import annotations
 
@@ -30,10 +30,16 @@ def _written_here(item: pytest.DoctestItem) -> bool:
 def _doctest_names(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
     if not isinstance(request.node, pytest.DoctestItem):
         return
+    import numpy as np
+
     import amdjax
     import amdjax.numpy as jnp
-    from amdjax import nn
+    from amdjax import lax, nn, optim, random, rnn
+    from amdjax.example_libraries import optimizers, stax
+    from amdjax.experimental import sparse
     from amdjax.scipy import special
     from amdjax.scipy.stats import norm
 
-    doctest_namespace.update(amdjax=amdjax, jnp=jnp, nn=nn, special=special, norm=norm)
+    doctest_namespace.update(amdjax=amdjax, jnp=jnp, np=np, lax=lax, nn=nn, optim=optim)
+    doctest_namespace.update(random=random, rnn=rnn, special=special, norm=norm)
+    doctest_namespace.update(sparse=sparse, stax=stax, optimizers=optimizers)

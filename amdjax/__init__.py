@@ -45,8 +45,8 @@ from amdjax.api import (
 from amdjax.core import (
     array_type as _array_type,
     backend as _backend,
+    boundaries as _boundaries,
     composite as _composite,
-    errors as _errors,
     logs as _logs,
 )
 from amdjax.core.array import Array as Array
@@ -82,7 +82,7 @@ from amdjax.core.config import (
     transfer_guard_device_to_host as transfer_guard_device_to_host,
     transfer_guard_host_to_device as transfer_guard_host_to_device,
 )
-from amdjax.core.docs import Phrases as _Phrases, complete as _complete
+from amdjax.core.docs import complete as _complete
 from amdjax.core.dtypes import float0 as float0
 from amdjax.core.garbage import live_arrays as live_arrays
 from amdjax.core.mesh import set_mesh as set_mesh
@@ -158,7 +158,7 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
-@_errors.api_boundary
+@_boundaries.api_boundary
 def __getattr__(name: str) -> _Any:
     """Submodules are imported when first asked for."""
     if name in _LAZY:
@@ -168,5 +168,5 @@ def __getattr__(name: str) -> _Any:
     raise AttributeError(f"module 'amdjax' has no attribute {name!r}")
 
 
-_complete(globals(), _docs.TRANSFORMS, _Phrases())
-_errors.public_surface(globals())
+_complete(globals(), _docs.TRANSFORMS, _docs.TRANSFORM)
+_boundaries.public_surface(globals())

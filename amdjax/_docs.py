@@ -7,6 +7,16 @@ from amdjax.core.docs import Family, Phrases
 _SECOND = "NotImplementedError: for `reduce_axes` other than none."
 _NO_FUNCTION = "TypeError: for `fun` that cannot be called."
 
+TRANSFORM = Phrases(
+    {
+        "allow_int": "whether integer arguments are allowed; their gradients are float0.",
+        "argnums": "which positional arguments to differentiate by; an int or a tuple.",
+        "fun": "a function of pytrees of arrays.",
+        "has_aux": "whether `fun` returns a pair of which only the first is differentiated.",
+        "holomorphic": "whether `fun` is holomorphic, with complex arguments and result.",
+        "reduce_axes": "accepted for compatibility; must be empty.",
+    }
+)
 TRANSFORMS = (
     Family("checkpoint", "", _NO_FUNCTION, "NotImplementedError: for a true `concrete`."),
     Family("closure_convert", "",

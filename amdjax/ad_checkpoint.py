@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax import checkpoint_policies
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.jaxpr import Jaxpr
 from amdjax.transforms.linear import linearize_jaxpr
 from amdjax.transforms.remat import checkpoint, inline_calls, remat, remat_p
@@ -33,11 +33,9 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
       Pairs of an abstract value and a description of where it comes from: constants, arguments,
       then what is computed.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.ad_checkpoint import saved_residuals
-      >>> [text for _, text in saved_residuals(lambda x: amdjax.lax.mul(x, x), 1.0)]
-      ['from the argument x']
+        >>> from amdjax.ad_checkpoint import saved_residuals
+        >>> [text for _, text in saved_residuals(lambda x: amdjax.lax.mul(x, x), 1.0)]
+        ['from the argument x']
     """
     closed, _ = trace_function("saved_residuals", fun, args, kwargs)
     info = closed.jaxpr.debug_info
@@ -81,11 +79,9 @@ def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) ->
       *args: its arguments.
       **kwargs: its keyword arguments.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.ad_checkpoint import print_saved_residuals
-      >>> print_saved_residuals(lambda x: amdjax.lax.mul(x, x), 1.0)
-      f32[] from the argument x
+        >>> from amdjax.ad_checkpoint import print_saved_residuals
+        >>> print_saved_residuals(lambda x: amdjax.lax.mul(x, x), 1.0)
+        f32[] from the argument x
     """
     for aval, description in saved_residuals(fun, *args, **kwargs):
         print(f"{aval.str_short()} {description}")

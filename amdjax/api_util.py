@@ -8,8 +8,8 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.config import config
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import DebugInfo
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes
@@ -45,9 +45,8 @@ def safe_map(f: Callable[..., Any] | None = None, *args: Any) -> list[Any]:
       TypeError: there is no sequence.
       ValueError: lengths differ.
 
-    Example:
-      >>> safe_map(max, [1, 5], [2, 3])
-      [2, 5]
+        >>> safe_map(max, [1, 5], [2, 3])
+        [2, 5]
     """
     if f is None or not args:
         raise TypeError("safe_map requires at least 2 arguments, a function and a sequence")
@@ -71,9 +70,8 @@ def safe_zip(*args: Any) -> list[tuple[Any, ...]]:
       TypeError: there is no sequence.
       ValueError: lengths differ.
 
-    Example:
-      >>> safe_zip([1, 2], "ab")
-      [(1, 'a'), (2, 'b')]
+        >>> safe_zip([1, 2], "ab")
+        [(1, 'a'), (2, 'b')]
     """
     if not args:
         raise TypeError("safe_zip requires at least 1 argument")
@@ -103,9 +101,8 @@ def unzip2(pairs: Iterable[tuple[Any, Any]]) -> tuple[tuple[Any, ...], tuple[Any
     Returns:
       Two tuples.
 
-    Example:
-      >>> unzip2([(1, "a"), (2, "b")])
-      ((1, 2), ('a', 'b'))
+        >>> unzip2([(1, "a"), (2, "b")])
+        ((1, 2), ('a', 'b'))
     """
     listed = list(pairs)
     return tuple(a for a, _ in listed), tuple(b for _, b in listed)
@@ -124,16 +121,15 @@ def weakref_lru_cache(
     Returns:
       The function, with `cache_clear`. What traces depend on is part of the key.
 
-    Example:
-      >>> class Model: ...
-      >>> calls = []
-      >>> @weakref_lru_cache
-      ... def compiled(model, n):
-      ...     calls.append(n)
-      ...     return n + 1
-      >>> model = Model()
-      >>> compiled(model, 1), compiled(model, 1), calls
-      (2, 2, [1])
+        >>> class Model: ...
+        >>> calls = []
+        >>> @weakref_lru_cache
+        ... def compiled(model, n):
+        ...     calls.append(n)
+        ...     return n + 1
+        >>> model = Model()
+        >>> compiled(model, 1), compiled(model, 1), calls
+        (2, 2, [1])
     """
     if f is None:
         return functools.partial(weakref_lru_cache, maxsize=maxsize)
@@ -243,9 +239,8 @@ def rebase_donate_argnums(
     Raises:
       ValueError: an argument is both.
 
-    Example:
-      >>> rebase_donate_argnums((3, 4), (0, 1))
-      (1, 2)
+        >>> rebase_donate_argnums((3, 4), (0, 1))
+        (1, 2)
     """
     if both := set(donate_argnums) & set(static_argnums):
         raise ValueError(f"static_argnums and donate_argnums cannot intersect, both have {both}")

@@ -89,10 +89,9 @@ def module_for(name: str) -> types.ModuleType | None:
     Returns:
       amdjax's module, a front for names that have other homes, or None if there is no such module.
 
-    Example:
-      >>> import amdjax.numpy
-      >>> module_for("jax.numpy") is amdjax.numpy
-      True
+        >>> import amdjax.numpy
+        >>> module_for("jax.numpy") is amdjax.numpy
+        True
     """
     if name == "jax":
         package = sys.modules["amdjax"]

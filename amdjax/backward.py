@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.jit.api import jit
 from amdjax.transforms.differentiate import (
     as_asked,
@@ -41,12 +41,10 @@ def fwd_and_bwd(
     Raises:
       TypeError: `fun` is not callable or `argnums` are no integers.
 
-    Example:
-      >>> import amdjax
-      >>> fwd, bwd = amdjax.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
-      >>> y, residuals = fwd(2.0, 3.0)
-      >>> print(y, *bwd(residuals, 1.0))
-      6.0 3.0 2.0
+        >>> fwd, bwd = amdjax.fwd_and_bwd(lambda x, y: x * y, argnums=(0, 1))
+        >>> y, residuals = fwd(2.0, 3.0)
+        >>> print(y, *bwd(residuals, 1.0))
+        6.0 3.0 2.0
     """
     check_callable(fun)
     check_argnums(argnums)

@@ -1,8 +1,8 @@
 """Which intermediate results `checkpoint` keeps."""
 
 from amdjax import _docs
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.transforms.remat_policies import (
     checkpoint_dots,
     checkpoint_dots_with_no_batch_dims,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax import lax
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.transforms.custom_vmap import custom_vmap
 from amdjax.tree_util import tree_flatten, tree_map, tree_unflatten
 
@@ -22,12 +22,11 @@ def sequential_vmap(fun: Callable[..., Any]) -> custom_vmap:
     Returns:
       A `custom_vmap` function with such a rule.
 
-    Example:
-      >>> @amdjax.custom_batching.sequential_vmap
-      ... def double(x):
-      ...     return 2 * x
-      >>> amdjax.vmap(double)(jnp.arange(3))
-      Array([0, 2, 4], dtype=int32)
+        >>> @amdjax.custom_batching.sequential_vmap
+        ... def double(x):
+        ...     return 2 * x
+        >>> amdjax.vmap(double)(jnp.arange(3))
+        Array([0, 2, 4], dtype=int32)
     """
     custom = custom_vmap(fun)
 

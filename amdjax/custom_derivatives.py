@@ -1,6 +1,6 @@
 """Functions with derivatives of their own."""
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.transforms.closures import closure_convert, custom_gradient
 from amdjax.transforms.custom import (
     CustomVJPPrimal,

@@ -11,7 +11,7 @@ from amdjax.core import transfers
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import is_extended, is_valid_value
 from amdjax.core.backend import get_backend
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import (
     keystr,
     tree_broadcast,
@@ -66,10 +66,8 @@ def device_put(
       NotImplementedError: a sharding spans several devices.
       MemoryError: the device has no memory left.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> amdjax.device_put({"a": np.zeros(2, np.float32)})
-      {'a': Array([0., 0.], dtype=float32)}
+        >>> amdjax.device_put({"a": np.zeros(2, np.float32)})
+        {'a': Array([0., 0.], dtype=float32)}
     """
     if may_alias is True and donate is True:
         raise ValueError("device_put: may_alias and donate cannot be True at the same time.")
@@ -116,10 +114,8 @@ def copy_to_host_async(x: Any) -> Any:
     Returns:
       `x`.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> copy_to_host_async([jnp.ones(2), "text"])
-      [Array([1., 1.], dtype=float32), 'text']
+        >>> copy_to_host_async([jnp.ones(2), "text"])
+        [Array([1., 1.], dtype=float32), 'text']
     """
     for leaf in tree_leaves(x):
         begin = getattr(leaf, "copy_to_host_async", None)
@@ -137,10 +133,8 @@ def device_get(x: Any) -> Any:
     Returns:
       A pytree of NumPy arrays like `x`, which may share memory with it and then cannot be written.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> amdjax.device_get(jnp.arange(3))
-      array([0, 1, 2], dtype=int32)
+        >>> amdjax.device_get(jnp.arange(3))
+        array([0, 1, 2], dtype=int32)
     """
 
     def get(leaf: Any) -> Any:
@@ -166,13 +160,11 @@ def make_array_from_callback(
     Raises:
       ValueError: a part has another shape or dtype.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> from amdjax.sharding import SingleDeviceSharding
-      >>> whole = np.arange(4.0, dtype=np.float32)
-      >>> here = SingleDeviceSharding(amdjax.devices()[0])
-      >>> make_array_from_callback((4,), here, lambda index: whole[index])
-      Array([0., 1., 2., 3.], dtype=float32)
+        >>> from amdjax.sharding import SingleDeviceSharding
+        >>> whole = np.arange(4.0, dtype=np.float32)
+        >>> here = SingleDeviceSharding(amdjax.devices()[0])
+        >>> make_array_from_callback((4,), here, lambda index: whole[index])
+        Array([0., 1., 2., 3.], dtype=float32)
     """
     ((_, index),) = sharding.devices_indices_map(shape).items()
     part = asarray_concrete(data_callback(index))

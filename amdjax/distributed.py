@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 
 _initialized = False
 
@@ -44,9 +44,8 @@ def initialize(
       NotImplementedError: there is to be more than one process.
       RuntimeError: it was called before.
 
-    Example:
-      >>> amdjax.distributed.initialize(num_processes=1, process_id=0)
-      >>> amdjax.distributed.shutdown()
+        >>> amdjax.distributed.initialize(num_processes=1, process_id=0)
+        >>> amdjax.distributed.shutdown()
     """
     global _initialized
     if num_processes not in (None, 1) or process_id not in (None, 0):
@@ -65,9 +64,8 @@ def is_initialized() -> bool:
     Returns:
       A bool.
 
-    Example:
-      >>> amdjax.distributed.is_initialized()
-      False
+        >>> amdjax.distributed.is_initialized()
+        False
     """
     return _initialized
 
@@ -75,8 +73,7 @@ def is_initialized() -> bool:
 def shutdown() -> None:
     """Leave the cluster of one process.
 
-    Example:
-      >>> amdjax.distributed.shutdown()
+    >>> amdjax.distributed.shutdown()
     """
     global _initialized
     _initialized = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core import dtypes
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy import from_dlpack
 from amdjax.typing import DTypeLike
 
@@ -21,9 +21,8 @@ def is_supported_dtype(dtype: DTypeLike) -> bool:
     Returns:
       A bool.
 
-    Example:
-      >>> amdjax.dlpack.is_supported_dtype("bfloat16")
-      True
+        >>> amdjax.dlpack.is_supported_dtype("bfloat16")
+        True
     """
     found: Any = dtypes.as_dtype(dtype)
     return found in dtypes.array_dtypes and dtypes.itemsize_bits(found) >= 8

@@ -13,7 +13,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.numpy._util import check_arraylike, convert
 
@@ -36,12 +36,11 @@ def ravel_pytree(pytree: Any) -> tuple[Array, Callable[[Array], Any]]:
       TypeError: a leaf is no array and no number, or the function is given another dtype.
       ValueError: the function is given a vector of another length or dtype.
 
-    Example:
-      >>> flat, unravel = amdjax.flatten_util.ravel_pytree({"a": jnp.zeros(2), "b": 1.0})
-      >>> flat
-      Array([0., 0., 1.], dtype=float32)
-      >>> unravel(flat)["b"]
-      Array(1., dtype=float32)
+        >>> flat, unravel = amdjax.flatten_util.ravel_pytree({"a": jnp.zeros(2), "b": 1.0})
+        >>> flat
+        Array([0., 0., 1.], dtype=float32)
+        >>> unravel(flat)["b"]
+        Array(1., dtype=float32)
     """
     leaves, treedef = tree_flatten(pytree)
     if not leaves:

@@ -12,8 +12,8 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import (
     ArrayLike,
     as_arrays,
@@ -30,9 +30,8 @@ class ResizeMethod(enum.Enum):
 
     All kernels but that of `AREA` interpolate: an image that is not changed in size is not changed.
 
-    Example:
-      >>> amdjax.image.ResizeMethod.from_string("bilinear")
-      <ResizeMethod.LINEAR: 1>
+    >>> amdjax.image.ResizeMethod.from_string("bilinear")
+    <ResizeMethod.LINEAR: 1>
     """
 
     NEAREST = 0
@@ -201,10 +200,9 @@ def scale_and_translate(
       TypeError: `scale` or `translation` is a scalar.
       ValueError: `shape` has another number of axes, or `method` is "nearest" or unknown.
 
-    Example:
-      >>> x = jnp.array([1.0, 2.0, 3.0])
-      >>> amdjax.image.scale_and_translate(x, (3,), (0,), jnp.ones(1), jnp.ones(1), "linear")
-      Array([0., 1., 2.], dtype=float32)
+        >>> x = jnp.array([1.0, 2.0, 3.0])
+        >>> amdjax.image.scale_and_translate(x, (3,), (0,), jnp.ones(1), jnp.ones(1), "linear")
+        Array([0., 1., 2.], dtype=float32)
     """
     scale, translation = as_arrays("scale_and_translate", scale, translation)
     if not (scale.ndim and translation.ndim):
@@ -257,9 +255,8 @@ def resize(
     Raises:
       ValueError: `shape` has another number of axes, or `method` is unknown.
 
-    Example:
-      >>> amdjax.image.resize(jnp.array([1.0, 2.0, 3.0, 4.0]), (2,), "area")
-      Array([1.5, 3.5], dtype=float32)
+        >>> amdjax.image.resize(jnp.array([1.0, 2.0, 3.0, 4.0]), (2,), "area")
+        Array([1.5, 3.5], dtype=float32)
     """
     return _resize(image, canonical_shape(shape), method, antialias, precision)
 

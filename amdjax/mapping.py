@@ -13,8 +13,8 @@ from typing import Any
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import get_aval
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.constraints import one_device_of
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.mesh import AbstractMesh, Mesh, current_mesh
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_map, tree_unflatten
 from amdjax.core.pytree_errors import flatten_axes
@@ -69,15 +69,13 @@ def shard_map(
       ValueError: a specification names an axis that is not there, or more axes than an array has.
       TypeError: a specification is not a `PartitionSpec`.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.sharding import Mesh, PartitionSpec as P
-      >>> mesh = Mesh(amdjax.devices()[:1], "i")
-      >>> total = shard_map(
-      ...     lambda x: amdjax.lax.psum(x.sum(), "i"), mesh=mesh, in_specs=P("i"), out_specs=P()
-      ... )
-      >>> print(total(amdjax.numpy.arange(4.0)))
-      6.0
+        >>> from amdjax.sharding import Mesh, PartitionSpec as P
+        >>> mesh = Mesh(amdjax.devices()[:1], "i")
+        >>> total = shard_map(
+        ...     lambda x: amdjax.lax.psum(x.sum(), "i"), mesh=mesh, in_specs=P("i"), out_specs=P()
+        ... )
+        >>> print(total(amdjax.numpy.arange(4.0)))
+        6.0
     """
     if f is None:
         return functools.partial(
@@ -280,10 +278,8 @@ def pmap(
     Raises:
       ValueError: there are more elements than devices, or no argument is mapped.
 
-    Example:
-      >>> import amdjax
-      >>> print(pmap(lambda x: amdjax.lax.psum(x, "i"), "i")(amdjax.numpy.ones((1, 3))))
-      [[1. 1. 1.]]
+        >>> print(pmap(lambda x: amdjax.lax.psum(x, "i"), "i")(amdjax.numpy.ones((1, 3))))
+        [[1. 1. 1.]]
     """
     if not callable(fun):
         raise TypeError(f"pmap: expected a callable value, got {fun!r}")

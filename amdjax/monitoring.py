@@ -18,8 +18,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar as _TypeVar
 
 from amdjax.core import events
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 
 Listener = Callable[..., None]
 Function = _TypeVar("Function", bound=Callable[..., None])
@@ -149,9 +149,8 @@ def unregister_scalar_listener(callback: Listener) -> None:
 def clear_event_listeners() -> None:
     """Forget all listeners of all kinds.
 
-    Example:
-      >>> from amdjax import monitoring
-      >>> monitoring.clear_event_listeners()
+    >>> from amdjax import monitoring
+    >>> monitoring.clear_event_listeners()
     """
     for found in events.listeners.values():
         found.clear()

@@ -11,8 +11,8 @@ import amdjax.numpy as jnp
 from amdjax import _docs, lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
 from amdjax.numpy._util import as_arrays, concrete_int, is_kind
@@ -96,9 +96,8 @@ def segment_sum(
 ) -> Array:  # fmt: skip
     """The sums of the rows of each segment.
 
-    Example:
-      >>> amdjax.ops.segment_sum(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-      Array([3, 3], dtype=int32)
+    >>> amdjax.ops.segment_sum(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+    Array([3, 3], dtype=int32)
     """
     return _segment("segment_sum", lax.scatter_add, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
@@ -111,9 +110,8 @@ def segment_prod(
 ) -> Array:  # fmt: skip
     """The products of the rows of each segment.
 
-    Example:
-      >>> amdjax.ops.segment_prod(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-      Array([2, 3], dtype=int32)
+    >>> amdjax.ops.segment_prod(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+    Array([2, 3], dtype=int32)
     """
     return _segment("segment_prod", lax.scatter_mul, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
@@ -126,9 +124,8 @@ def segment_max(
 ) -> Array:  # fmt: skip
     """The largest elements of each segment, -inf where it is empty.
 
-    Example:
-      >>> amdjax.ops.segment_max(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-      Array([2, 3], dtype=int32)
+    >>> amdjax.ops.segment_max(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+    Array([2, 3], dtype=int32)
     """
     return _segment("segment_max", lax.scatter_max, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
@@ -141,9 +138,8 @@ def segment_min(
 ) -> Array:  # fmt: skip
     """The smallest elements of each segment, inf where it is empty.
 
-    Example:
-      >>> amdjax.ops.segment_min(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-      Array([1, 3], dtype=int32)
+    >>> amdjax.ops.segment_min(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
+    Array([1, 3], dtype=int32)
     """
     return _segment("segment_min", lax.scatter_min, data, segment_ids, num_segments,
                     indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip

@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 
 from amdjax import _docs
 from amdjax.core import events
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 
 
 class ProfileOptions:
@@ -78,10 +78,9 @@ def start_trace(
       RuntimeError: a trace is being recorded.
       NotImplementedError: `create_perfetto_link` is true.
 
-    Example:
-      >>> import tempfile
-      >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
-      >>> amdjax.profiler.stop_trace()
+        >>> import tempfile
+        >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
+        >>> amdjax.profiler.stop_trace()
     """
     global _running
     if create_perfetto_link:
@@ -105,10 +104,9 @@ def stop_trace() -> None:
     Raises:
       RuntimeError: no trace is being recorded.
 
-    Example:
-      >>> import tempfile
-      >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
-      >>> amdjax.profiler.stop_trace()
+        >>> import tempfile
+        >>> amdjax.profiler.start_trace(tempfile.mkdtemp())
+        >>> amdjax.profiler.stop_trace()
     """
     global _running
     with _lock:
@@ -157,10 +155,9 @@ def trace(
       create_perfetto_trace: write `perfetto_trace.json.gz` too.
       profiler_options: accepted.
 
-    Example:
-      >>> import tempfile
-      >>> with amdjax.profiler.trace(tempfile.mkdtemp()):
-      ...     y = jnp.ones(3) + 1
+        >>> import tempfile
+        >>> with amdjax.profiler.trace(tempfile.mkdtemp()):
+        ...     y = jnp.ones(3) + 1
     """
     start_trace(log_dir, create_perfetto_link, create_perfetto_trace, profiler_options)
     try:
@@ -176,9 +173,8 @@ class TraceAnnotation:
       name: what the trace shows.
       kwargs: details of it.
 
-    Example:
-      >>> with amdjax.profiler.TraceAnnotation("part", batch=3):
-      ...     pass
+        >>> with amdjax.profiler.TraceAnnotation("part", batch=3):
+        ...     pass
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -201,9 +197,8 @@ class StepTraceAnnotation(TraceAnnotation):
       name: what the trace shows.
       kwargs: details of it, of which `step_num` is the step's number.
 
-    Example:
-      >>> with amdjax.profiler.StepTraceAnnotation("train", step_num=1):
-      ...     pass
+        >>> with amdjax.profiler.StepTraceAnnotation("train", step_num=1):
+        ...     pass
     """
 
     def __init__(self, name: str, **kwargs: Any) -> None:
@@ -223,9 +218,8 @@ def annotate_function(
     Returns:
       The function, annotated.
 
-    Example:
-      >>> amdjax.profiler.annotate_function(abs)(-1)
-      1
+        >>> amdjax.profiler.annotate_function(abs)(-1)
+        1
     """
     shown = name or getattr(func, "__qualname__", repr(func))
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax import _docs
+from amdjax.core.boundaries import obeys_out_sharding, public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import obeys_out_sharding, public_surface as _public_surface
 from amdjax.core.mesh import (
     AbstractDevice,
     AbstractMesh,
@@ -69,9 +69,8 @@ def make_mesh(
       TypeError: `axis_shapes` is no sequence.
       ValueError: there are too few devices, or a size is no integer.
 
-    Example:
-      >>> make_mesh((1, 1), ("x", "y")).shape_tuple
-      (('x', 1), ('y', 1))
+        >>> make_mesh((1, 1), ("x", "y")).shape_tuple
+        (('x', 1), ('y', 1))
     """
     if devices is None:
         # late: devices load LLVM
@@ -107,9 +106,8 @@ def make_single_device_sharding(
       device: the device.
       memory_kind: the kind of memory.
 
-    Example:
-      >>> make_single_device_sharding(amdjax.devices("cpu")[0]).num_devices
-      1
+        >>> make_single_device_sharding(amdjax.devices("cpu")[0]).num_devices
+        1
     """
     return SingleDeviceSharding(device, memory_kind=memory_kind)
 
@@ -124,10 +122,9 @@ def reshard(xs: Any, out_shardings: Any) -> Any:
     Raises:
       NotImplementedError: a sharding spans several devices.
 
-    Example:
-      >>> with amdjax.set_mesh(make_mesh((1,), ("x",))):
-      ...     reshard(jnp.arange(2), PartitionSpec("x"))
-      Array([0, 1], dtype=int32)
+        >>> with amdjax.set_mesh(make_mesh((1,), ("x",))):
+        ...     reshard(jnp.arange(2), PartitionSpec("x"))
+        Array([0, 1], dtype=int32)
     """
     return resharded("reshard", xs, out_shardings)
 
@@ -143,9 +140,8 @@ def auto_axes(
       axes: the axes; all if omitted.
       out_sharding: how the results are laid out; may also be given when calling.
 
-    Example:
-      >>> auto_axes(jnp.sin)(0.0)
-      Array(0., dtype=float32, weak_type=True)
+        >>> auto_axes(jnp.sin)(0.0)
+        Array(0., dtype=float32, weak_type=True)
     """
     if f is None:
         return functools.partial(auto_axes, axes=axes, out_sharding=out_sharding)
@@ -173,9 +169,8 @@ def explicit_axes(
       axes: the axes; all if omitted.
       in_sharding: how the arguments are laid out; may also be given when calling.
 
-    Example:
-      >>> explicit_axes(jnp.sin)(0.0)
-      Array(0., dtype=float32, weak_type=True)
+        >>> explicit_axes(jnp.sin)(0.0)
+        Array(0., dtype=float32, weak_type=True)
     """
     if f is None:
         return functools.partial(explicit_axes, axes=axes, in_sharding=in_sharding)

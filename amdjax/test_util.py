@@ -10,8 +10,8 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.transforms.differentiate import jvp, vjp
 
@@ -125,10 +125,9 @@ def check_jvp(
     Raises:
       AssertionError: they differ.
 
-    Example:
-      >>> from amdjax.test_util import check_jvp
-      >>> f = lambda x: x * x
-      >>> check_jvp(f, lambda primals, tangents: amdjax.jvp(f, primals, tangents), (2.0,))
+        >>> from amdjax.test_util import check_jvp
+        >>> f = lambda x: x * x
+        >>> check_jvp(f, lambda primals, tangents: amdjax.jvp(f, primals, tangents), (2.0,))
     """
     args = tuple(args)
     atol, rtol, eps = _tolerances(args, atol, rtol, eps)
@@ -164,10 +163,9 @@ def check_vjp(
     Raises:
       AssertionError: they differ.
 
-    Example:
-      >>> from amdjax.test_util import check_vjp
-      >>> f = lambda x: x * x
-      >>> check_vjp(f, lambda x: amdjax.vjp(f, x), (2.0,))
+        >>> from amdjax.test_util import check_vjp
+        >>> f = lambda x: x * x
+        >>> check_vjp(f, lambda x: amdjax.vjp(f, x), (2.0,))
     """
     args = tuple(args)
     atol, rtol, eps = _tolerances(args, atol, rtol, eps)
@@ -227,10 +225,8 @@ def check_grads(
       ValueError: there is no such mode.
       AssertionError: they differ; the message tells the chain of modes.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.test_util import check_grads
-      >>> check_grads(amdjax.lax.sin, (0.5,), order=2)
+        >>> from amdjax.test_util import check_grads
+        >>> check_grads(amdjax.lax.sin, (0.5,), order=2)
     """
     modes = (modes,) if isinstance(modes, str) else tuple(modes)
     unknown = set(modes) - {"fwd", "rev"}

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 import amdjax.tree_util  # noqa: F401  # completes docstrings
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import (
     tree_all as all,
     tree_broadcast as broadcast,
@@ -37,15 +37,14 @@ def static(**kwargs: Any) -> Any:
     Returns:
       A field.
 
-    Example:
-      >>> from amdjax.tree_util import register_dataclass
-      >>> @register_dataclass
-      ... @dataclasses.dataclass
-      ... class Layer:
-      ...     weight: float
-      ...     name: str = static(default="dense")
-      >>> leaves(Layer(1.0))
-      [1.0]
+        >>> from amdjax.tree_util import register_dataclass
+        >>> @register_dataclass
+        ... @dataclasses.dataclass
+        ... class Layer:
+        ...     weight: float
+        ...     name: str = static(default="dense")
+        >>> leaves(Layer(1.0))
+        [1.0]
     """
     metadata = {"static": True, **(kwargs.pop("metadata", None) or {})}
     return dataclasses.field(metadata=metadata, **kwargs)

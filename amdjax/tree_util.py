@@ -1,8 +1,8 @@
 """Pytrees: nested containers as leaves and a structure. See `amdjax.tree` for shorter names."""
 
 from amdjax import _docs
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import (
     DictKey as DictKey,
     FlattenedIndexKey as FlattenedIndexKey,

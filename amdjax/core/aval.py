@@ -240,10 +240,8 @@ def tangent_dtype(dtype: Any) -> Any:
     Returns:
       A dtype.
 
-    Example:
-      >>> import numpy as np
-      >>> tangent_dtype(np.dtype("float32"))
-      dtype('float32')
+        >>> tangent_dtype(np.dtype("float32"))
+        dtype('float32')
     """
     found = _tangent_dtypes.get(dtype)
     if found is None:
@@ -356,9 +354,8 @@ def is_valid_value(x: Any) -> bool:
     Returns:
       Whether they do.
 
-    Example:
-      >>> is_valid_value(1.0), is_valid_value("text")
-      (True, False)
+        >>> is_valid_value(1.0), is_valid_value("text")
+        (True, False)
     """
     return type(x) in _aval_of or any(base in _aval_of for base in type(x).__mro__)
 

@@ -40,14 +40,13 @@ def check_jaxpr(jaxpr: Jaxpr | ClosedJaxpr) -> None:
     Raises:
       JaxprTypeError: with the offending operation.
 
-    Example:
-      >>> from amdjax.core.parse import parse_jaxpr
-      >>> check_jaxpr(parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[2] = copy a in (b,) }"))
-      Traceback (most recent call last):
-        ...
-      amdjax.core.errors.JaxprTypeError: result 0 has type f32[2], but the operation gives f32[3]
-      in the equation:
-        a:f32[2] = copy b
+        >>> from amdjax.core.parse import parse_jaxpr
+        >>> check_jaxpr(parse_jaxpr("{ lambda ; a:f32[3]. let b:f32[2] = copy a in (b,) }"))
+        Traceback (most recent call last):
+          ...
+        amdjax.core.errors.JaxprTypeError: result 0 has type f32[2], but the operation gives f32[3]
+        in the equation:
+          a:f32[2] = copy b
     """
     if isinstance(jaxpr, ClosedJaxpr):
         for var, const in zip(jaxpr.jaxpr.constvars, jaxpr.consts):

@@ -27,21 +27,21 @@ class RareCollections(ContextDecorator):
         # What is allocated under the lock may set off a collection, which enters again.
         self._lock = threading.RLock()
         self._entered = 0
-        self._before: tuple[int, int, int] | None = None
+        self._threshold: tuple[int, int, int] | None = None
 
     def __enter__(self) -> None:
         with self._lock:
             self._entered += 1
             before = gc.get_threshold()
             if self._entered == 1 and 0 < before[0] < INTERVAL:
-                self._before = before
+                self._threshold = before
                 gc.set_threshold(INTERVAL, *before[1:])
 
     def __exit__(self, *raised: Any) -> None:
         with self._lock:
             self._entered -= 1
-            if self._entered == 0 and self._before is not None:
-                before, self._before = self._before, None
+            if self._entered == 0 and self._threshold is not None:
+                before, self._threshold = self._threshold, None
                 if gc.get_threshold() == (INTERVAL, *before[1:]):
                     gc.set_threshold(*before)
 

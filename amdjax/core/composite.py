@@ -21,8 +21,8 @@ from typing import Any, TypeVar, overload
 
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
-from amdjax.core.errors import hide_internal_frames
 from amdjax.core.source_info import unknown, written_at
+from amdjax.core.tracebacks import hide_internal_frames
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

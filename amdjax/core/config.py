@@ -99,11 +99,10 @@ class Config(threading.local):
     Read a flag as an attribute, with or without JAX's ``jax_`` prefix; set it for the whole
     process with `update`, or for a block with the context managers of this module.
 
-    Example:
-      >>> config.update("jax_numpy_rank_promotion", "warn")
-      >>> config.jax_numpy_rank_promotion, config.numpy_rank_promotion
-      ('warn', 'warn')
-      >>> config.update("jax_numpy_rank_promotion", "allow")
+    >>> config.update("jax_numpy_rank_promotion", "warn")
+    >>> config.jax_numpy_rank_promotion, config.numpy_rank_promotion
+    ('warn', 'warn')
+    >>> config.update("jax_numpy_rank_promotion", "allow")
     """
 
     def __init__(self) -> None:
@@ -258,12 +257,11 @@ Example:
 class State:
     """A flag's context manager: ``with enable_x64(True): ...``; also decorates functions.
 
-    Example:
-      >>> @numpy_rank_promotion("raise")
-      ... def strict():
-      ...     return config.numpy_rank_promotion
-      >>> strict(), config.numpy_rank_promotion
-      ('raise', 'allow')
+    >>> @numpy_rank_promotion("raise")
+    ... def strict():
+    ...     return config.numpy_rank_promotion
+    >>> strict(), config.numpy_rank_promotion
+    ('raise', 'allow')
     """
 
     def __init__(self, name: str) -> None:
@@ -350,11 +348,10 @@ def make_user_context(default_value: Any = None) -> UserContext:
       Something with `value`, `get_global` and `set_global`, and to be called with a value for a
       context in which it has this value.
 
-    Example:
-      >>> scale = make_user_context(1.0)
-      >>> with scale(2.0):
-      ...     scale.value
-      2.0
+        >>> scale = make_user_context(1.0)
+        >>> with scale(2.0):
+        ...     scale.value
+        2.0
     """
     hash(default_value)
     context = UserContext(default_value)
@@ -408,10 +405,9 @@ def disable_jit(disable: bool = True) -> _Override:
     Args:
       disable: False turns compilation back on inside a disabled block.
 
-    Example:
-      >>> with disable_jit():
-      ...     config.disable_jit
-      True
+        >>> with disable_jit():
+        ...     config.disable_jit
+        True
     """
     return _disable_jit(disable)
 
@@ -425,10 +421,9 @@ def transfer_guard(new_val: str) -> contextlib.AbstractContextManager[None]:
     Raises:
       ValueError: it is none of these.
 
-    Example:
-      >>> with transfer_guard("log"):
-      ...     config.transfer_guard_host_to_device
-      'log'
+        >>> with transfer_guard("log"):
+        ...     config.transfer_guard_host_to_device
+        'log'
     """
     return _guarding(checked(FLAGS["transfer_guard"], new_val, "transfer_guard"))
 

@@ -29,11 +29,9 @@ def dce_jaxpr(
       The program with unused arguments removed, and which arguments it kept. Equations with side
       effects stay.
 
-    Example:
-      >>> import amdjax
-      >>> jaxpr = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0).jaxpr
-      >>> dce_jaxpr(jaxpr, [True, False])[1]
-      [True, False]
+        >>> jaxpr = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0).jaxpr
+        >>> dce_jaxpr(jaxpr, [True, False])[1]
+        [True, False]
     """
     if isinstance(instantiate, bool):
         instantiate = (instantiate,) * len(jaxpr.invars)

@@ -12,9 +12,10 @@ import inspect
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from amdjax.core.errors import unwrapped
+from amdjax.core.boundaries import unwrapped
 
 _SECTIONS = ("Args:", "Returns:", "Raises:", "Example:")
+_NO_PARAMETERS = (lambda: None).__code__  # of classes that are not made by functions of Python
 
 
 class Phrases(NamedTuple):
@@ -59,7 +60,7 @@ class Irregular(Family):
 def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phrases) -> None:
     """Complete the docstrings of what a module offers.
 
-    Called once, at the end of a package's `__init__`, before `errors.public_surface` wraps the
+    Called once, at the end of a package's `__init__`, before `boundaries.public_surface` wraps the
     functions. Does nothing under `python -OO`, which leaves no docstrings.
 
     Args:
@@ -75,11 +76,14 @@ def complete(namespace: dict[str, Any], families: Iterable[Family], phrases: Phr
         if id(value) in seen or not callable(value) or not value.__doc__:
             continue
         seen.add(id(value))
-        code = getattr(unwrapped(value), "__code__", None)
+        family, code = known.get(name, alone), getattr(unwrapped(value), "__code__", None)
         if code is not None:
-            value.__doc__ = rendered(value, code, known.get(name, alone), phrases)
+            value.__doc__ = rendered(value, code, family, phrases)
         elif isinstance(value, type) and value.__module__.startswith("amdjax"):
-            value.__doc__ = _ordered(value.__doc__)
+            made: Any = value.__init__  # type: ignore[misc]  # only looked at
+            made = made if hasattr(made, "__code__") else value.__new__
+            code = getattr(unwrapped(made), "__code__", _NO_PARAMETERS)
+            value.__doc__ = rendered(value, code, family, phrases._replace(raises={}))
 
 
 def _public(namespace: dict[str, Any]) -> Iterable[str]:
@@ -96,8 +100,8 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     """The whole docstring of a function.
 
     Args:
-      fn: the function, with what it says itself in `__doc__`.
-      code: the code object whose parameters are described.
+      fn: the function or class, with what it says itself in `__doc__`.
+      code: the code object whose parameters are described; of a class, that of its making.
       family: its family.
       phrases: those of its package.
 
@@ -113,7 +117,10 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     annotations = getattr(fn, "__annotations__", {})
     known, common = family.parameters, phrases.parameters
     raises = phrases.raises if family.implied else {}
-    for name in _in_order(code, count):
+    names = dict.fromkeys(_in_order(code, count))
+    if isinstance(fn, type) and code.co_flags & inspect.CO_VARKEYWORDS:
+        names |= dict.fromkeys(known)  # what a class passes on is its family's
+    for name in names:
         line = own.pop(name, "") or known.get(name) or common.get(name)
         if line:
             args.append(line if line[:2] == "  " else f"  {name}: {line}")
@@ -128,11 +135,6 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     new = (f"  {line}" for line in (*family.raises, *implied))
     sections["Raises:"] += [line for line in new if line not in sections["Raises:"]]
     return _joined(text, sections)
-
-
-def _ordered(doc: str) -> str:
-    """The docstring of a class, with its sections in order."""
-    return _joined(*_parsed(doc))
 
 
 def _joined(text: list[str], sections: Mapping[str, list[str]]) -> str:

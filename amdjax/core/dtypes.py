@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from amdjax.core.config import config
-from amdjax.core.errors import warn
+from amdjax.core.tracebacks import warn
 
 
 class extended(np.generic):
@@ -27,9 +27,8 @@ class extended(np.generic):
 class prng_key(extended):
     """Scalar class of PRNG key dtypes; only for `issubdtype`.
 
-    Example:
-      >>> issubdtype(np.float32, prng_key)
-      False
+    >>> issubdtype(np.float32, prng_key)
+    False
     """
 
 
@@ -186,9 +185,8 @@ def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
       TypeError: `dtype` names no dtype.
       ValueError: `dtype` is extended and that is not allowed.
 
-    Example:
-      >>> canonicalize_dtype("float64")
-      dtype('float32')
+        >>> canonicalize_dtype("float64")
+        dtype('float32')
     """
     if isinstance(dtype, np.dtype):  # first: the others take longer to ask for
         return dtype if config.enable_x64 else NARROWED.get(dtype, dtype)
@@ -285,9 +283,8 @@ def to_numeric_dtype(dtype: Any) -> np.dtype:
 def to_inexact_dtype(dtype: Any) -> np.dtype:
     """`dtype` if it is a float or complex dtype, else the float dtype for it.
 
-    Example:
-      >>> to_inexact_dtype("int64"), to_inexact_dtype("int8"), to_inexact_dtype("bfloat16")
-      (dtype('float64'), dtype('float32'), dtype(bfloat16))
+    >>> to_inexact_dtype("int64"), to_inexact_dtype("int8"), to_inexact_dtype("bfloat16")
+    (dtype('float64'), dtype('float32'), dtype(bfloat16))
     """
     dt = np.dtype(dtype)
     return _INEXACT.get(dt, dt)
@@ -307,9 +304,8 @@ can_cast = np.can_cast
 def itemsize_bits(dtype: Any) -> int:
     """Bits of one element; 8 for bool, which is stored as a byte.
 
-    Example:
-      >>> itemsize_bits("int4"), itemsize_bits("complex64"), itemsize_bits(bool)
-      (4, 64, 8)
+    >>> itemsize_bits("int4"), itemsize_bits("complex64"), itemsize_bits(bool)
+    (4, 64, 8)
     """
     if dtype is None:
         raise ValueError("dtype cannot be None.")
@@ -343,9 +339,8 @@ def issubdtype(a: Any, b: Any) -> bool:
       a: dtype-like, scalar class or extended dtype.
       b: the same, or an abstract class such as ``numpy.floating`` or ``dtypes.extended``.
 
-    Example:
-      >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.signedinteger)
-      (True, True)
+        >>> issubdtype("bfloat16", np.floating), issubdtype("int4", np.signedinteger)
+        (True, True)
     """
     return _issubdtype(
         a if isinstance(a, (type, np.dtype, ExtendedDType)) else as_dtype(a, "a"),
@@ -398,9 +393,8 @@ def isdtype(dtype: Any, kind: Any) -> bool:
       ValueError: `kind` is a string of no known meaning.
       TypeError: `kind` is nothing of the above.
 
-    Example:
-      >>> isdtype("int4", ("integral", "bool"))
-      True
+        >>> isdtype("int4", ("integral", "bool"))
+        True
     """
     dt = np.dtype(dtype)
     for one in kind if isinstance(kind, tuple) else (kind,):
@@ -441,9 +435,8 @@ def is_weakly_typed(x: Any) -> bool:
 def scalar_type_of(x: Any) -> type:
     """The Python scalar type for the dtype of `x`: bool, int, float or complex.
 
-    Example:
-      >>> scalar_type_of(np.float16(1))
-      <class 'float'>
+    >>> scalar_type_of(np.float16(1))
+    <class 'float'>
     """
     dt = dtype(x)
     for kind, typ in (
@@ -467,11 +460,10 @@ def scalar_type_to_dtype(typ: type, value: Any = None) -> np.dtype:
     Raises:
       OverflowError: `value` is an int outside that range.
 
-    Example:
-      >>> scalar_type_to_dtype(int, 1 << 40)
-      Traceback (most recent call last):
-        ...
-      OverflowError: Python int 1099511627776 too large to convert to int32
+        >>> scalar_type_to_dtype(int, 1 << 40)
+        Traceback (most recent call last):
+          ...
+        OverflowError: Python int 1099511627776 too large to convert to int32
     """
     dt = canonicalize_dtype(python_scalar_dtypes[typ])
     if typ is int and value is not None:
@@ -495,9 +487,8 @@ def dtype(x: Any) -> Any:
       ValueError: `x` is None.
       TypeError: `x` has no dtype, or one which arrays cannot have.
 
-    Example:
-      >>> dtype(1.5), dtype(np.arange(2)), dtype(np.int8)
-      (dtype('float32'), dtype('int32'), dtype('int8'))
+        >>> dtype(1.5), dtype(np.arange(2)), dtype(np.int8)
+        (dtype('float32'), dtype('int32'), dtype('int8'))
     """
     typ = type(x)
     if typ in _array_types:
@@ -553,9 +544,8 @@ def register_short_name(dtype: ExtendedDType) -> None:
 def short_dtype_name(dtype: Any) -> str:
     """The name a dtype has in printed programs: f32, bf16, i4, u8, f8_e4m3fn, key<fry>.
 
-    Example:
-      >>> short_dtype_name(np.dtype("complex64")), short_dtype_name(np.dtype("bool"))
-      ('c64', 'bool')
+    >>> short_dtype_name(np.dtype("complex64")), short_dtype_name(np.dtype("bool"))
+    ('c64', 'bool')
     """
     name = _SHORT_NAMES.get(dtype)
     if name is not None:
@@ -569,9 +559,8 @@ def dtype_from_short_name(name: str) -> Any:
     Raises:
       ValueError: no dtype has this short name.
 
-    Example:
-      >>> dtype_from_short_name("bf16")
-      dtype(bfloat16)
+        >>> dtype_from_short_name("bf16")
+        dtype(bfloat16)
     """
     try:
         return _BY_SHORT_NAME[name]

@@ -32,9 +32,8 @@ def tree_flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], P
     Raises:
       ValueError: the keys of a dict cannot be sorted.
 
-    Example:
-      >>> tree_flatten({"b": 2, "a": (0, None)})
-      ([0, 2], PyTreeDef({'a': (*, None), 'b': *}))
+        >>> tree_flatten({"b": 2, "a": (0, None)})
+        ([0, 2], PyTreeDef({'a': (*, None), 'b': *}))
     """
     if is_leaf is not None:
         return _flattened_until(tree, is_leaf)
@@ -66,9 +65,8 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     Raises:
       ValueError: their number does not fit.
 
-    Example:
-      >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
-      (1, [2])
+        >>> tree_unflatten(tree_structure((0, [0])), [1, 2])
+        (1, [2])
     """
     if not isinstance(treedef, PyTreeDef):  # inlined `_treedef`, for speed
         raise TypeError(f"tree_unflatten: treedef must be a PyTreeDef, got {treedef!r}")
@@ -85,9 +83,8 @@ def _treedef(name: str, argument: str, value: Any) -> PyTreeDef:
 def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
     """The leaves of a pytree, left to right; arguments as in `tree_flatten`.
 
-    Example:
-      >>> tree_leaves([1, (2, [3])])
-      [1, 2, 3]
+    >>> tree_leaves([1, (2, [3])])
+    [1, 2, 3]
     """
     return tree_flatten(tree, is_leaf)[0]
 
@@ -95,9 +92,8 @@ def tree_leaves(tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
 def tree_structure(tree: Any, is_leaf: IsLeaf | None = None) -> PyTreeDef:
     """The structure of a pytree; arguments as in `tree_flatten`.
 
-    Example:
-      >>> tree_structure([1, (2,)])
-      PyTreeDef([*, (*,)])
+    >>> tree_structure([1, (2,)])
+    PyTreeDef([*, (*,)])
     """
     return tree_flatten(tree, is_leaf)[1]
 
@@ -116,10 +112,9 @@ def tree_flatten_with_path(
     Returns:
       ``([(path, leaf), ...], treedef)``.
 
-    Example:
-      >>> from amdjax.core.pytree import keystr
-      >>> [(keystr(p), x) for p, x in tree_flatten_with_path({"a": [5, 6]})[0]]
-      [("['a'][0]", 5), ("['a'][1]", 6)]
+        >>> from amdjax.core.pytree import keystr
+        >>> [(keystr(p), x) for p, x in tree_flatten_with_path({"a": [5, 6]})[0]]
+        [("['a'][0]", 5), ("['a'][1]", 6)]
     """
     predicate = is_leaf
     if is_leaf is not None and not is_leaf_takes_path:
@@ -133,9 +128,8 @@ def tree_leaves_with_path(
 ) -> list[tuple[KeyPath, Any]]:
     """The leaves of a pytree with their key paths; arguments as in `tree_flatten_with_path`.
 
-    Example:
-      >>> tree_leaves_with_path({"a": 5})
-      [((DictKey(key='a'),), 5)]
+    >>> tree_leaves_with_path({"a": 5})
+    [((DictKey(key='a'),), 5)]
     """
     return tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
@@ -143,9 +137,8 @@ def tree_leaves_with_path(
 def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
     """The structure of a tuple whose items have the given structures.
 
-    Example:
-      >>> treedef_tuple([tree_structure(0), tree_structure([0])])
-      PyTreeDef((*, [*]))
+    >>> treedef_tuple([tree_structure(0), tree_structure([0])])
+    PyTreeDef((*, [*]))
     """
     items = tuple(_treedef("treedef_tuple", "each of treedefs", t) for t in treedefs)
     return _intern(TUPLE, None, items)
@@ -154,9 +147,8 @@ def treedef_tuple(treedefs: Iterable[PyTreeDef]) -> PyTreeDef:
 def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
     """Structures of the immediate children.
 
-    Example:
-      >>> treedef_children(tree_structure((0, [0])))
-      [PyTreeDef(*), PyTreeDef([*])]
+    >>> treedef_children(tree_structure((0, [0])))
+    [PyTreeDef(*), PyTreeDef([*])]
     """
     return _treedef("treedef_children", "treedef", treedef).children()
 
@@ -164,9 +156,8 @@ def treedef_children(treedef: PyTreeDef) -> list[PyTreeDef]:
 def treedef_is_leaf(treedef: PyTreeDef) -> bool:
     """Whether the structure is one node: a leaf, or a container without children.
 
-    Example:
-      >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
-      (True, False)
+    >>> treedef_is_leaf(tree_structure(1)), treedef_is_leaf(tree_structure([1]))
+    (True, False)
     """
     return _treedef("treedef_is_leaf", "treedef", treedef).num_nodes == 1
 
@@ -183,9 +174,8 @@ def all_leaves(iterable: Iterable[Any], is_leaf: IsLeaf | None = None) -> bool:
       iterable: the items.
       is_leaf: a true result makes an item a leaf.
 
-    Example:
-      >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
-      (True, False, False)
+        >>> all_leaves([1, 2]), all_leaves([1, (2,)]), all_leaves([None])
+        (True, False, False)
     """
     if is_leaf is None:
         return all([_FLATTENERS[type(x)] is None for x in iterable])

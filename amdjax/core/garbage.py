@@ -33,11 +33,9 @@ def live_arrays(platform: str | None = None) -> list[ConcreteArray]:
     Raises:
       ValueError: there are no devices of that platform.
 
-    Example:
-      >>> import amdjax
-      >>> x = amdjax.numpy.ones(3)
-      >>> any(y is x for y in amdjax.live_arrays())
-      True
+        >>> x = amdjax.numpy.ones(3)
+        >>> any(y is x for y in amdjax.live_arrays())
+        True
     """
     backend = get_backend()
     devices = backend.devices()

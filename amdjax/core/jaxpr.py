@@ -384,11 +384,9 @@ def jaxpr_as_fun(closed_jaxpr: ClosedJaxpr) -> Callable[..., list[Any]]:
     Returns:
       A function.
 
-    Example:
-      >>> import amdjax
-      >>> closed = amdjax.make_jaxpr(lambda x: x * 2)(1.0)
-      >>> print(*amdjax.extend.core.jaxpr_as_fun(closed)(3.0))
-      6.0
+        >>> closed = amdjax.make_jaxpr(lambda x: x * 2)(1.0)
+        >>> print(*amdjax.extend.core.jaxpr_as_fun(closed)(3.0))
+        6.0
     """
     return functools.partial(eval_jaxpr, closed_jaxpr.jaxpr, closed_jaxpr.consts)
 
@@ -411,11 +409,9 @@ def subjaxprs(jaxpr: Jaxpr | ClosedJaxpr) -> Iterator[Jaxpr | ClosedJaxpr]:
     Returns:
       An iterator over them.
 
-    Example:
-      >>> import amdjax
-      >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
-      >>> len(list(subjaxprs(closed)))
-      1
+        >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
+        >>> len(list(subjaxprs(closed)))
+        1
     """
     for eqn in jaxpr.eqns:
         for value in eqn.params.values():
@@ -449,11 +445,9 @@ def convert_constvars_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     Returns:
       The program.
 
-    Example:
-      >>> import amdjax
-      >>> jaxpr = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0).jaxpr
-      >>> convert_constvars_jaxpr(jaxpr).constvars
-      []
+        >>> jaxpr = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0).jaxpr
+        >>> convert_constvars_jaxpr(jaxpr).constvars
+        []
     """
     info = with_leading(jaxpr.debug_info, len(jaxpr.constvars))
     return jaxpr.replace(constvars=(), invars=[*jaxpr.constvars, *jaxpr.invars], debug_info=info)

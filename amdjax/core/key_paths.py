@@ -77,11 +77,10 @@ def keystr(keys: KeyPath, *, simple: bool = False, separator: str = "") -> str:
       simple: write bare keys and indices instead of Python's notation.
       separator: put between the entries.
 
-    Example:
-      >>> keystr((DictKey("a"), SequenceKey(0), GetAttrKey("b")))
-      "['a'][0].b"
-      >>> keystr((DictKey("a"), SequenceKey(0)), simple=True, separator="/")
-      'a/0'
+        >>> keystr((DictKey("a"), SequenceKey(0), GetAttrKey("b")))
+        "['a'][0].b"
+        >>> keystr((DictKey("a"), SequenceKey(0)), simple=True, separator="/")
+        'a/0'
     """
     return separator.join(map(_simple_key if simple else str, keys))
 

@@ -28,7 +28,8 @@ class Element(Lowering):
       emit: the function.
       cost: of an element, without its operands, or a function of the parameters; an addition is 1.
       reads_many: one element of the result needs many of an operand.
-      keeps_order: the result has the first operand's elements in their order, if it has as many.
+      keeps_order: the result has the first operand's elements alone, in their order if it has as
+        many.
     """
 
     emit: Callable[..., Any]
@@ -44,10 +45,12 @@ class Pointwise(Lowering):
     Args:
       op: name of a tile op, or `op(b, *values, **params) -> value`.
       cost: of an element, without its operands; None means the tile op's, or 1, an addition's.
+      copies: the result is the operand, perhaps in another dtype.
     """
 
     op: str | Callable[..., Any]
     cost: float | None = None
+    copies: bool = False
 
 
 @dataclass(frozen=True, eq=False)

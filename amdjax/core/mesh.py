@@ -152,10 +152,8 @@ class Mesh(BaseMesh, contextlib.ContextDecorator):
       ValueError: names and axes differ in number, a name is None or is given twice, or a device
         appears twice.
 
-    Example:
-      >>> import amdjax
-      >>> Mesh(amdjax.devices("cpu"), "x")
-      Mesh(axis_sizes=(1,), axis_names=('x',), axis_types=(Auto,))
+        >>> Mesh(amdjax.devices("cpu"), "x")
+        Mesh(axis_sizes=(1,), axis_names=('x',), axis_types=(Auto,))
     """
 
     devices: np.ndarray
@@ -366,9 +364,8 @@ def current_mesh() -> Any:
 def get_abstract_mesh() -> AbstractMesh:
     """The mesh in whose context the program is, without its devices.
 
-    Example:
-      >>> get_abstract_mesh().empty
-      True
+    >>> get_abstract_mesh().empty
+    True
     """
     return current_mesh().abstract_mesh
 
@@ -431,9 +428,8 @@ def get_mesh() -> Mesh:
     Raises:
       ValueError: a function is being traced, or the current mesh has no devices.
 
-    Example:
-      >>> get_mesh().empty
-      True
+        >>> get_mesh().empty
+        True
     """
     if context.trace is not Context.base:
         raise ValueError("`get_mesh` can only be used outside of `jax.jit`; see get_abstract_mesh.")

@@ -12,8 +12,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.container_kinds import Kind, dict_keys
-from amdjax.core.errors import api_boundary
 from amdjax.core.flattening import (
     _treedef,
     all_leaves,
@@ -80,9 +80,8 @@ def tree_map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | Non
     Raises:
       ValueError: a structure in `rest` does not fit; the message names the key path.
 
-    Example:
-      >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
-      {'a': 11, 'b': (22,)}
+        >>> tree_map(lambda x, y: x + y, {"a": 1, "b": (2,)}, {"a": 10, "b": (20,)})
+        {'a': 11, 'b': (22,)}
     """
     leaves, treedef = tree_flatten(tree, is_leaf)
     if not rest:
@@ -107,9 +106,8 @@ def tree_map_with_path(
       is_leaf: a true result makes a subtree of `tree` a leaf.
       is_leaf_takes_path: call ``is_leaf(path, subtree)``.
 
-    Example:
-      >>> tree_map_with_path(lambda p, x: keystr(p) + f"={x}", {"a": [1]})
-      {'a': ["['a'][0]=1"]}
+        >>> tree_map_with_path(lambda p, x: keystr(p) + f"={x}", {"a": [1]})
+        {'a': ["['a'][0]=1"]}
     """
     pairs, treedef = tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     stop = None if is_leaf_takes_path else is_leaf
@@ -141,9 +139,8 @@ def tree_transpose(
     Raises:
       TypeError: it is not.
 
-    Example:
-      >>> tree_transpose(tree_structure([0, 0]), tree_structure({"a": 0}), [{"a": 1}, {"a": 2}])
-      {'a': [1, 2]}
+        >>> tree_transpose(tree_structure([0, 0]), tree_structure({"a": 0}), [{"a": 1}, {"a": 2}])
+        {'a': [1, 2]}
     """
     _treedef("tree_transpose", "outer_treedef", outer_treedef)
     if inner_treedef is not None:
@@ -171,9 +168,8 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = No
       full_tree: gives the structure of the result.
       is_leaf: a true result makes a subtree of `prefix_tree` a leaf.
 
-    Example:
-      >>> tree_broadcast((1, 2), (0, {"a": 0, "b": 0}))
-      (1, {'a': 2, 'b': 2})
+        >>> tree_broadcast((1, 2), (0, {"a": 0, "b": 0}))
+        (1, {'a': 2, 'b': 2})
     """
     return tree_structure(full_tree).unflatten(broadcast_prefix(prefix_tree, full_tree, is_leaf))
 
@@ -184,9 +180,8 @@ def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = 
     Raises:
       ValueError: it is no prefix; the message names the key path.
 
-    Example:
-      >>> broadcast_prefix((1, 2), (0, [0, 0]))
-      [1, 2, 2]
+        >>> broadcast_prefix((1, 2), (0, [0, 0]))
+        [1, 2, 2]
     """
     leaves, treedef = tree_flatten(prefix_tree, is_leaf)
     name = "broadcast_prefix prefix_tree"
@@ -217,9 +212,8 @@ def tree_reduce(
     Raises:
       TypeError: there are no leaves and no `initializer`.
 
-    Example:
-      >>> tree_reduce(lambda a, b: a + b, [1, (2, 3)])
-      6
+        >>> tree_reduce(lambda a, b: a + b, [1, (2, 3)])
+        6
     """
     leaves = tree_leaves(tree, is_leaf)
     if initializer is _NO_VALUE:
@@ -247,9 +241,8 @@ def tree_reduce_associative(
     Raises:
       TypeError: there are no leaves and no `identity`.
 
-    Example:
-      >>> tree_reduce_associative(lambda a, b: f"({a}{b})", list("abcd"))
-      '((ab)(cd))'
+        >>> tree_reduce_associative(lambda a, b: f"({a}{b})", list("abcd"))
+        '((ab)(cd))'
     """
     leaves = tree_leaves(tree, is_leaf)
     if not leaves:
@@ -269,9 +262,8 @@ def tree_reduce_associative(
 def tree_all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
     """Whether every leaf is true.
 
-    Example:
-      >>> tree_all({"a": True, "b": (1, 0)})
-      False
+    >>> tree_all({"a": True, "b": (1, 0)})
+    False
     """
     return all(tree_leaves(tree, is_leaf))
 
@@ -284,9 +276,8 @@ class Partial(functools.partial):
       args: positional arguments to bind.
       kw: keyword arguments to bind.
 
-    Example:
-      >>> tree_leaves(Partial(max, 3, key=None))
-      [3]
+        >>> tree_leaves(Partial(max, 3, key=None))
+        [3]
     """
 
     @api_boundary

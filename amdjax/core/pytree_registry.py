@@ -20,9 +20,8 @@ Typ = TypeVar("Typ", bound=type)
 def is_tree_node(typ: type) -> bool:
     """Whether `typ` is a type whose instances are containers.
 
-    Example:
-      >>> is_tree_node(dict), is_tree_node(int)
-      (True, False)
+    >>> is_tree_node(dict), is_tree_node(int)
+    (True, False)
     """
     if typ is None:
         raise TypeError("is_tree_node: typ must be a class, got None")
@@ -35,9 +34,8 @@ def flatten_one_level(tree: Any) -> tuple[Iterable[Any], Any]:
     Raises:
       ValueError: `tree` is a leaf.
 
-    Example:
-      >>> flatten_one_level({"b": [1], "a": 2})
-      ((2, [1]), ('a', 'b'))
+        >>> flatten_one_level({"b": [1], "a": 2})
+        ((2, [1]), ('a', 'b'))
     """
     kind = _kind_of(type(tree))
     if kind is None:
@@ -54,9 +52,8 @@ def flatten_one_level_with_keys(tree: Any) -> tuple[Iterable[tuple[Any, Any]], A
     Raises:
       ValueError: `tree` is a leaf.
 
-    Example:
-      >>> flatten_one_level_with_keys({"b": 1})
-      (((DictKey(key='b'), 1),), ('b',))
+        >>> flatten_one_level_with_keys({"b": 1})
+        (((DictKey(key='b'), 1),), ('b',))
     """
     kind = _kind_of(type(tree))
     if kind is None:
@@ -86,14 +83,13 @@ def register_pytree_node(
       ValueError: `nodetype` is registered already.
       TypeError: an argument is not a type, or not callable.
 
-    Example:
-      >>> from amdjax.core.pytree import tree_leaves
-      >>> class Pair:
-      ...     def __init__(self, a, b):
-      ...         self.a, self.b = a, b
-      >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda _, c: Pair(*c))
-      >>> tree_leaves([Pair(1, 2), 3])
-      [1, 2, 3]
+        >>> from amdjax.core.pytree import tree_leaves
+        >>> class Pair:
+        ...     def __init__(self, a, b):
+        ...         self.a, self.b = a, b
+        >>> register_pytree_node(Pair, lambda p: ((p.a, p.b), None), lambda _, c: Pair(*c))
+        >>> tree_leaves([Pair(1, 2), 3])
+        [1, 2, 3]
     """
     if not isinstance(nodetype, type):
         raise TypeError(f"nodetype must be a type, got {nodetype!r}.")
@@ -124,19 +120,18 @@ def register_pytree_node_class(cls: Typ) -> Typ:
     Raises:
       TypeError: `cls` is no class with these methods.
 
-    Example:
-      >>> from amdjax.core.pytree import tree_leaves
-      >>> @register_pytree_node_class
-      ... class Pair:
-      ...     def __init__(self, a, b):
-      ...         self.a, self.b = a, b
-      ...     def tree_flatten(self):
-      ...         return (self.a, self.b), None
-      ...     @classmethod
-      ...     def tree_unflatten(cls, aux_data, children):
-      ...         return cls(*children)
-      >>> tree_leaves(Pair(1, 2))
-      [1, 2]
+        >>> from amdjax.core.pytree import tree_leaves
+        >>> @register_pytree_node_class
+        ... class Pair:
+        ...     def __init__(self, a, b):
+        ...         self.a, self.b = a, b
+        ...     def tree_flatten(self):
+        ...         return (self.a, self.b), None
+        ...     @classmethod
+        ...     def tree_unflatten(cls, aux_data, children):
+        ...         return cls(*children)
+        >>> tree_leaves(Pair(1, 2))
+        [1, 2]
     """
     _check_methods("register_pytree_node_class", cls, "tree_flatten", "tree_unflatten")
     register_pytree_node(cls, operator.methodcaller("tree_flatten"), cls.tree_unflatten)  # type: ignore[attr-defined]
@@ -164,15 +159,14 @@ def register_pytree_with_keys(
       unflatten_func: (auxiliary data, children) -> instance.
       flatten_func: instance -> (children, auxiliary data), if that can be done faster.
 
-    Example:
-      >>> from amdjax.core.pytree import SequenceKey, tree_leaves_with_path
-      >>> class Box:
-      ...     def __init__(self, x):
-      ...         self.x = x
-      >>> register_pytree_with_keys(
-      ...     Box, lambda b: (((SequenceKey(0), b.x),), None), lambda _, c: Box(*c))
-      >>> tree_leaves_with_path(Box(7))
-      [((SequenceKey(idx=0),), 7)]
+        >>> from amdjax.core.pytree import SequenceKey, tree_leaves_with_path
+        >>> class Box:
+        ...     def __init__(self, x):
+        ...         self.x = x
+        >>> register_pytree_with_keys(
+        ...     Box, lambda b: (((SequenceKey(0), b.x),), None), lambda _, c: Box(*c))
+        >>> tree_leaves_with_path(Box(7))
+        [((SequenceKey(idx=0),), 7)]
     """
     if not callable(flatten_with_keys):
         raise TypeError(f"flatten_with_keys must be callable, got {flatten_with_keys!r}.")
@@ -198,19 +192,18 @@ def register_pytree_with_keys_class(cls: Typ) -> Typ:
     Raises:
       TypeError: `cls` is no class with these methods.
 
-    Example:
-      >>> from amdjax.core.pytree import SequenceKey, tree_leaves_with_path
-      >>> @register_pytree_with_keys_class
-      ... class Box:
-      ...     def __init__(self, x):
-      ...         self.x = x
-      ...     def tree_flatten_with_keys(self):
-      ...         return ((SequenceKey(0), self.x),), None
-      ...     @classmethod
-      ...     def tree_unflatten(cls, aux_data, children):
-      ...         return cls(*children)
-      >>> tree_leaves_with_path(Box(7))
-      [((SequenceKey(idx=0),), 7)]
+        >>> from amdjax.core.pytree import SequenceKey, tree_leaves_with_path
+        >>> @register_pytree_with_keys_class
+        ... class Box:
+        ...     def __init__(self, x):
+        ...         self.x = x
+        ...     def tree_flatten_with_keys(self):
+        ...         return ((SequenceKey(0), self.x),), None
+        ...     @classmethod
+        ...     def tree_unflatten(cls, aux_data, children):
+        ...         return cls(*children)
+        >>> tree_leaves_with_path(Box(7))
+        [((SequenceKey(idx=0),), 7)]
     """
     methods = ("tree_flatten_with_keys", "tree_unflatten")
     _check_methods("register_pytree_with_keys_class", cls, *methods)
@@ -246,15 +239,14 @@ def register_dataclass(
         `nodetype` is no dataclass.
       ValueError: the fields do not cover the dataclass's exactly, or overlap.
 
-    Example:
-      >>> from amdjax.core.pytree import tree_structure
-      >>> @register_dataclass
-      ... @dataclasses.dataclass
-      ... class Layer:
-      ...     weight: object
-      ...     name: str = dataclasses.field(metadata={"static": True})
-      >>> tree_structure(Layer(1.0, "dense"))
-      PyTreeDef(CustomNode(Layer[('dense',)], [*]))
+        >>> from amdjax.core.pytree import tree_structure
+        >>> @register_dataclass
+        ... @dataclasses.dataclass
+        ... class Layer:
+        ...     weight: object
+        ...     name: str = dataclasses.field(metadata={"static": True})
+        >>> tree_structure(Layer(1.0, "dense"))
+        PyTreeDef(CustomNode(Layer[('dense',)], [*]))
     """
     data, meta = _dataclass_fields(nodetype, data_fields, meta_fields, drop_fields)
     get_data, get_meta = _attributes(data), _attributes(meta)
@@ -360,12 +352,11 @@ def register_static(cls: type[T]) -> type[T]:
     Returns:
       `cls` itself.
 
-    Example:
-      >>> from amdjax.core.pytree import tree_leaves
-      >>> @register_static
-      ... class Mode(str): pass
-      >>> tree_leaves((1, Mode("train")))
-      [1]
+        >>> from amdjax.core.pytree import tree_leaves
+        >>> @register_static
+        ... class Mode(str): pass
+        >>> tree_leaves((1, Mode("train")))
+        [1]
     """
     register_pytree_with_keys(cls, lambda tree: ((), tree), lambda tree, _: tree)
     return cls

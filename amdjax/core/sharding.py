@@ -65,11 +65,10 @@ class PartitionSpec:
     Raises:
       ValueError: a mesh axis is named both ways.
 
-    Example:
-      >>> PartitionSpec("x", None)
-      P('x', None)
-      >>> PartitionSpec("x") is PartitionSpec(("x",))
-      True
+        >>> PartitionSpec("x", None)
+        P('x', None)
+        >>> PartitionSpec("x") is PartitionSpec(("x",))
+        True
     """
 
     __slots__ = ("__weakref__", "_partitions", "reduced", "unreduced")
@@ -306,10 +305,8 @@ class SingleDeviceSharding(Sharding):
       device: the device.
       memory_kind: the kind of memory.
 
-    Example:
-      >>> import amdjax
-      >>> SingleDeviceSharding(amdjax.devices("cpu")[0]).shard_shape((2, 3))
-      (2, 3)
+        >>> SingleDeviceSharding(amdjax.devices("cpu")[0]).shard_shape((2, 3))
+        (2, 3)
     """
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):
@@ -538,10 +535,8 @@ class Format:
       layout: the layout; None for whichever the device prefers.
       sharding: the sharding.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.numpy.ones((2, 3)).format.layout
-      Layout(major_to_minor=(0, 1), tiling=None, sub_byte_element_size_in_bits=0)
+        >>> amdjax.numpy.ones((2, 3)).format.layout
+        Layout(major_to_minor=(0, 1), tiling=None, sub_byte_element_size_in_bits=0)
     """
 
     layout: Any = None

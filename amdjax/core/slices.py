@@ -67,10 +67,8 @@ def ds(start: Any, size: Any = None, stride: int | None = None) -> slice | Slice
     Raises:
       ValueError: `stride` is traced or negative.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> amdjax.jit(lambda x, i: x[amdjax.ds(i, 2)])(jnp.arange(10), 4)
-      Array([4, 5], dtype=int32)
+        >>> amdjax.jit(lambda x, i: x[amdjax.ds(i, 2)])(jnp.arange(10), 4)
+        Array([4, 5], dtype=int32)
     """
     if start is None:
         return slice(None)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import CodeType
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from amdjax.core import errors
+from amdjax.core import tracebacks
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,20 +130,19 @@ def is_internal(code: CodeType) -> bool:
     """Whether code is amdjax's own, or that of a library that wants to be left out."""
     found = _internal.get(code)
     if found is None:
-        found = _internal[code] = code.co_filename.startswith(tuple(errors.exclude_paths))
+        found = _internal[code] = code.co_filename.startswith(tuple(tracebacks.exclude_paths))
     return found
 
 
 def register_exclusion(path: str) -> None:
-    """Let no operation count as written in a library's files; see `errors.register_exclusion`.
+    """Let no operation count as written in a library's files; see `tracebacks.register_exclusion`.
 
     Args:
       path: a file of the library, or the folder of its files.
 
-    Example:
-      >>> register_exclusion("/opt/library/")
+        >>> register_exclusion("/opt/library/")
     """
-    errors.register_exclusion(path)
+    tracebacks.register_exclusion(path)
     _internal.clear()
 
 
@@ -153,9 +152,8 @@ def current() -> SourceInfo:
     Returns:
       The line.
 
-    Example:
-      >>> current().line > 0
-      True
+        >>> current().line > 0
+        True
     """
     state = _state
     info = state.replayed

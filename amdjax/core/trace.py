@@ -267,9 +267,8 @@ def concrete_or_error(force: Callable[[Any], Any] | None, value: Any, context: s
     Raises:
       ConcretizationTypeError: the value is traced.
 
-    Example:
-      >>> concrete_or_error(int, 3.0)
-      3
+        >>> concrete_or_error(int, 3.0)
+        3
     """
     if isinstance(value, Tracer):
         known = value.concrete_value()

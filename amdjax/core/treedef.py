@@ -31,10 +31,9 @@ class PyTreeDef:
 
     Interned: equal structures are the same object. Made by `tree_structure` and `tree_flatten`.
 
-    Example:
-      >>> from amdjax.core.pytree import tree_structure
-      >>> tree_structure({"b": (1, 2), "a": None})
-      PyTreeDef({'a': None, 'b': (*, *)})
+    >>> from amdjax.core.pytree import tree_structure
+    >>> tree_structure({"b": (1, 2), "a": None})
+    PyTreeDef({'a': None, 'b': (*, *)})
     """
 
     __slots__ = ("__weakref__", "_children", "_data", "_flat", "_kind", "num_leaves", "num_nodes")

@@ -1,7 +1,7 @@
 """Looking at values, and where they lie, while a compiled program runs."""
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.effects import DebugEffect as DebugEffect, OrderedDebugEffect as OrderedDebugEffect
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.debug.printing import print as print
 from amdjax.debug.prompt import breakpoint as breakpoint
 from amdjax.debug.shardings import (

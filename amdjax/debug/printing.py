@@ -45,10 +45,8 @@ def print(
       KeyError: a named field has no value; IndexError: a positional one has none.
       ValueError: a value has no field.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.debug.print("x = {x}", x=2.0)
-      x = 2.0
+        >>> amdjax.debug.print("x = {x}", x=2.0)
+        x = 2.0
     """
     if fmt is None:
         refuse_in_first_call("debug_print", args, kwargs)

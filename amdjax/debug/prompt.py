@@ -239,16 +239,15 @@ def breakpoint(
     Raises:
       ValueError: both `ordered` and `token` are given, or there is no such backend.
 
-    Example:
-      >>> import amdjax, io
-      >>> def f(x):
-      ...     y = x + 1
-      ...     amdjax.debug.breakpoint(stdin=io.StringIO("p x, y\\nc\\n"), stdout=None)
-      ...     return y
-      >>> print(amdjax.jit(f)(2.0))  # doctest: +SKIP
-      Entering jdb:
-      (jdb) (Array(2., dtype=float32), Array(3., dtype=float32))
-      (jdb) 3.0
+        >>> import amdjax, io
+        >>> def f(x):
+        ...     y = x + 1
+        ...     amdjax.debug.breakpoint(stdin=io.StringIO("p x, y\\nc\\n"), stdout=None)
+        ...     return y
+        >>> print(amdjax.jit(f)(2.0))  # doctest: +SKIP
+        Entering jdb:
+        (jdb) (Array(2., dtype=float32), Array(3., dtype=float32))
+        (jdb) 3.0
     """
     if token is not None and ordered:
         raise ValueError("`ordered` and `token` are mutually exclusive arguments.")

@@ -45,10 +45,8 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) 
       callback: called with the sharding of each, as soon as it is known: for arrays at once, for
         traced ones when the program is compiled.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.debug.inspect_array_sharding(amdjax.numpy.ones(2), callback=print)
-      SingleDeviceSharding(device=CpuDevice(id=0))
+        >>> amdjax.debug.inspect_array_sharding(amdjax.numpy.ones(2), callback=print)
+        SingleDeviceSharding(device=CpuDevice(id=0))
     """
     for x in tree_leaves(value):
         if isinstance(x, ConcreteArray):
@@ -64,12 +62,10 @@ def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
       arr: the array; of a traced one, the drawing appears when the program is compiled.
       **kwargs: options of `visualize_sharding`.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.debug.visualize_array_sharding(amdjax.numpy.ones(4))
-      ┌───────┐
-      │ CPU 0 │
-      └───────┘
+        >>> amdjax.debug.visualize_array_sharding(amdjax.numpy.ones(4))
+        ┌───────┐
+        │ CPU 0 │
+        └───────┘
     """
     shape = get_aval(arr).shape
     inspect_array_sharding(arr, callback=lambda s: visualize_sharding(shape, s, **kwargs))
@@ -99,17 +95,15 @@ def visualize_sharding(
     Raises:
       ValueError: there are more axes, or none.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.sharding import SingleDeviceSharding
-      >>> amdjax.debug.visualize_sharding((2, 2), SingleDeviceSharding(amdjax.devices()[0]),
-      ...                                 scale=0.5)
-      ┌──────────┐
-      │          │
-      │  CPU 0   │
-      │          │
-      │          │
-      └──────────┘
+        >>> from amdjax.sharding import SingleDeviceSharding
+        >>> amdjax.debug.visualize_sharding((2, 2), SingleDeviceSharding(amdjax.devices()[0]),
+        ...                                 scale=0.5)
+        ┌──────────┐
+        │          │
+        │  CPU 0   │
+        │          │
+        │          │
+        └──────────┘
     """
     shape = tuple(shape)
     if len(shape) not in (1, 2):

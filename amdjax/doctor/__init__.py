@@ -17,8 +17,8 @@ from importlib import metadata
 from types import ModuleType
 from typing import Any, TextIO
 
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
-from amdjax.core.errors import api_boundary
 from amdjax.core.flags import FLAGS
 from amdjax.doctor.report import Report
 from amdjax.runtime.devices import HIP_NAMES, default_backend, devices, requested_platforms
@@ -53,9 +53,8 @@ def doctor(*, self_test: bool = True, file: TextIO | None = None) -> bool:
     Raises:
       TypeError: `file` cannot be written to.
 
-    Example:
-      >>> amdjax.doctor(self_test=False)  # doctest: +SKIP
-      True
+        >>> amdjax.doctor(self_test=False)  # doctest: +SKIP
+        True
     """
     if file is not None and not hasattr(file, "write"):
         raise TypeError(f"doctor: file must be an open text file, got {file!r}")
@@ -85,9 +84,8 @@ def print_environment_info(return_string: bool = False) -> str | None:
     Args:
       return_string: whether to return the text instead.
 
-    Example:
-      >>> print("NumPy" in amdjax.print_environment_info(return_string=True))
-      True
+        >>> print("NumPy" in amdjax.print_environment_info(return_string=True))
+        True
     """
     text = io.StringIO()
     report = Report(text)

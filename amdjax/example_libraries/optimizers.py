@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import amdjax.numpy as jnp
 from amdjax.api_util import safe_map as safe_map, safe_zip as safe_zip, unzip2 as unzip2
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten, tree_map, tree_unflatten
 from amdjax.core.pytree_registry import register_pytree_node
 
@@ -88,14 +88,12 @@ def optimizer(opt_maker: Callable[..., Any]) -> Callable[..., Optimizer]:
     Raises:
       TypeError: when its functions are called with a tree of another structure.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> @optimizers.optimizer
-      ... def descent(rate):
-      ...     return (lambda x: x), (lambda i, g, x: x - rate * g), (lambda x: x)
-      >>> init, update, params = descent(0.5)
-      >>> params(update(0, {"w": 1.0}, init({"w": 3.0})))
-      {'w': 2.5}
+        >>> @optimizers.optimizer
+        ... def descent(rate):
+        ...     return (lambda x: x), (lambda i, g, x: x - rate * g), (lambda x: x)
+        >>> init, update, params = descent(0.5)
+        >>> params(update(0, {"w": 1.0}, init({"w": 3.0})))
+        {'w': 2.5}
     """
 
     @functools.wraps(opt_maker)
@@ -319,10 +317,8 @@ def sm3(step_size: Any, momentum: float = 0.9) -> Any:
 def constant(step_size: Any) -> Schedule:
     """The same step always.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> optimizers.constant(0.1)(5)
-      0.1
+    >>> optimizers.constant(0.1)(5)
+    0.1
     """
     return lambda i: step_size
 
@@ -330,10 +326,8 @@ def constant(step_size: Any) -> Schedule:
 def exponential_decay(step_size: Any, decay_steps: Any, decay_rate: Any) -> Schedule:
     """A step that is multiplied by `decay_rate` in `decay_steps` steps.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> optimizers.exponential_decay(1.0, 10, 0.5)(20)
-      0.25
+    >>> optimizers.exponential_decay(1.0, 10, 0.5)(20)
+    0.25
     """
     return lambda i: step_size * decay_rate ** (i / decay_steps)
 
@@ -343,10 +337,8 @@ def inverse_time_decay(
 ) -> Schedule:
     """A step that falls with one over the time; once in `decay_steps` if `staircase`.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> optimizers.inverse_time_decay(1.0, 10, 1.0)(10)
-      0.5
+    >>> optimizers.inverse_time_decay(1.0, 10, 1.0)(10)
+    0.5
     """
 
     def schedule(i: Any) -> Any:
@@ -362,10 +354,8 @@ def polynomial_decay(
 ) -> Schedule:
     """A step that falls to `final_step_size` in `decay_steps` steps as a power of what is left.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> float(optimizers.polynomial_decay(1.0, 10, 0.0)(5))
-      0.5
+    >>> float(optimizers.polynomial_decay(1.0, 10, 0.0)(5))
+    0.5
     """
 
     def schedule(i: Any) -> Any:
@@ -388,10 +378,8 @@ def piecewise_constant(boundaries: Any, values: Any) -> Schedule:
     Raises:
       ValueError: the arguments are no sequences of such lengths.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> float(optimizers.piecewise_constant([10], [1.0, 0.5])(20))
-      0.5
+        >>> float(optimizers.piecewise_constant([10], [1.0, 0.5])(20))
+        0.5
     """
     boundaries, values = jnp.asarray(boundaries), jnp.asarray(values)
     if not boundaries.ndim == values.ndim == 1:
@@ -407,10 +395,8 @@ def make_schedule(scalar_or_schedule: Any) -> Schedule:
     Raises:
       TypeError: the argument is neither.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> optimizers.make_schedule(0.1)(5)
-      0.1
+        >>> optimizers.make_schedule(0.1)(5)
+        0.1
     """
     if callable(scalar_or_schedule):
         return scalar_or_schedule
@@ -425,10 +411,8 @@ def l2_norm(tree: Any) -> Array:
     Returns:
       A scalar.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> optimizers.l2_norm([jnp.array([3.0]), jnp.array([4.0])])
-      Array(5., dtype=float32)
+        >>> optimizers.l2_norm([jnp.array([3.0]), jnp.array([4.0])])
+        Array(5., dtype=float32)
     """
     return jnp.sqrt(sum(jnp.vdot(x, x) for x in tree_flatten(tree)[0]))
 
@@ -439,10 +423,8 @@ def clip_grads(grad_tree: Any, max_norm: Any) -> Any:
     Returns:
       A pytree like `grad_tree`.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> optimizers.clip_grads([jnp.array([3.0, 4.0])], 1.0)
-      [Array([0.6, 0.8], dtype=float32)]
+        >>> optimizers.clip_grads([jnp.array([3.0, 4.0])], 1.0)
+        [Array([0.6, 0.8], dtype=float32)]
     """
     norm = l2_norm(grad_tree)
     return tree_map(lambda g: jnp.where(norm < max_norm, g, g * (max_norm / norm)), grad_tree)
@@ -469,12 +451,10 @@ def unpack_optimizer_state(opt_state: OptimizerState) -> Any:
     Returns:
       A pytree of `JoinPoint`s.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> init, _, _ = optimizers.momentum(0.1, 0.9)
-      >>> tree = optimizers.unpack_optimizer_state(init({"w": 1.0}))
-      >>> type(tree["w"]).__name__
-      'JoinPoint'
+        >>> init, _, _ = optimizers.momentum(0.1, 0.9)
+        >>> tree = optimizers.unpack_optimizer_state(init({"w": 1.0}))
+        >>> type(tree["w"]).__name__
+        'JoinPoint'
     """
     return tree_unflatten(opt_state.tree_def, [JoinPoint(s) for s in _unpacked(opt_state)])
 
@@ -488,13 +468,11 @@ def pack_optimizer_state(marked_pytree: Any) -> OptimizerState:
     Raises:
       TypeError: a leaf is no `JoinPoint`.
 
-    Example:
-      >>> from amdjax.example_libraries import optimizers
-      >>> init, _, _ = optimizers.momentum(0.1, 0.9)
-      >>> tree = optimizers.unpack_optimizer_state(init({"w": 1.0}))
-      >>> state = optimizers.pack_optimizer_state(tree)
-      >>> len(state.packed_state)
-      1
+        >>> init, _, _ = optimizers.momentum(0.1, 0.9)
+        >>> tree = optimizers.unpack_optimizer_state(init({"w": 1.0}))
+        >>> state = optimizers.pack_optimizer_state(tree)
+        >>> len(state.packed_state)
+        1
     """
     points, tree = tree_flatten(marked_pytree)
     if not all(isinstance(p, JoinPoint) for p in points):

@@ -21,8 +21,8 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax import lax, random
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import (
     elu as elu,
     gelu as gelu,
@@ -57,11 +57,9 @@ def Dense(out_dim: int, W_init: Any = glorot_normal(), b_init: Any = normal()) -
       out_dim: outputs.
       W_init: makes the matrix.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.Dense(3)
-      >>> init(amdjax.random.key(0), (-1, 4))[0]
-      (-1, 3)
+        >>> init, apply = stax.Dense(3)
+        >>> init(amdjax.random.key(0), (-1, 4))[0]
+        (-1, 3)
     """
 
     def init(rng: Any, input_shape: Shape) -> Any:
@@ -115,11 +113,9 @@ def GeneralConv(
       dimension_numbers: the axes of inputs, kernels and outputs, as `lax.conv_general_dilated`
         takes them.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.GeneralConv(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
-      >>> init(amdjax.random.key(0), (-1, 5, 5, 1))[0]
-      (-1, 3, 3, 8)
+        >>> init, apply = stax.GeneralConv(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
+        >>> init(amdjax.random.key(0), (-1, 5, 5, 1))[0]
+        (-1, 3, 3, 8)
     """
     return _convolution(
         lax.conv_general_shape_tuple, lax.conv_general_dilated, dimension_numbers, out_chan,
@@ -145,11 +141,9 @@ def GeneralConvTranspose(
       dimension_numbers: the axes of inputs, kernels and outputs, as `lax.conv_transpose` takes
         them.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
-      >>> init(amdjax.random.key(0), (-1, 3, 3, 1))[0]
-      (-1, 5, 5, 8)
+        >>> init, apply = stax.GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), 8, (3, 3))
+        >>> init(amdjax.random.key(0), (-1, 3, 3, 1))[0]
+        (-1, 5, 5, 8)
     """
     return _convolution(
         lax.conv_transpose_shape_tuple, lax.conv_transpose, dimension_numbers, out_chan,
@@ -179,11 +173,9 @@ def BatchNorm(
       beta_init: makes what is added.
       gamma_init: makes what is multiplied.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.BatchNorm()
-      >>> init(amdjax.random.key(0), (-1, 5, 5, 2))[0]
-      (-1, 5, 5, 2)
+        >>> init, apply = stax.BatchNorm()
+        >>> init(amdjax.random.key(0), (-1, 5, 5, 2))[0]
+        (-1, 5, 5, 2)
     """
     axes = (axis,) if jnp.isscalar(axis) else tuple(axis)
 
@@ -210,11 +202,9 @@ def elementwise(fun: Callable[..., Array], **fun_kwargs: Any) -> Layer:
       fun: the function.
       fun_kwargs: what it is called with besides.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.elementwise(jnp.sin)
-      >>> init(amdjax.random.key(0), (-1, 3))[0]
-      (-1, 3)
+        >>> init, apply = stax.elementwise(jnp.sin)
+        >>> init(amdjax.random.key(0), (-1, 3))[0]
+        (-1, 3)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Array:
@@ -252,7 +242,6 @@ def _pooling(reducer: Any, initial: float, mean: bool = False) -> Callable[..., 
           The layer.
 
         Example:
-          >>> from amdjax.example_libraries import stax
           >>> init, apply = stax.MaxPool((2, 2))
           >>> init(amdjax.random.key(0), (1, 5, 5, 2))[0]
           (1, 4, 4, 2)
@@ -302,11 +291,9 @@ def FanOut(num: int) -> Layer:
     Args:
       num: how often.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.FanOut(2)
-      >>> init(amdjax.random.key(0), (-1, 3))[0]
-      [(-1, 3), (-1, 3)]
+        >>> init, apply = stax.FanOut(2)
+        >>> init(amdjax.random.key(0), (-1, 3))[0]
+        [(-1, 3), (-1, 3)]
     """
 
     def apply(params: Any, inputs: Any, **kwargs: Any) -> list[Any]:
@@ -327,11 +314,9 @@ def FanInConcat(axis: int = -1) -> Layer:
     Args:
       axis: which.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.FanInConcat()
-      >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
-      (-1, 5)
+        >>> init, apply = stax.FanInConcat()
+        >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
+        (-1, 5)
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -359,11 +344,9 @@ def Dropout(rate: float, mode: str = "train") -> Layer:
     Raises:
       ValueError: when it is called without a key.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.Dropout(0.9)
-      >>> init(amdjax.random.key(0), (-1, 3))[0]
-      (-1, 3)
+        >>> init, apply = stax.Dropout(0.9)
+        >>> init(amdjax.random.key(0), (-1, 3))[0]
+        (-1, 3)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Array:
@@ -391,11 +374,9 @@ def serial(*layers: Layer) -> Layer:
     Returns:
       The layer, whose parameters are a list of theirs.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.serial(stax.Dense(8), stax.Relu)
-      >>> init(amdjax.random.key(0), (-1, 3))[0]
-      (-1, 8)
+        >>> init, apply = stax.serial(stax.Dense(8), stax.Relu)
+        >>> init(amdjax.random.key(0), (-1, 3))[0]
+        (-1, 8)
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -421,11 +402,9 @@ def parallel(*layers: Layer) -> Layer:
     Returns:
       The layer, whose parameters and output are lists.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.parallel(stax.Dense(8), stax.Relu)
-      >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
-      ((-1, 8), (-1, 2))
+        >>> init, apply = stax.parallel(stax.Dense(8), stax.Relu)
+        >>> init(amdjax.random.key(0), [(-1, 3), (-1, 2)])[0]
+        ((-1, 8), (-1, 2))
     """
 
     def init(rng: Any, input_shape: Any) -> Any:
@@ -447,11 +426,9 @@ def shape_dependent(make_layer: Callable[[Any], Layer]) -> Layer:
     Args:
       make_layer: a function of the shape that returns a layer.
 
-    Example:
-      >>> from amdjax.example_libraries import stax
-      >>> init, apply = stax.shape_dependent(lambda shape: stax.Dense(2 * shape[-1]))
-      >>> init(amdjax.random.key(0), (-1, 3))[0]
-      (-1, 6)
+        >>> init, apply = stax.shape_dependent(lambda shape: stax.Dense(2 * shape[-1]))
+        >>> init(amdjax.random.key(0), (-1, 3))[0]
+        (-1, 6)
     """
 
     def apply(params: Any, inputs: Array, **kwargs: Any) -> Any:

@@ -19,8 +19,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.api_util import safe_zip, unzip2 as unzip2, weakref_lru_cache as weakref_lru_cache
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive

@@ -1,6 +1,6 @@
 """Checks that no key is used twice; `debug_key_reuse` has them made wherever keys are used."""
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.random.key_reuse import (
     Forward,
     KeyReuseSignature,

@@ -6,8 +6,8 @@ Arrays lie in row-major order here; other layouts are refused.
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.constraints import check_layout
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_flatten
 from amdjax.core.pytree_errors import flatten_axes
 from amdjax.core.sharding import Format as Format, Layout as Layout
@@ -29,9 +29,8 @@ def with_layout_constraint(x: Any, layouts: Any) -> Any:
       ValueError: something is no layout, or one of arrays of another rank.
       NotImplementedError: a layout is not row-major.
 
-    Example:
-      >>> with_layout_constraint(jnp.ones((1, 2)), Layout(major_to_minor=(0, 1)))
-      Array([[1., 1.]], dtype=float32)
+        >>> with_layout_constraint(jnp.ones((1, 2)), Layout(major_to_minor=(0, 1)))
+        Array([[1., 1.]], dtype=float32)
     """
     leaves, tree = tree_flatten(x)
     for leaf, layout in zip(leaves, flatten_axes("with_layout_constraint layouts", tree, layouts)):

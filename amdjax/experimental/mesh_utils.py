@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.mesh import grid_of
 from amdjax.runtime.devices import devices as all_devices
 
@@ -31,9 +31,8 @@ def create_device_mesh(
     Raises:
       ValueError: there are more or fewer devices.
 
-    Example:
-      >>> create_device_mesh((1, 1)).shape
-      (1, 1)
+        >>> create_device_mesh((1, 1)).shape
+        (1, 1)
     """
     found = list(all_devices() if devices is None else devices)
     if math.prod(mesh_shape) != len(found):

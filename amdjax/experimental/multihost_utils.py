@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree import tree_broadcast, tree_map
 from amdjax.device import device_get, device_put
 from amdjax.sharding import NamedSharding
@@ -27,9 +27,8 @@ def broadcast_one_to_all(in_tree: Any, is_source: bool | None = None) -> Any:
     Returns:
       A pytree of NumPy arrays.
 
-    Example:
-      >>> broadcast_one_to_all([jnp.ones(1)])
-      [array([1.], dtype=float32)]
+        >>> broadcast_one_to_all([jnp.ones(1)])
+        [array([1.], dtype=float32)]
     """
     return tree_map(np.asarray, in_tree)
 
@@ -44,9 +43,8 @@ def process_allgather(in_tree: Any, tiled: bool = False) -> Any:
     Returns:
       A pytree of NumPy arrays, with an axis of processes in front unless `tiled`.
 
-    Example:
-      >>> process_allgather(np.arange(2)).shape, process_allgather(np.arange(2), tiled=True).shape
-      ((1, 2), (2,))
+        >>> process_allgather(np.arange(2)).shape, process_allgather(np.arange(2), tiled=True).shape
+        ((1, 2), (2,))
     """
     return tree_map(lambda x: np.asarray(x) if tiled else np.asarray(x)[None], device_get(in_tree))
 
@@ -57,8 +55,7 @@ def sync_global_devices(name: str) -> None:
     Args:
       name: of the place where they meet.
 
-    Example:
-      >>> sync_global_devices("start")
+        >>> sync_global_devices("start")
     """
 
 
@@ -69,8 +66,7 @@ def assert_equal(in_tree: Any, fail_message: str = "") -> None:
       in_tree: a pytree of arrays.
       fail_message: what the error says.
 
-    Example:
-      >>> assert_equal(jnp.ones(1))
+        >>> assert_equal(jnp.ones(1))
     """
 
 
@@ -85,10 +81,9 @@ def host_local_array_to_global_array(local_inputs: Any, global_mesh: Any, pspecs
     Returns:
       A pytree of arrays.
 
-    Example:
-      >>> mesh = amdjax.make_mesh((1,), ("x",))
-      >>> host_local_array_to_global_array(jnp.ones(2), mesh, amdjax.P("x")).shape
-      (2,)
+        >>> mesh = amdjax.make_mesh((1,), ("x",))
+        >>> host_local_array_to_global_array(jnp.ones(2), mesh, amdjax.P("x")).shape
+        (2,)
     """
     specs = tree_broadcast(pspecs, local_inputs)
     return tree_map(
@@ -107,10 +102,9 @@ def global_array_to_host_local_array(global_inputs: Any, global_mesh: Any, pspec
     Returns:
       `global_inputs`.
 
-    Example:
-      >>> mesh = amdjax.make_mesh((1,), ("x",))
-      >>> global_array_to_host_local_array(jnp.ones(2), mesh, amdjax.P("x")).shape
-      (2,)
+        >>> mesh = amdjax.make_mesh((1,), ("x",))
+        >>> global_array_to_host_local_array(jnp.ones(2), mesh, amdjax.P("x")).shape
+        (2,)
     """
     return global_inputs
 

@@ -14,10 +14,10 @@ from amdjax import lax
 from amdjax.api_util import safe_map as safe_map, safe_zip as safe_zip
 from amdjax.core.array import Array
 from amdjax.core.aval import is_valid_value
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.core.config import default_matmul_precision
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map
 from amdjax.flatten_util import ravel_pytree
 from amdjax.numpy._util import check_arraylike, is_kind, promote_dtypes_inexact
@@ -67,9 +67,8 @@ def ravel_first_arg(
     Returns:
       A function of the vector and the further arguments that returns a vector.
 
-    Example:
-      >>> ravel_first_arg(lambda y: {"b": 2 * y["a"]}, lambda v: {"a": v})(jnp.ones(2))
-      Array([2., 2.], dtype=float32)
+        >>> ravel_first_arg(lambda y: {"b": 2 * y["a"]}, lambda v: {"a": v})(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
     """
     return lambda y, *args: ravel_pytree(f(unravel(y), *args))[0]
 
@@ -246,7 +245,7 @@ class _Step(NamedTuple):
     f: Any
     t: Any
     dt: Any
-    before: Any
+    previous: Any
     quartic: Any
 
 
@@ -271,7 +270,7 @@ def _odeint(
 
         step = lambda carry: (carry[0] + 1, advance(carry[1]))
         _, state = lax.while_loop(unfinished, step, (0, state))
-        share = (target - state.before) / (state.t - state.before)
+        share = (target - state.previous) / (state.t - state.previous)
         return state, jnp.polyval(state.quartic, share.astype(state.quartic.dtype))
 
     f0 = slope(y0, ts[0])

@@ -15,9 +15,9 @@ import amdjax.numpy as jnp
 from amdjax import random, rnn as layers
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.core.docs import Family as _Family, Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.nn.functions import sigmoid as sigmoid, tanh as tanh
@@ -95,12 +95,11 @@ def unpack_lstm_weights(
       For inputs and state the matrices, of shape `(4 · hidden, features)`, then the biases; by the
       number of the layer, of which each direction is one. Gates: input, forget, cell, output.
 
-    Example:
-      >>> from amdjax.experimental import rnn
-      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
-      >>> matrices, *_ = rnn.unpack_lstm_weights(weights, 3, 4, 1, False)
-      >>> matrices[0].shape
-      (16, 3)
+        >>> from amdjax.experimental import rnn
+        >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+        >>> matrices, *_ = rnn.unpack_lstm_weights(weights, 3, 4, 1, False)
+        >>> matrices[0].shape
+        (16, 3)
     """
     parts = _split(weights, _shapes(input_size, hidden_size, num_layers, bidirectional))
     half = len(parts) // 2
@@ -119,11 +118,10 @@ def swap_lstm_gates(
     Returns:
       The vector, rearranged.
 
-    Example:
-      >>> from amdjax.experimental import rnn
-      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
-      >>> rnn.swap_lstm_gates(weights, 3, 4, 1, False).shape == weights.shape
-      True
+        >>> from amdjax.experimental import rnn
+        >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+        >>> rnn.swap_lstm_gates(weights, 3, 4, 1, False).shape == weights.shape
+        True
     """
     shapes = _shapes(input_size, hidden_size, num_layers, bidirectional)
     swapped = []
@@ -166,13 +164,12 @@ def lstm_ref(
       b_ih: the biases of the inputs.
       b_hh: those of the state.
 
-    Example:
-      >>> from amdjax.experimental import rnn
-      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
-      >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
-      >>> parts = rnn.unpack_lstm_weights(weights, 3, 4, 1, False)
-      >>> rnn.lstm_ref(x, state, state, *parts, lengths, 3, 4, 1, 0.0, False)[0].shape
-      (2, 5, 4)
+        >>> from amdjax.experimental import rnn
+        >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+        >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
+        >>> parts = rnn.unpack_lstm_weights(weights, 3, 4, 1, False)
+        >>> rnn.lstm_ref(x, state, state, *parts, lengths, 3, 4, 1, 0.0, False)[0].shape
+        (2, 5, 4)
     """
     if seq_lengths.dtype != np.int32:
         raise NotImplementedError(f"`seq_lengths` can only be int32, got {seq_lengths.dtype}.")
@@ -289,13 +286,12 @@ def lstm_fwd(
     Returns:
       What `lstm` returns, and what `lstm_bwd` needs.
 
-    Example:
-      >>> from amdjax.experimental import rnn
-      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
-      >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
-      >>> (y, h, c), kept = rnn.lstm_fwd(x, state, state, weights, lengths, 3, 4, 1, 0.0, False)
-      >>> y.shape
-      (2, 5, 4)
+        >>> from amdjax.experimental import rnn
+        >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+        >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
+        >>> (y, h, c), kept = rnn.lstm_fwd(x, state, state, weights, lengths, 3, 4, 1, 0.0, False)
+        >>> y.shape
+        (2, 5, 4)
     """
     options = dict(zip(_OPTIONS, (input_size, hidden_size, num_layers, dropout, bidirectional)))
     *results, space = rnn_fwd_p.bind(x, h_0, c_0, w, seq_lengths, cudnn_allow_tf32=True, **options)
@@ -315,13 +311,12 @@ def lstm_bwd(
     Returns:
       The gradients of inputs, first states, first cells and weights, and zeros for the lengths.
 
-    Example:
-      >>> from amdjax.experimental import rnn
-      >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
-      >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
-      >>> results, kept = rnn.lstm_fwd(x, state, state, weights, lengths, 3, 4, 1, 0.0, False)
-      >>> rnn.lstm_bwd(3, 4, 1, 0.0, False, None, kept, results)[0].shape
-      (2, 5, 3)
+        >>> from amdjax.experimental import rnn
+        >>> weights = rnn.init_lstm_weight(amdjax.random.key(0), 3, 4, 1, False)
+        >>> x, state, lengths = jnp.ones((2, 5, 3)), jnp.zeros((1, 2, 4)), jnp.array([5, 3])
+        >>> results, kept = rnn.lstm_fwd(x, state, state, weights, lengths, 3, 4, 1, 0.0, False)
+        >>> rnn.lstm_bwd(3, 4, 1, 0.0, False, None, kept, results)[0].shape
+        (2, 5, 3)
     """
     x, h_0, c_0, w, seq_lengths, y, space = residuals
     options = dict(zip(_OPTIONS, (input_size, hidden_size, num_layers, dropout, bidirectional)))

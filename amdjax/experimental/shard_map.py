@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax import mapping
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 
 __all__ = ["shard_map"]
 
@@ -26,11 +26,10 @@ def shard_map(
     Returns:
       A function of whole arrays.
 
-    Example:
-      >>> mesh = amdjax.make_mesh((1,), ("x",))
-      >>> double = shard_map(lambda x: 2 * x, mesh, amdjax.P("x"), amdjax.P("x"))
-      >>> double(jnp.arange(3))
-      Array([0, 2, 4], dtype=int32)
+        >>> mesh = amdjax.make_mesh((1,), ("x",))
+        >>> double = shard_map(lambda x: 2 * x, mesh, amdjax.P("x"), amdjax.P("x"))
+        >>> double(jnp.arange(3))
+        Array([0, 2, 4], dtype=int32)
     """
     return mapping.shard_map(f, mesh=mesh, in_specs=in_specs, out_specs=out_specs)
 

@@ -26,9 +26,8 @@ def get_backend(platform: str | None = None) -> Backend:
     Raises:
       RuntimeError: there is no such platform, or it has no devices here.
 
-    Example:
-      >>> get_backend("cpu").device_count()
-      1
+        >>> get_backend("cpu").device_count()
+        1
     """
     name = default_backend() if platform is None else devices(platform)[0].platform
     return Backend(name)
@@ -40,9 +39,8 @@ def backends() -> dict[str, Backend]:
     Returns:
       The platforms by name.
 
-    Example:
-      >>> "cpu" in backends()
-      True
+        >>> "cpu" in backends()
+        True
     """
     return {name: Backend(name) for name in platforms()}
 
@@ -50,7 +48,6 @@ def backends() -> dict[str, Backend]:
 def clear_backends() -> None:
     """Forget all compiled programs.
 
-    Example:
-      >>> clear_backends()
+    >>> clear_backends()
     """
     clear_caches()

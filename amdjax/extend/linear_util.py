@@ -102,9 +102,8 @@ def wrap_init(f: Callable[..., Any], params: Any = None, *, debug_info: Any = No
     Returns:
       The function, wrapped.
 
-    Example:
-      >>> wrap_init(lambda x: x + 1).call_wrapped(3)
-      4
+        >>> wrap_init(lambda x: x + 1).call_wrapped(3)
+        4
     """
     pairs = () if params is None else tuple(sorted(params.items()))
     return WrappedFun(f, f, (), pairs, debug_info or _debug_info("linear_util", f))
@@ -128,12 +127,11 @@ def transformation2(gen: Callable[..., Any]) -> Transformation:
     Returns:
       The transformation.
 
-    Example:
-      >>> @transformation2
-      ... def doubled(fun, *args):
-      ...     return 2 * fun(*args)
-      >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
-      8
+        >>> @transformation2
+        ... def doubled(fun, *args):
+        ...     return 2 * fun(*args)
+        >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+        8
     """
 
     @functools.wraps(gen)
@@ -154,14 +152,13 @@ def transformation_with_aux2(gen: Callable[..., Any]) -> TransformationWithAux:
     Returns:
       The transformation.
 
-    Example:
-      >>> @transformation_with_aux2
-      ... def counted(fun, store, *args):
-      ...     store.store(len(args))
-      ...     return fun(*args)
-      >>> fun, count = counted(wrap_init(max))
-      >>> fun.call_wrapped(3, 5), count()
-      (5, 2)
+        >>> @transformation_with_aux2
+        ... def counted(fun, store, *args):
+        ...     store.store(len(args))
+        ...     return fun(*args)
+        >>> fun, count = counted(wrap_init(max))
+        >>> fun.call_wrapped(3, 5), count()
+        (5, 2)
     """
 
     @functools.wraps(gen)
@@ -191,13 +188,12 @@ def transformation(gen: Callable[..., Any]) -> Transformation:
     Returns:
       The transformation.
 
-    Example:
-      >>> @transformation
-      ... def doubled(*args):
-      ...     result = yield args, {}
-      ...     yield 2 * result
-      >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
-      8
+        >>> @transformation
+        ... def doubled(*args):
+        ...     result = yield args, {}
+        ...     yield 2 * result
+        >>> doubled(wrap_init(lambda x: x + 1)).call_wrapped(3)
+        8
     """
 
     @functools.wraps(gen)
@@ -216,14 +212,13 @@ def transformation_with_aux(gen: Callable[..., Any]) -> TransformationWithAux:
     Returns:
       The transformation.
 
-    Example:
-      >>> @transformation_with_aux
-      ... def counted(*args):
-      ...     result = yield args, {}
-      ...     yield result, len(args)
-      >>> fun, count = counted(wrap_init(max))
-      >>> fun.call_wrapped(3, 5), count()
-      (5, 2)
+        >>> @transformation_with_aux
+        ... def counted(*args):
+        ...     result = yield args, {}
+        ...     yield result, len(args)
+        >>> fun, count = counted(wrap_init(max))
+        >>> fun.call_wrapped(3, 5), count()
+        (5, 2)
     """
 
     @functools.wraps(gen)
@@ -245,9 +240,8 @@ def merge_linear_aux(first: Callable[[], Any], second: Callable[[], Any]) -> tup
     Returns:
       Whether the first stored something, and what was stored.
 
-    Example:
-      >>> merge_linear_aux(lambda: 1, lambda: 2)
-      (True, 1)
+        >>> merge_linear_aux(lambda: 1, lambda: 2)
+        (True, 1)
     """
     try:
         return True, first()
@@ -265,11 +259,10 @@ def cache(call: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     Returns:
       A function that computes the same, with `cache_clear`.
 
-    Example:
-      >>> called = cache(lambda fun, x: fun.call_wrapped(x))
-      >>> fun = wrap_init(lambda x: x + 1)
-      >>> called(fun, 3), called(fun, 3)
-      (4, 4)
+        >>> called = cache(lambda fun, x: fun.call_wrapped(x))
+        >>> fun = wrap_init(lambda x: x + 1)
+        >>> called(fun, 3), called(fun, 3)
+        (4, 4)
     """
     results: weakref.WeakKeyDictionary[Any, dict[Any, Any]] = weakref.WeakKeyDictionary()
 

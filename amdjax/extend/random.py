@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.lax import threefry2x32_p
 from amdjax.random._generators import threefry_2x32
 from amdjax.random._keys import PRNGSpec, resolve_prng_impl
@@ -45,12 +45,11 @@ def define_prng_impl(
     Returns:
       What `amdjax.random.key` takes as `impl`.
 
-    Example:
-      >>> impl = threefry_prng_impl
-      >>> own = define_prng_impl(key_shape=(2,), seed=impl.seed, split=impl.split,
-      ...     random_bits=impl.random_bits, fold_in=impl.fold_in, name="own", tag="own")
-      >>> amdjax.random.key(0, impl=own).dtype
-      key<own>
+        >>> impl = threefry_prng_impl
+        >>> own = define_prng_impl(key_shape=(2,), seed=impl.seed, split=impl.split,
+        ...     random_bits=impl.random_bits, fold_in=impl.fold_in, name="own", tag="own")
+        >>> amdjax.random.key(0, impl=own).dtype
+        key<own>
     """
     return PRNGSpec(PRNGImpl(key_shape, seed, split, random_bits, fold_in, name, tag))
 
@@ -65,9 +64,8 @@ def seed_with_impl(impl: Any, seed: Any) -> Any:
     Returns:
       A scalar key.
 
-    Example:
-      >>> seed_with_impl("threefry2x32", 0).dtype
-      key<fry>
+        >>> seed_with_impl("threefry2x32", 0).dtype
+        key<fry>
     """
     return _random_seed(seed, resolve_prng_impl(impl))
 
@@ -82,9 +80,8 @@ def random_seed(seed: Any, impl: Any) -> Any:
     Returns:
       An array of keys of the shape of `seed`.
 
-    Example:
-      >>> random_seed(jnp.arange(3), "threefry2x32").shape
-      (3,)
+        >>> random_seed(jnp.arange(3), "threefry2x32").shape
+        (3,)
     """
     return _random_seed(seed, resolve_prng_impl(impl))
 

@@ -30,9 +30,8 @@ def new_name_stack(name: str = "") -> NameStack:
     Returns:
       The stack.
 
-    Example:
-      >>> tuple(new_name_stack("model"))
-      ('model',)
+        >>> tuple(new_name_stack("model"))
+        ('model',)
     """
     return NameStack((name,) if name else ())
 
@@ -43,9 +42,8 @@ def new_source_info() -> SourceInfo:
     Returns:
       The place.
 
-    Example:
-      >>> new_source_info().line
-      0
+        >>> new_source_info().line
+        0
     """
     return _source_info.unknown
 
@@ -56,10 +54,9 @@ def current_name_stack() -> NameStack:
     Returns:
       The stack.
 
-    Example:
-      >>> with extend_name_stack("model"):
-      ...     tuple(current_name_stack())
-      ('model',)
+        >>> with extend_name_stack("model"):
+        ...     tuple(current_name_stack())
+        ('model',)
     """
     return NameStack(_source_info.current().scope)
 
@@ -73,10 +70,9 @@ def extend_name_stack(name: str) -> Any:
     Returns:
       The context manager.
 
-    Example:
-      >>> with extend_name_stack("model"):
-      ...     tuple(current_name_stack())
-      ('model',)
+        >>> with extend_name_stack("model"):
+        ...     tuple(current_name_stack())
+        ('model',)
     """
     return _source_info.scope(name)
 
@@ -91,10 +87,9 @@ def set_name_stack(stack: Any) -> Iterator[None]:
     Returns:
       A context manager.
 
-    Example:
-      >>> with set_name_stack(["model"]):
-      ...     tuple(current_name_stack())
-      ('model',)
+        >>> with set_name_stack(["model"]):
+        ...     tuple(current_name_stack())
+        ('model',)
     """
     state = _source_info._state
     old, state.scope = state.scope, tuple(stack)
@@ -110,10 +105,9 @@ def reset_name_stack() -> Any:
     Returns:
       The context manager.
 
-    Example:
-      >>> with reset_name_stack():
-      ...     tuple(current_name_stack())
-      ()
+        >>> with reset_name_stack():
+        ...     tuple(current_name_stack())
+        ()
     """
     return set_name_stack(())
 
@@ -128,9 +122,8 @@ def summarize(source: SourceInfo, num_frames: int = 1) -> str:
     Returns:
       A string.
 
-    Example:
-      >>> summarize(new_source_info())
-      'unknown location'
+        >>> summarize(new_source_info())
+        'unknown location'
     """
     return str(source)
 
@@ -146,10 +139,9 @@ def user_context(traceback: Any = None, *, name_stack: Any = None) -> Iterator[N
     Returns:
       A context manager.
 
-    Example:
-      >>> with user_context(name_stack=["model"]):
-      ...     tuple(current_name_stack())
-      ('model',)
+        >>> with user_context(name_stack=["model"]):
+        ...     tuple(current_name_stack())
+        ('model',)
     """
     if name_stack is None:
         yield

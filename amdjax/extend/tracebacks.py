@@ -5,8 +5,8 @@ from __future__ import annotations
 import traceback
 import types
 
-from amdjax.core.errors import (
-    api_boundary as api_boundary,
+from amdjax.core.boundaries import api_boundary as api_boundary
+from amdjax.core.tracebacks import (
     exclude_paths as _exclude_paths,
     register_exclusion as register_exclusion,
 )
@@ -23,10 +23,9 @@ def include_frame(frame: types.FrameType | traceback.FrameSummary) -> bool:
     Returns:
       Whether they do.
 
-    Example:
-      >>> import sys
-      >>> include_frame(sys._getframe())
-      True
+        >>> import sys
+        >>> include_frame(sys._getframe())
+        True
     """
     name = frame.filename if isinstance(frame, traceback.FrameSummary) else frame.f_code.co_filename
     return not name.startswith(tuple(_exclude_paths))

@@ -112,6 +112,5 @@ def register_hitype(value_type: type, type_of: Any) -> None:
       value_type: the class of the values.
       type_of: a function from a value to its type.
 
-    Example:
-      >>> register_hitype(int, type)
+        >>> register_hitype(int, type)
     """

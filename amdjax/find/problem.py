@@ -58,12 +58,10 @@ class Problem:
         are fused regions without and with reductions.
       program: what is computed, a program in its printed form.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import find
-      >>> problem, = find.problems(jnp.tanh, jnp.ones((64, 64)))
-      >>> print(problem)
-      map: { lambda ; a:f32[64,64]. let b:f32[64,64] = tanh a in (b,) }
+        >>> from amdjax import find
+        >>> problem, = find.problems(jnp.tanh, jnp.ones((64, 64)))
+        >>> print(problem)
+        map: { lambda ; a:f32[64,64]. let b:f32[64,64] = tanh a in (b,) }
     """
 
     kind: str

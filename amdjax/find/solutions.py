@@ -48,13 +48,12 @@ class Solution:
       target: what it is for: `cpu`, or a GPU as in `gfx942`.
       estimated: whether `time` comes from a model, not from a clock.
 
-    Example:
-      >>> from amdjax import find
-      >>> x = jnp.ones((30, 40))
-      >>> problem, = find.problems(lambda x, y: x @ y, x, x.T)
-      >>> best = find.find_solutions(problem)[0]
-      >>> best.run(x, x.T)[0].shape
-      (30, 30)
+        >>> from amdjax import find
+        >>> x = jnp.ones((30, 40))
+        >>> problem, = find.problems(lambda x, y: x @ y, x, x.T)
+        >>> best = find.find_solutions(problem)[0]
+        >>> best.run(x, x.T)[0].shape
+        (30, 30)
     """
 
     problem: Problem
@@ -217,12 +216,11 @@ def find_solutions(
     Warns:
       UserWarning: some plan's results are wrong.
 
-    Example:
-      >>> from amdjax import find
-      >>> x = jnp.ones((64, 3))
-      >>> problem, = find.problems(lambda x: jnp.sort(x, axis=0), x)
-      >>> sorted({s.solver for s in find.find_solutions(problem)})
-      ['digits', 'network']
+        >>> from amdjax import find
+        >>> x = jnp.ones((64, 3))
+        >>> problem, = find.problems(lambda x: jnp.sort(x, axis=0), x)
+        >>> sorted({s.solver for s in find.find_solutions(problem)})
+        ['digits', 'network']
     """
     if sort not in ("time", "workspace"):
         raise ValueError(f"find_solutions: sort must be 'time' or 'workspace', got {sort!r}")

@@ -41,11 +41,10 @@ def problems(
       Its steps as problems, each once, in the order in which they are met. Those of loop bodies
       are among them, but for products of what a loop does not change, which is packed before it.
 
-    Example:
-      >>> from amdjax import find
-      >>> x = jnp.ones((8, 100))
-      >>> [p.kind for p in find.problems(lambda x: jnp.sort(x @ x.T).sum(), x)]
-      ['product', 'sort', 'rows']
+        >>> from amdjax import find
+        >>> x = jnp.ones((8, 100))
+        >>> [p.kind for p in find.problems(lambda x: jnp.sort(x @ x.T).sum(), x)]
+        ['product', 'sort', 'rows']
     """
     return list(_counted(f, args, machine_named(target)))
 
@@ -121,12 +120,11 @@ def tune(
       TypeError: `f` is no function.
       ValueError: `budget` is negative, or the target is not here and `model` is False.
 
-    Example:
-      >>> from amdjax import find
-      >>> x = jnp.ones((200, 200))
-      >>> tuning = find.tune(lambda x: jnp.tanh(x @ x), x, budget=1, quiet=True)
-      >>> tuning.before > 0 and tuning.after > 0
-      True
+        >>> from amdjax import find
+        >>> x = jnp.ones((200, 200))
+        >>> tuning = find.tune(lambda x: jnp.tanh(x @ x), x, budget=1, quiet=True)
+        >>> tuning.before > 0 and tuning.after > 0
+        True
     """
     if not callable(f):
         raise TypeError(f"tune: f must be a function of arrays, got {f!r}")

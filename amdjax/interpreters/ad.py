@@ -46,10 +46,9 @@ def get_primitive_transpose(primitive: Primitive) -> Callable[..., Any]:
     Raises:
       NotImplementedError: it has none.
 
-    Example:
-      >>> from amdjax.extend.core.primitives import neg_p
-      >>> callable(get_primitive_transpose(neg_p))
-      True
+        >>> from amdjax.extend.core.primitives import neg_p
+        >>> callable(get_primitive_transpose(neg_p))
+        True
     """
     if primitive.transpose is None:
         raise NotImplementedError(
@@ -68,9 +67,8 @@ def add_jaxvals(x: Any, y: Any) -> Any:
     Returns:
       An array.
 
-    Example:
-      >>> add_jaxvals(jnp.ones(2), jnp.ones(2))
-      Array([2., 2.], dtype=float32)
+        >>> add_jaxvals(jnp.ones(2), jnp.ones(2))
+        Array([2., 2.], dtype=float32)
     """
     return add_jaxvals_p.bind(x, y)
 
@@ -86,14 +84,13 @@ def deflinear2(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None
       primitive: the primitive.
       transpose_rule: `rule(cotangent, *operands, **params) -> [cotangent of each operand]`.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> twice_p = Primitive("twice")
-      >>> _ = twice_p.def_impl(lambda x: 2 * x)
-      >>> _ = twice_p.def_abstract_eval(lambda x: x)
-      >>> deflinear2(twice_p, lambda ct, x: [twice_p.bind(ct)])
-      >>> print(amdjax.grad(twice_p.bind)(3.0))
-      2.0
+        >>> from amdjax.extend.core import Primitive
+        >>> twice_p = Primitive("twice")
+        >>> _ = twice_p.def_impl(lambda x: 2 * x)
+        >>> _ = twice_p.def_abstract_eval(lambda x: x)
+        >>> deflinear2(twice_p, lambda ct, x: [twice_p.bind(ct)])
+        >>> print(amdjax.grad(twice_p.bind)(3.0))
+        2.0
     """
 
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
@@ -113,14 +110,13 @@ def deflinear(primitive: Primitive, transpose_rule: Callable[..., Any]) -> None:
       primitive: the primitive.
       transpose_rule: `rule(cotangent, **params) -> [cotangent of each operand]`.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> twice_p = Primitive("twice")
-      >>> _ = twice_p.def_impl(lambda x: 2 * x)
-      >>> _ = twice_p.def_abstract_eval(lambda x: x)
-      >>> deflinear(twice_p, lambda ct: [twice_p.bind(ct)])
-      >>> print(amdjax.grad(twice_p.bind)(3.0))
-      2.0
+        >>> from amdjax.extend.core import Primitive
+        >>> twice_p = Primitive("twice")
+        >>> _ = twice_p.def_impl(lambda x: 2 * x)
+        >>> _ = twice_p.def_abstract_eval(lambda x: x)
+        >>> deflinear(twice_p, lambda ct: [twice_p.bind(ct)])
+        >>> print(amdjax.grad(twice_p.bind)(3.0))
+        2.0
     """
 
     def transpose(ct: Any, *operands: Any, **params: Any) -> Any:
@@ -151,14 +147,13 @@ def defjvp(primitive: Primitive, *jvps: Callable[..., Any] | None) -> None:
       *jvps: `rule(tangent, *operands, **params)`, the part of the result's tangent that comes from
         one operand; None where the result does not depend on it.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> twice_p = Primitive("twice")
-      >>> _ = twice_p.def_impl(lambda x: 2 * x)
-      >>> _ = twice_p.def_abstract_eval(lambda x: x)
-      >>> defjvp(twice_p, lambda t, x: 2 * t)
-      >>> print(amdjax.grad(twice_p.bind)(3.0))
-      2.0
+        >>> from amdjax.extend.core import Primitive
+        >>> twice_p = Primitive("twice")
+        >>> _ = twice_p.def_impl(lambda x: 2 * x)
+        >>> _ = twice_p.def_abstract_eval(lambda x: x)
+        >>> defjvp(twice_p, lambda t, x: 2 * t)
+        >>> print(amdjax.grad(twice_p.bind)(3.0))
+        2.0
     """
 
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
@@ -179,14 +174,13 @@ def defjvp2(primitive: Primitive, *jvps: Callable[..., Any] | None) -> None:
       primitive: the primitive.
       jvps: as for `defjvp`.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> twice_p = Primitive("twice")
-      >>> _ = twice_p.def_impl(lambda x: 2 * x)
-      >>> _ = twice_p.def_abstract_eval(lambda x: x)
-      >>> defjvp2(twice_p, lambda t, out, x: t * out / x)
-      >>> print(amdjax.grad(twice_p.bind)(3.0))
-      2.0
+        >>> from amdjax.extend.core import Primitive
+        >>> twice_p = Primitive("twice")
+        >>> _ = twice_p.def_impl(lambda x: 2 * x)
+        >>> _ = twice_p.def_abstract_eval(lambda x: x)
+        >>> defjvp2(twice_p, lambda t, out, x: t * out / x)
+        >>> print(amdjax.grad(twice_p.bind)(3.0))
+        2.0
     """
 
     def jvp_rule(primals: Any, tangents: Any, **params: Any) -> Any:
@@ -210,15 +204,14 @@ def defbilinear(
       lhs_rule: `rule(cotangent, x, y, **params) -> cotangent of x`.
       rhs_rule: `rule(cotangent, x, y, **params) -> cotangent of y`.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> times_p = Primitive("times")
-      >>> _ = times_p.def_impl(lambda x, y: x * y)
-      >>> _ = times_p.def_abstract_eval(lambda x, y: x)
-      >>> product = times_p.bind
-      >>> defbilinear(times_p, lambda ct, x, y: product(ct, y), lambda ct, x, y: product(x, ct))
-      >>> print(amdjax.grad(product)(3.0, 4.0))
-      4.0
+        >>> from amdjax.extend.core import Primitive
+        >>> times_p = Primitive("times")
+        >>> _ = times_p.def_impl(lambda x, y: x * y)
+        >>> _ = times_p.def_abstract_eval(lambda x, y: x)
+        >>> product = times_p.bind
+        >>> defbilinear(times_p, lambda ct, x, y: product(ct, y), lambda ct, x, y: product(x, ct))
+        >>> print(amdjax.grad(product)(3.0, 4.0))
+        4.0
     """
     defjvp(
         primitive,
@@ -252,11 +245,10 @@ def jvp(fun: lu.WrappedFun, has_aux: bool = False, instantiate: bool = True, **o
     Raises:
       NotImplementedError: `has_aux` is not False.
 
-    Example:
-      >>> from amdjax.extend import linear_util as lu
-      >>> fun = lu.wrap_init(lambda x: [x * x])
-      >>> print(*jvp(fun).call_wrapped([3.0], [1.0]))
-      [Array(9., dtype=float32, weak_type=True)] [Array(6., dtype=float32, weak_type=True)]
+        >>> from amdjax.extend import linear_util as lu
+        >>> fun = lu.wrap_init(lambda x: [x * x])
+        >>> print(*jvp(fun).call_wrapped([3.0], [1.0]))
+        [Array(9., dtype=float32, weak_type=True)] [Array(6., dtype=float32, weak_type=True)]
     """
     if has_aux:
         raise NotImplementedError("interpreters.ad.jvp: has_aux is not supported; use amdjax.jvp")
@@ -281,12 +273,11 @@ def linearize(fun: lu.WrappedFun, *primals: Any, **options: Any) -> Any:
     Returns:
       The results; the linear program and its constants; which results have a tangent.
 
-    Example:
-      >>> from amdjax.extend import linear_util as lu
-      >>> fun = lu.wrap_init(lambda x: [x * x])
-      >>> results, program, consts, nonzeros = linearize(fun, 3.0)
-      >>> results, nonzeros
-      ([Array(9., dtype=float32, weak_type=True)], [True])
+        >>> from amdjax.extend import linear_util as lu
+        >>> fun = lu.wrap_init(lambda x: [x * x])
+        >>> results, program, consts, nonzeros = linearize(fun, 3.0)
+        >>> results, nonzeros
+        ([Array(9., dtype=float32, weak_type=True)], [True])
     """
     outs, nonzeros, closed = linearize_flat(fun.call_wrapped, primals)
     return outs, closed.jaxpr, closed.consts, nonzeros

@@ -63,14 +63,13 @@ def defvectorized(primitive: Primitive) -> None:
     Args:
       primitive: the primitive.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> twice_p = Primitive("twice")
-      >>> _ = twice_p.def_impl(lambda x: 2 * x)
-      >>> _ = twice_p.def_abstract_eval(lambda x: x)
-      >>> defvectorized(twice_p)
-      >>> amdjax.vmap(twice_p.bind)(jnp.ones(2))
-      Array([2., 2.], dtype=float32)
+        >>> from amdjax.extend.core import Primitive
+        >>> twice_p = Primitive("twice")
+        >>> _ = twice_p.def_impl(lambda x: 2 * x)
+        >>> _ = twice_p.def_abstract_eval(lambda x: x)
+        >>> defvectorized(twice_p)
+        >>> amdjax.vmap(twice_p.bind)(jnp.ones(2))
+        Array([2., 2.], dtype=float32)
     """
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
@@ -90,14 +89,13 @@ def defbroadcasting(primitive: Primitive) -> None:
     Args:
       primitive: the primitive.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> times_p = Primitive("times")
-      >>> _ = times_p.def_impl(lambda x, y: x * y)
-      >>> _ = times_p.def_abstract_eval(lambda x, y: x)
-      >>> defbroadcasting(times_p)
-      >>> amdjax.vmap(times_p.bind)(jnp.ones(2), jnp.ones(2))
-      Array([1., 1.], dtype=float32)
+        >>> from amdjax.extend.core import Primitive
+        >>> times_p = Primitive("times")
+        >>> _ = times_p.def_impl(lambda x, y: x * y)
+        >>> _ = times_p.def_abstract_eval(lambda x, y: x)
+        >>> defbroadcasting(times_p)
+        >>> amdjax.vmap(times_p.bind)(jnp.ones(2), jnp.ones(2))
+        Array([1., 1.], dtype=float32)
     """
 
     def rule(args: Any, dims: Any, **params: Any) -> Any:
@@ -115,13 +113,12 @@ def defreducer(primitive: Primitive) -> None:
     Args:
       primitive: the primitive.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> total_p = Primitive("total")
-      >>> _ = total_p.def_impl(lambda x, axes: x.sum(axes))
-      >>> defreducer(total_p)
-      >>> amdjax.vmap(lambda x: total_p.bind(x, axes=(0,)))(jnp.ones((2, 3)))
-      Array([3., 3.], dtype=float32)
+        >>> from amdjax.extend.core import Primitive
+        >>> total_p = Primitive("total")
+        >>> _ = total_p.def_impl(lambda x, axes: x.sum(axes))
+        >>> defreducer(total_p)
+        >>> amdjax.vmap(lambda x: total_p.bind(x, axes=(0,)))(jnp.ones((2, 3)))
+        Array([3., 3.], dtype=float32)
     """
 
     def rule(args: Any, dims: Any, *, axes: Any, **params: Any) -> Any:
@@ -144,9 +141,8 @@ def moveaxis(x: Any, src: int, dst: int) -> Any:
     Returns:
       An array.
 
-    Example:
-      >>> moveaxis(jnp.ones((2, 3)), 0, 1).shape
-      (3, 2)
+        >>> moveaxis(jnp.ones((2, 3)), 0, 1).shape
+        (3, 2)
     """
     return move_axis(x, src, dst)
 
@@ -163,9 +159,8 @@ def broadcast(x: Any, size: int, axis: int, *rest: Any) -> Any:
     Returns:
       An array.
 
-    Example:
-      >>> broadcast(jnp.ones(2), 3, 0).shape
-      (3, 2)
+        >>> broadcast(jnp.ones(2), 3, 0).shape
+        (3, 2)
     """
     return batch_at(AxisData(None, size), x, None, axis)
 
@@ -182,8 +177,7 @@ def bdim_at_front(x: Any, bdim: int | None, size: int, *rest: Any) -> Any:
     Returns:
       An array.
 
-    Example:
-      >>> bdim_at_front(jnp.ones((2, 3)), 1, 3).shape
-      (3, 2)
+        >>> bdim_at_front(jnp.ones((2, 3)), 1, 3).shape
+        (3, 2)
     """
     return batch_at(AxisData(None, size), x, bdim, 0)

@@ -49,14 +49,12 @@ def lower_fun(fun: Callable[..., Any], multiple_results: bool = True) -> Any:
     Returns:
       Something to hand to `register_lowering`.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.extend.core import Primitive
-      >>> cube_p = Primitive("cube")
-      >>> _ = cube_p.def_abstract_eval(lambda x: x)
-      >>> _ = register_lowering(cube_p, lower_fun(lambda x: x * x * x, multiple_results=False))
-      >>> print(amdjax.jit(cube_p.bind)(2.0))
-      8.0
+        >>> from amdjax.extend.core import Primitive
+        >>> cube_p = Primitive("cube")
+        >>> _ = cube_p.def_abstract_eval(lambda x: x)
+        >>> _ = register_lowering(cube_p, lower_fun(lambda x: x * x * x, multiple_results=False))
+        >>> print(amdjax.jit(cube_p.bind)(2.0))
+        8.0
     """
     return _LowerFun(fun, multiple_results)
 
@@ -85,13 +83,12 @@ def register_lowering(
     Raises:
       NotImplementedError: there is no platform of that name.
 
-    Example:
-      >>> from amdjax.extend.core import Primitive
-      >>> twice_p = Primitive("twice")
-      >>> _ = twice_p.def_abstract_eval(lambda x: x)
-      >>> _ = register_lowering(twice_p, lower_fun(lambda x: 2 * x, multiple_results=False))
-      >>> print(amdjax.jit(twice_p.bind)(3.0))
-      6.0
+        >>> from amdjax.extend.core import Primitive
+        >>> twice_p = Primitive("twice")
+        >>> _ = twice_p.def_abstract_eval(lambda x: x)
+        >>> _ = register_lowering(twice_p, lower_fun(lambda x: 2 * x, multiple_results=False))
+        >>> print(amdjax.jit(twice_p.bind)(3.0))
+        6.0
     """
     if platform is not None and platform not in _PLATFORMS:
         raise NotImplementedError(

@@ -97,13 +97,12 @@ def trace_to_jaxpr_dynamic(
     Returns:
       The program, the types of its results, and the values of its constvars.
 
-    Example:
-      >>> from amdjax.core.aval import get_aval
-      >>> from amdjax.extend import linear_util as lu
-      >>> fun = lu.wrap_init(lambda x: [x * 2])
-      >>> jaxpr, types, consts = trace_to_jaxpr_dynamic(fun, [get_aval(1.0)])
-      >>> types
-      [ShapedArray(float32[], weak_type=True)]
+        >>> from amdjax.core.aval import get_aval
+        >>> from amdjax.extend import linear_util as lu
+        >>> fun = lu.wrap_init(lambda x: [x * 2])
+        >>> jaxpr, types, consts = trace_to_jaxpr_dynamic(fun, [get_aval(1.0)])
+        >>> types
+        [ShapedArray(float32[], weak_type=True)]
     """
     closed = trace_to_jaxpr(lambda *xs: list(fun.call_wrapped(*xs)), list(in_avals))
     return closed.jaxpr, closed.out_avals, closed.consts
@@ -123,13 +122,12 @@ def trace_to_jaxpr_nounits(
       The program of the unknown arguments, whose results are the unknown ones; for each result
       its value or type; and the values of the program's constvars.
 
-    Example:
-      >>> from amdjax.core.aval import get_aval
-      >>> from amdjax.extend import linear_util as lu
-      >>> fun = lu.wrap_init(lambda x: [x * 2])
-      >>> jaxpr, values, consts = trace_to_jaxpr_nounits(fun, [PartialVal.unknown(get_aval(1.0))])
-      >>> values[0].is_known()
-      False
+        >>> from amdjax.core.aval import get_aval
+        >>> from amdjax.extend import linear_util as lu
+        >>> fun = lu.wrap_init(lambda x: [x * 2])
+        >>> jaxpr, values, consts = trace_to_jaxpr_nounits(fun, [PartialVal.unknown(get_aval(1.0))])
+        >>> values[0].is_known()
+        False
     """
     program = DynamicJaxprTrace(context.trace)
     splitter = _KnownTrace(context.trace, program)
@@ -154,10 +152,9 @@ def close_jaxpr(jaxpr: Jaxpr) -> ClosedJaxpr:
     Returns:
       A `ClosedJaxpr`.
 
-    Example:
-      >>> closed = amdjax.make_jaxpr(jnp.sin)(1.0)
-      >>> close_jaxpr(closed.jaxpr).consts
-      []
+        >>> closed = amdjax.make_jaxpr(jnp.sin)(1.0)
+        >>> close_jaxpr(closed.jaxpr).consts
+        []
     """
     return ClosedJaxpr(jaxpr, ())
 
@@ -175,10 +172,9 @@ def dce_jaxpr_consts(
     Returns:
       The program; which constvars, and which arguments, it kept.
 
-    Example:
-      >>> closed = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0)
-      >>> dce_jaxpr_consts(closed.jaxpr, [True, False])[1:]
-      ([], [True, False])
+        >>> closed = amdjax.make_jaxpr(lambda x, y: (x, y + 1))(1.0, 2.0)
+        >>> dce_jaxpr_consts(closed.jaxpr, [True, False])[1:]
+        ([], [True, False])
     """
     flags = [instantiate] * len(jaxpr.invars) if isinstance(instantiate, bool) else instantiate
     count = len(jaxpr.constvars)
@@ -200,10 +196,9 @@ def dce_jaxpr_closed_call_rule(used: Sequence[bool], eqn: JaxprEqn) -> Any:
     Returns:
       Which operands are, and the equation without the rest.
 
-    Example:
-      >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x, y: (x, y + 1)))(1.0, 2.0)
-      >>> dce_jaxpr_closed_call_rule([False, True], closed.jaxpr.eqns[0])[0]
-      [False, True]
+        >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x, y: (x, y + 1)))(1.0, 2.0)
+        >>> dce_jaxpr_closed_call_rule([False, True], closed.jaxpr.eqns[0])[0]
+        [False, True]
     """
     return dce_closed_call("jaxpr" if "jaxpr" in eqn.params else "call_jaxpr")(used, eqn)
 

@@ -30,10 +30,9 @@ def apply_primitive(prim: Primitive, *args: Any, **params: Any) -> Any:
     Returns:
       Its result, or a list of them.
 
-    Example:
-      >>> from amdjax.extend.core.primitives import add_p
-      >>> print(apply_primitive(add_p, 1.0, 2.0))
-      3.0
+        >>> from amdjax.extend.core.primitives import add_p
+        >>> print(apply_primitive(add_p, 1.0, 2.0))
+        3.0
     """
     impl, prim.impl = prim.impl, None  # which may well be this function
     try:

@@ -9,7 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.jit.api import JitFunction, clear_caches, jit
 
 __all__ = ["JitFunction", "clear_caches", "jit"]

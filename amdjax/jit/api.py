@@ -17,13 +17,14 @@ from amdjax.core import events, trace as tracing
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import get_aval
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context
-from amdjax.core.errors import api_boundary, hide_internal_frames, warn
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
 from amdjax.core.ref import Ref
+from amdjax.core.tracebacks import hide_internal_frames, warn
 from amdjax.jit.arguments import Parameters
 from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import (
@@ -99,13 +100,11 @@ def jit(
         committed to different devices.
       NotImplementedError: `abstracted_axes` is given.
 
-    Example:
-      >>> import amdjax
-      >>> @amdjax.jit
-      ... def f(x):
-      ...     return x * x + 1
-      >>> print(f(3.0))
-      10.0
+        >>> @amdjax.jit
+        ... def f(x):
+        ...     return x * x + 1
+        >>> print(f(3.0))
+        10.0
     """
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames,
@@ -536,9 +535,7 @@ def _refuse_double_donation(args: Sequence[Any], used: Sequence[bool]) -> None:
 def clear_caches() -> None:
     """Forget every traced and compiled program of this process; the disk cache stays.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.clear_caches()
+    >>> amdjax.clear_caches()
     """
     # late: loads with the first program
     from amdjax.jit.kernels import clear_loaded

@@ -20,8 +20,9 @@ import numpy as np
 from amdjax.api import ShapeDtypeStruct
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray
+from amdjax.core.boundaries import public_surface
 from amdjax.core.config import State, refuse_execution
-from amdjax.core.errors import JaxRuntimeError, public_surface
+from amdjax.core.errors import JaxRuntimeError
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.ref import Ref
@@ -219,7 +220,6 @@ class Lowered(_AfterTracing):
           ValueError: there is no such stage.
 
         Example:
-          >>> import amdjax
           >>> print(amdjax.jit(lambda x: x * 2 + 1).lower(1.0).as_text())
           { lambda ; a:f32[]. let
               b:f32[] = mul a 2.0:f32[]
@@ -260,7 +260,6 @@ class Lowered(_AfterTracing):
           UserWarning: a kernel has too few registers and spills some, or uses scratch memory.
 
         Example:
-          >>> import amdjax, amdjax.numpy as jnp
           >>> compiled = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(1000)).compile("gfx942")
           >>> [(k.name, k.scratch_bytes) for k in compiled.kernels]
           [('map_add', 0)]
@@ -429,7 +428,6 @@ class Compiled(_AfterTracing):
           ValueError: the program was compiled for the CPU or for PTX.
 
         Example:
-          >>> import amdjax, amdjax.numpy as jnp
           >>> x = jnp.zeros(1024)
           >>> compiled = amdjax.jit(lambda x: x + 1).lower(x).compile("gfx942")
           >>> counted = compiled.profile(x)
@@ -451,7 +449,6 @@ class Compiled(_AfterTracing):
           and write to memory.
 
         Example:
-          >>> import amdjax, amdjax.numpy as jnp
           >>> compiled = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(1000)).compile()
           >>> compiled.cost_analysis()["bytes accessed"]
           8000.0
@@ -462,7 +459,6 @@ class Compiled(_AfterTracing):
         """Bytes the program takes: arguments, results, the arena of intermediates, constants.
 
         Example:
-          >>> import amdjax, amdjax.numpy as jnp
           >>> compiled = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(1000)).compile()
           >>> compiled.memory_analysis().output_size_in_bytes
           4000

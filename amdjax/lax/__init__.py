@@ -51,8 +51,9 @@ from amdjax.lax.tokens import *
 from amdjax.lax import linalg as linalg
 from amdjax.lax import _transform_ops as _transform_ops
 from amdjax.lax import _param_types as _param_types
+from amdjax.lax import attention as attention  # primitives that the compiler looks for
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.lax import _docs
 
 _complete(globals(), _docs.FAMILIES, _docs.PHRASES)

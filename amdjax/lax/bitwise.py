@@ -49,15 +49,8 @@ def bitwise_not(x: ArrayLike) -> Array:
     Args:
       x: array of an integer or boolean dtype.
 
-    Returns:
-      Array of the shape and dtype of the operand.
-
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> int(bitwise_not(0))
-      -1
+        >>> int(bitwise_not(0))
+        -1
     """
     return not_p.bind(x)
 

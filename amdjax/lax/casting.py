@@ -10,9 +10,9 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array, ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray, is_extended, physical_aval, tangent_dtype
 from amdjax.core.backend import get_backend
-from amdjax.core.errors import warn
 from amdjax.core.lowering import Element, Pointwise, Relabel
 from amdjax.core.primitive import Primitive
+from amdjax.core.tracebacks import warn
 from amdjax.lax._rules import (
     FLOAT,
     LINEAR,
@@ -64,7 +64,7 @@ def _convert(b: Any, x: Any, *, new_dtype: Any, **_: Any) -> Any:
 
 
 convert_element_type_p.transpose = transpose_from(lambda ct, x, **_: convert_back(ct, x))
-convert_element_type_p.lowering = Pointwise(_convert)
+convert_element_type_p.lowering = Pointwise(_convert, copies=True)
 
 
 def _check_conversion(edtype: Any, numbers: Any, old: Any, new: Any, to: bool) -> None:
@@ -203,9 +203,8 @@ def convert_element_type(operand: ArrayLike, new_dtype: DTypeLike | None) -> Arr
       TypeError: if `new_dtype` is not a dtype.
       ValueError: if it is None, or an extended dtype that does not convert so.
 
-    Example:
-      >>> int(convert_element_type(2.7, np.int32))
-      2
+        >>> int(convert_element_type(2.7, np.int32))
+        2
     """
     if new_dtype is None:
         raise ValueError("convert_element_type: dtype must be specified, got None.")
@@ -288,9 +287,8 @@ def bitcast_convert_type(operand: ArrayLike, new_dtype: DTypeLike) -> Array:
       TypeError: for boolean or complex types.
       ValueError: if the last axis does not make up one element of a wider dtype.
 
-    Example:
-      >>> hex(int(bitcast_convert_type(np.float32(1), np.int32)))
-      '0x3f800000'
+        >>> hex(int(bitcast_convert_type(np.float32(1), np.int32)))
+        '0x3f800000'
     """
     dtype = dtypes.check_and_canonicalize_user_dtype(new_dtype, "bitcast_convert_type")
     return bitcast_convert_type_p.bind(operand, new_dtype=dtype)
@@ -350,9 +348,8 @@ def reduce_precision(operand: ArrayLike, exponent_bits: int, mantissa_bits: int)
       TypeError: for a dtype that is not floating-point.
       ValueError: for impossible widths.
 
-    Example:
-      >>> float(reduce_precision(1.2, exponent_bits=8, mantissa_bits=2))
-      1.25
+        >>> float(reduce_precision(1.2, exponent_bits=8, mantissa_bits=2))
+        1.25
     """
     dtype_of(operand)
     (exponent_bits,) = as_ints((exponent_bits,), "reduce_precision exponent_bits")

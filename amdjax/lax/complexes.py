@@ -84,9 +84,8 @@ def complex(x: ArrayLike, y: ArrayLike) -> Array:
     Raises:
       TypeError: for other dtypes, or shapes that do not match.
 
-    Example:
-      >>> complex(1.0, 2.0).tolist()
-      (1+2j)
+        >>> complex(1.0, 2.0).tolist()
+        (1+2j)
     """
     return complex_p.bind(x, y)
 
@@ -118,8 +117,7 @@ def conj(x: ArrayLike) -> Array:
     Raises:
       TypeError: for other dtypes.
 
-    Example:
-      >>> conj(1 + 2j).tolist()
-      (1-2j)
+        >>> conj(1 + 2j).tolist()
+        (1-2j)
     """
     return conj_p.bind(x, input_dtype=dtype_of(x))

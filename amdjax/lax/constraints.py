@@ -43,12 +43,10 @@ def with_sharding_constraint(x: Any, shardings: Any) -> Any:
       ValueError: a sharding does not fit the shape of its array.
       NotImplementedError: a sharding spans several devices.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.sharding import Mesh, NamedSharding, PartitionSpec as P
-      >>> rows = NamedSharding(Mesh(amdjax.devices()[:1], "i"), P("i"))
-      >>> print(amdjax.jit(lambda x: with_sharding_constraint(2 * x, rows))(amdjax.numpy.ones(2)))
-      [2. 2.]
+        >>> from amdjax.sharding import Mesh, NamedSharding, PartitionSpec as P
+        >>> rows = NamedSharding(Mesh(amdjax.devices()[:1], "i"), P("i"))
+        >>> print(amdjax.jit(lambda x: with_sharding_constraint(2 * x, rows))(amdjax.numpy.ones(2)))
+        [2. 2.]
     """
     what = "with_sharding_constraint"
     if any(s is None for s in tree_leaves(shardings, is_leaf=lambda s: s is None)):
@@ -67,17 +65,15 @@ def pvary(x: Any, axis_name: Any) -> Any:
     Args:
       x: a pytree of arrays.
 
-    Returns:
-      `x`.
-
     Raises:
       NameError: there is no such axis.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pvary(x, "i"), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [1. 3.]
+    Returns:
+      `x`.
+
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.pvary(x, "i"), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [1. 3.]
     """
     for name in axis_name if isinstance(axis_name, (tuple, list, set)) else (axis_name,):
         _check_axis(name)
@@ -98,11 +94,9 @@ def pcast(x: Any, axis_name: Any = None, *, to: str) -> Any:
       ValueError: there is no such kind.
       NameError: there is no such axis.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pcast(x, "i", to="varying"), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [1. 3.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.pcast(x, "i", to="varying"), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [1. 3.]
     """
     if to not in ("varying", "invarying", "reduced", "unreduced"):
         raise ValueError(f"pcast: to must be 'varying' or 'invarying', got {to!r}")

@@ -387,18 +387,13 @@ def conv_general_dilated(
       batch_group_count: number of groups that the batch is divided into; each group of output
         features sees one group of the batch.
 
-    Returns:
-      Array of rank n + 2.
-
     Raises:
       TypeError: if dtypes differ or the dimension numbers are not well formed.
       ValueError: if sizes, groups, strides or padding do not fit.
 
-    Example:
-      >>> import numpy as np
-      >>> x, w = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
-      >>> conv_general_dilated(x, w, (1,), "VALID").tolist()
-      [[[2.0, 2.0, 2.0]]]
+        >>> x, w = np.ones((1, 1, 4), np.float32), np.ones((1, 1, 2), np.float32)
+        >>> conv_general_dilated(x, w, (1,), "VALID").tolist()
+        [[[2.0, 2.0, 2.0]]]
     """
     left, right = shape_of(lhs), shape_of(rhs)
     numbers = conv_dimension_numbers(left, right, dimension_numbers)
@@ -444,9 +439,8 @@ def conv_dimension_numbers(
     Raises:
       TypeError: if ranks differ or a string does not name the axes.
 
-    Example:
-      >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 6), ("NHWC", "HWIO", "NHWC")).rhs_spec
-      (3, 2, 0, 1)
+        >>> conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 6), ("NHWC", "HWIO", "NHWC")).rhs_spec
+        (3, 2, 0, 1)
     """
     if isinstance(dimension_numbers, ConvDimensionNumbers):
         return dimension_numbers
@@ -489,9 +483,8 @@ def conv_general_permutations(
       TypeError: if a string does not name the axes.
       ValueError: if there are not three.
 
-    Example:
-      >>> conv_general_permutations(("NHC", "HIO", "NHC"))
-      ((0, 2, 1), (2, 1, 0), (0, 2, 1))
+        >>> conv_general_permutations(("NHC", "HIO", "NHC"))
+        ((0, 2, 1), (2, 1, 0), (0, 2, 1))
     """
     given = tuple(dimension_numbers)
     if len(given) != 3:

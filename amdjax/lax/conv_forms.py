@@ -49,10 +49,9 @@ def conv(
       lhs: input of shape (batch, feature, *space).
       padding: `"SAME"`, `"SAME_LOWER"` or `"VALID"`.
 
-    Example:
-      >>> x, w = np.ones((1, 2, 8, 8), np.float32), np.ones((3, 2, 3, 3), np.float32)
-      >>> conv(x, w, (1, 1), "SAME").shape
-      (1, 3, 8, 8)
+        >>> x, w = np.ones((1, 2, 8, 8), np.float32), np.ones((3, 2, 3, 3), np.float32)
+        >>> conv(x, w, (1, 1), "SAME").shape
+        (1, 3, 8, 8)
     """
     return conv_general_dilated(
         lhs,
@@ -82,10 +81,9 @@ def conv_with_general_padding(
       lhs_dilation: distances that neighbors in the input are moved apart.
       rhs_dilation: distances that neighbors in the kernel are moved apart.
 
-    Example:
-      >>> x, w = np.ones((1, 2, 8), np.float32), np.ones((3, 2, 3), np.float32)
-      >>> conv_with_general_padding(x, w, (1,), [(1, 1)], None, (2,)).shape
-      (1, 3, 6)
+        >>> x, w = np.ones((1, 2, 8), np.float32), np.ones((3, 2, 3), np.float32)
+        >>> conv_with_general_padding(x, w, (1,), [(1, 1)], None, (2,)).shape
+        (1, 3, 6)
     """
     return conv_general_dilated(
         lhs,
@@ -147,16 +145,12 @@ def conv_transpose(
         the exact transpose of the forward convolution with `rhs`.
       use_consistent_padding: let pairs, too, be the padding of the forward convolution.
 
-    Returns:
-      Array of rank n + 2.
-
     Raises:
       ValueError: if sizes or padding do not fit, or there is no default layout for the rank.
 
-    Example:
-      >>> x, w = np.ones((1, 4, 2), np.float32), np.ones((3, 2, 5), np.float32)
-      >>> conv_transpose(x, w, (2,), "SAME").shape
-      (1, 8, 5)
+        >>> x, w = np.ones((1, 4, 2), np.float32), np.ones((3, 2, 5), np.float32)
+        >>> conv_transpose(x, w, (2,), "SAME").shape
+        (1, 8, 5)
     """
     left, right = shape_of(lhs), shape_of(rhs)
     if dimension_numbers is None:
@@ -215,10 +209,9 @@ def conv_general_dilated_patches(
       TypeError: if `filter_shape` is a number.
       ValueError: if sizes do not fit.
 
-    Example:
-      >>> x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
-      >>> conv_general_dilated_patches(x, (2,), (1,), "VALID").tolist()
-      [[[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]]
+        >>> x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
+        >>> conv_general_dilated_patches(x, (2,), (1,), "VALID").tolist()
+        [[[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]]
     """
     shape = shape_of(lhs)
     if isinstance(filter_shape, int):
@@ -273,16 +266,12 @@ def conv_general_dilated_local(
       window_strides: n steps between windows.
       dimension_numbers: as in `conv_general_dilated`.
 
-    Returns:
-      Array of rank n + 2.
-
     Raises:
       ValueError: if sizes do not fit.
 
-    Example:
-      >>> x, w = np.ones((1, 1, 4), np.float32), np.ones((5, 2, 3), np.float32)
-      >>> conv_general_dilated_local(x, w, (1,), "VALID", (2,)).shape
-      (1, 5, 3)
+        >>> x, w = np.ones((1, 1, 4), np.float32), np.ones((5, 2, 3), np.float32)
+        >>> conv_general_dilated_local(x, w, (1,), "VALID", (2,)).shape
+        (1, 5, 3)
     """
     patches = conv_general_dilated_patches(
         lhs, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers
@@ -341,16 +330,12 @@ def conv_shape_tuple(
       pads: pairs of elements of padding, or a rule named as in `padtype_to_pads`.
       batch_group_count: number of groups that the batch is divided into.
 
-    Returns:
-      The shape of the result.
-
     Raises:
       TypeError: if there is not one pair for each spatial axis.
       ValueError: if negative padding takes away more than there is.
 
-    Example:
-      >>> conv_shape_tuple((1, 2, 8), (3, 2, 3), (2,), "SAME")
-      (1, 3, 4)
+        >>> conv_shape_tuple((1, 2, 8), (3, 2, 3), (2,), "SAME")
+        (1, 3, 4)
     """
     space, kernel = tuple(lhs_shape[2:]), tuple(rhs_shape[2:])
     strides = as_ints(strides, "convolution strides")
@@ -378,15 +363,11 @@ def conv_general_shape_tuple(
       padding: pairs of elements of padding, or a rule named as in `padtype_to_pads`.
       dimension_numbers: names of the axes of input, kernel and result.
 
-    Returns:
-      The shape of the result.
-
     Raises:
       TypeError: if the dimension numbers are not well formed.
 
-    Example:
-      >>> conv_general_shape_tuple((1, 8, 2), (3, 2, 5), (2,), "SAME", ("NHC", "HIO", "NHC"))
-      (1, 4, 5)
+        >>> conv_general_shape_tuple((1, 8, 2), (3, 2, 5), (2,), "SAME", ("NHC", "HIO", "NHC"))
+        (1, 4, 5)
     """
     left, right, order = _canonical_shapes(lhs_shape, rhs_shape, dimension_numbers)
     out = conv_shape_tuple(left, right, window_strides, padding)
@@ -407,15 +388,11 @@ def conv_transpose_shape_tuple(
       padding: `"SAME"`, `"VALID"`, or pairs of elements of padding of the dilated input.
       dimension_numbers: names of the axes of input, kernel and result.
 
-    Returns:
-      The shape of the result.
-
     Raises:
       ValueError: for an unknown rule of padding.
 
-    Example:
-      >>> conv_transpose_shape_tuple((1, 4, 2), (3, 2, 5), (2,), "SAME", ("NHC", "HIO", "NHC"))
-      (1, 8, 5)
+        >>> conv_transpose_shape_tuple((1, 4, 2), (3, 2, 5), (2,), "SAME", ("NHC", "HIO", "NHC"))
+        (1, 8, 5)
     """
     left, right, order = _canonical_shapes(lhs_shape, rhs_shape, dimension_numbers)
     if isinstance(padding, str):

@@ -146,11 +146,9 @@ def threefry2x32(key: Words, counter: Words) -> list[Any]:
     Raises:
       TypeError: if an operand is not uint32 or the shapes do not fit.
 
-    Example:
-      >>> import numpy as np
-      >>> zero = np.uint32(0)
-      >>> [hex(int(word)) for word in threefry2x32((zero, zero), (zero, zero))]
-      ['0x6b200159', '0x99ba4efe']
+        >>> zero = np.uint32(0)
+        >>> [hex(int(word)) for word in threefry2x32((zero, zero), (zero, zero))]
+        ['0x6b200159', '0x99ba4efe']
     """
     return threefry2x32_p.bind(*key, *counter)
 

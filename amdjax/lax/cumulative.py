@@ -78,11 +78,8 @@ def _cumsum_transpose(ct, operand, *, axis, reverse):
 def cumsum(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The sums of all elements up to each position along an axis.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.cumsum(np.arange(1, 5, dtype=np.int32), reverse=True).tolist()
-      [10, 9, 7, 4]
+    >>> lax.cumsum(np.arange(1, 5, dtype=np.int32), reverse=True).tolist()
+    [10, 9, 7, 4]
     """
     return _bind(cumsum_p, operand, axis, reverse)
 
@@ -103,11 +100,8 @@ def _cumprod_jvp(primals, tangents, *, axis, reverse):
 def cumprod(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The products of all elements up to each position along an axis.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.cumprod(np.arange(1, 5, dtype=np.int32)).tolist()
-      [1, 2, 6, 24]
+    >>> lax.cumprod(np.arange(1, 5, dtype=np.int32)).tolist()
+    [1, 2, 6, 24]
     """
     return _bind(cumprod_p, operand, axis, reverse)
 
@@ -155,18 +149,12 @@ def cumlogsumexp(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     Args:
       operand: an array of a floating or complex dtype.
 
-    Returns:
-      An array of `operand`'s shape and dtype.
-
     Raises:
       TypeError: for another dtype.
       ValueError: if `axis` is out of range.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> print(lax.cumlogsumexp(np.zeros(3, np.float32)).round(3))
-      [0.    0.693 1.099]
+        >>> print(lax.cumlogsumexp(np.zeros(3, np.float32)).round(3))
+        [0.    0.693 1.099]
     """
     return _bind(cumlogsumexp_p, operand, axis, reverse)
 
@@ -191,11 +179,8 @@ cummin_p.def_jvp(partial(_running_extremum_jvp, cummin_p, min))
 def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The greatest element up to each position along an axis; NaN from the first NaN on.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.cummax(np.array([2, 1, 5, 3], np.int32)).tolist()
-      [2, 2, 5, 5]
+    >>> lax.cummax(np.array([2, 1, 5, 3], np.int32)).tolist()
+    [2, 2, 5, 5]
     """
     return _bind(cummax_p, operand, axis, reverse)
 
@@ -203,10 +188,7 @@ def cummax(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
 def cummin(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
     """The least element up to each position along an axis; NaN from the first NaN on.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.cummin(np.array([2, 1, 5, 3], np.int32)).tolist()
-      [2, 1, 1, 1]
+    >>> lax.cummin(np.array([2, 1, 5, 3], np.int32)).tolist()
+    [2, 1, 1, 1]
     """
     return _bind(cummin_p, operand, axis, reverse)

@@ -322,11 +322,9 @@ def dot_general(
       TypeError: if the axes do not exist or differ in size.
       ValueError: for an unknown precision.
 
-    Example:
-      >>> import numpy as np
-      >>> x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
-      >>> dot_general(x, x, (((1,), (1,)), ((), ()))).tolist()
-      [[5.0, 14.0], [14.0, 50.0]]
+        >>> x = np.arange(6.0, dtype=np.float32).reshape(2, 3)
+        >>> dot_general(x, x, (((1,), (1,)), ((), ()))).tolist()
+        [[5.0, 14.0], [14.0, 50.0]]
     """
     try:
         contract, batch = (
@@ -390,10 +388,8 @@ def dot(
     Raises:
       ValueError: if the ranks or sizes do not fit and there are no `dimension_numbers`.
 
-    Example:
-      >>> import numpy as np
-      >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
-      11.0
+        >>> float(dot(np.array([1.0, 2.0]), np.array([3.0, 4.0])))
+        11.0
     """
     if dimension_numbers is None:
         left, right = np.shape(lhs), np.shape(rhs)
@@ -422,11 +418,9 @@ def batch_matmul(lhs: ArrayLike, rhs: ArrayLike, precision: PrecisionLike = None
       ValueError: if a rank is below two or the ranks differ.
       TypeError: if sizes do not fit.
 
-    Example:
-      >>> import numpy as np
-      >>> x = np.ones((3, 2, 2), np.float32)
-      >>> batch_matmul(x, x).shape
-      (3, 2, 2)
+        >>> x = np.ones((3, 2, 2), np.float32)
+        >>> batch_matmul(x, x).shape
+        (3, 2, 2)
     """
     left, right = shape_of(lhs), shape_of(rhs)
     if min(len(left), len(right)) < 2:

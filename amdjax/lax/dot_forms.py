@@ -157,10 +157,9 @@ def ragged_dot_general(
       NotImplementedError: for a `group_offset`.
       TypeError: if sizes or dimension numbers do not fit.
 
-    Example:
-      >>> x, w = np.ones((3, 2), np.float32), np.ones((2, 2, 4), np.float32)
-      >>> ragged_dot_general(x, w, np.array([1, 2]), _ROWS).shape
-      (3, 4)
+        >>> x, w = np.ones((3, 2), np.float32), np.ones((2, 2, 4), np.float32)
+        >>> ragged_dot_general(x, w, np.array([1, 2]), _ROWS).shape
+        (3, 4)
     """
     if group_offset is not None:
         raise NotImplementedError("ragged_dot_general: group_offset is not supported.")
@@ -212,10 +211,9 @@ def ragged_dot(
     Raises:
       TypeError: if sizes do not fit.
 
-    Example:
-      >>> x, w = np.ones((3, 2), np.float32), np.ones((2, 2, 4), np.float32)
-      >>> ragged_dot(x, w, np.array([1, 2])).shape
-      (3, 4)
+        >>> x, w = np.ones((3, 2), np.float32), np.ones((2, 2, 4), np.float32)
+        >>> ragged_dot(x, w, np.array([1, 2])).shape
+        (3, 4)
     """
     return ragged_dot_general(
         lhs, rhs, group_sizes, _ROWS, precision, preferred_element_type, group_offset
@@ -262,10 +260,9 @@ def scaled_dot(
     Raises:
       TypeError: if a rank is below two or a scale does not fit.
 
-    Example:
-      >>> x, s = np.ones((2, 4), np.float32), np.full((2, 2), 0.5, np.float32)
-      >>> scaled_dot(x, x.T.copy(), lhs_scale=s).shape
-      (2, 2)
+        >>> x, s = np.ones((2, 4), np.float32), np.full((2, 2), 0.5, np.float32)
+        >>> scaled_dot(x, x.T.copy(), lhs_scale=s).shape
+        (2, 2)
     """
     rank = len(shape_of(lhs))
     if dimension_numbers is None:

@@ -215,11 +215,8 @@ def dynamic_slice(
       TypeError: if sizes exceed the operand's or indices are no integers of one dtype.
       ValueError: if the number of indices is not the operand's rank.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.dynamic_slice(np.arange(5, dtype=np.int32), (4,), (3,)).tolist()
-      [2, 3, 4]
+        >>> lax.dynamic_slice(np.arange(5, dtype=np.int32), (4,), (3,)).tolist()
+        [2, 3, 4]
     """
     starts = _start_indices("dynamic_slice", operand, start_indices, allow_negative_indices)
     sizes = as_ints(slice_sizes, "dynamic_slice slice_sizes")
@@ -241,17 +238,11 @@ def dynamic_slice_in_dim(
       axis: the axis to slice.
       allow_negative_indices: whether a negative start counts from the end.
 
-    Returns:
-      The slice, of the same rank as `operand`.
-
     Raises:
       TypeError: as `dynamic_slice`.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.dynamic_slice_in_dim(np.arange(5, dtype=np.int32), 1, 3).tolist()
-      [1, 2, 3]
+        >>> lax.dynamic_slice_in_dim(np.arange(5, dtype=np.int32), 1, 3).tolist()
+        [1, 2, 3]
     """
     shape = shape_of(operand)
     axis = canonical_axis(axis, len(shape), "dynamic_slice_in_dim: axis")
@@ -274,17 +265,11 @@ def dynamic_index_in_dim(
     Args:
       axis: the axis to index.
 
-    Returns:
-      `operand` at `index` of `axis`.
-
     Raises:
       TypeError: as `dynamic_slice`.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> int(lax.dynamic_index_in_dim(np.arange(5, dtype=np.int32), -2, keepdims=False))
-      3
+        >>> int(lax.dynamic_index_in_dim(np.arange(5, dtype=np.int32), -2, keepdims=False))
+        3
     """
     out = dynamic_slice_in_dim(
         operand, index, 1, axis, allow_negative_indices=allow_negative_indices
@@ -379,19 +364,13 @@ def dynamic_update_slice(
       update: an array of rank n and the operand's dtype, nowhere larger than it.
       allow_negative_indices: whether a negative start counts from the end; one flag, or n.
 
-    Returns:
-      An array of `operand`'s shape and dtype.
-
     Raises:
       TypeError: if ranks, dtypes or sizes do not fit.
       ValueError: if the number of indices is not the operand's rank.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x, y = np.zeros(5, np.float32), np.ones(2, np.float32)
-      >>> lax.dynamic_update_slice(x, y, (1,)).tolist()
-      [0.0, 1.0, 1.0, 0.0, 0.0]
+        >>> x, y = np.zeros(5, np.float32), np.ones(2, np.float32)
+        >>> lax.dynamic_update_slice(x, y, (1,)).tolist()
+        [0.0, 1.0, 1.0, 0.0, 0.0]
     """
     name = "dynamic_update_slice"
     starts = _start_indices(name, operand, start_indices, allow_negative_indices)
@@ -408,12 +387,9 @@ def dynamic_update_slice_in_dim(
       axis: the axis along which the update is placed.
       allow_negative_indices: whether a negative start counts from the end.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x, y = np.zeros(4, np.float32), np.ones(2, np.float32)
-      >>> lax.dynamic_update_slice_in_dim(x, y, 2, axis=0).tolist()
-      [0.0, 0.0, 1.0, 1.0]
+        >>> x, y = np.zeros(4, np.float32), np.ones(2, np.float32)
+        >>> lax.dynamic_update_slice_in_dim(x, y, 2, axis=0).tolist()
+        [0.0, 0.0, 1.0, 1.0]
     """
     rank = np.ndim(operand)
     starts: list[Any] = [0] * rank
@@ -432,11 +408,8 @@ def dynamic_update_index_in_dim(
       update: an array of the operand's shape without `axis`, or with size 1 there.
       axis: the axis to index.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.dynamic_update_index_in_dim(np.zeros(3, np.float32), np.float32(7), 1, 0).tolist()
-      [0.0, 7.0, 0.0]
+        >>> lax.dynamic_update_index_in_dim(np.zeros(3, np.float32), np.float32(7), 1, 0).tolist()
+        [0.0, 7.0, 0.0]
     """
     rank = np.ndim(operand)
     axis = canonical_axis(axis, rank, "dynamic_update_index_in_dim: axis")

@@ -87,9 +87,8 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
       x: array of a numeric dtype.
       out_dtype: dtype to convert both operands to before multiplying.
 
-    Example:
-      >>> int(mul(6, 7))
-      42
+        >>> int(mul(6, 7))
+        42
     """
     if out_dtype is not None:
         x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)

@@ -152,12 +152,9 @@ def fft(x: Any, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Any:
     Raises:
       ValueError: if the kind is unknown or the lengths do not fit the shape.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> y = lax.fft(np.array([1.0, 0.0, -1.0, 0.0], np.float32), "rfft", (4,))
-      >>> np.asarray(y).real.tolist()
-      [0.0, 2.0, 0.0]
+        >>> y = lax.fft(np.array([1.0, 0.0, -1.0, 0.0], np.float32), "rfft", (4,))
+        >>> np.asarray(y).real.tolist()
+        [0.0, 2.0, 0.0]
     """
     dtype = dtype_of(x)
     kind = _kind(fft_type)

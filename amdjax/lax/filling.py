@@ -79,9 +79,8 @@ def full(
     Raises:
       TypeError: if the value is not a scalar or a size is negative.
 
-    Example:
-      >>> full((2,), 1.5).tolist()
-      [1.5, 1.5]
+        >>> full((2,), 1.5).tolist()
+        [1.5, 1.5]
     """
     _check_scalar("full", fill_value)
     sizes = as_ints(shape, "full shape")
@@ -113,9 +112,8 @@ def full_like(
     Raises:
       TypeError: if the value is not a scalar.
 
-    Example:
-      >>> full_like(np.zeros(2, np.float32), 3).tolist()
-      [3.0, 3.0]
+        >>> full_like(np.zeros(2, np.float32), 3).tolist()
+        [3.0, 3.0]
     """
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         x = aval_of(x)
@@ -160,9 +158,8 @@ def iota(dtype: DTypeLike, size: int) -> Array:
     Raises:
       TypeError: for a boolean dtype or a negative size.
 
-    Example:
-      >>> iota(np.int32, 3).tolist()
-      [0, 1, 2]
+        >>> iota(np.int32, 3).tolist()
+        [0, 1, 2]
     """
     return broadcasted_iota(dtype, as_ints(size, "iota size"), 0)
 
@@ -182,9 +179,8 @@ def broadcasted_iota(
       TypeError: for a boolean dtype or a negative size.
       ValueError: if there is no such axis.
 
-    Example:
-      >>> broadcasted_iota(np.int32, (2, 2), 1).tolist()
-      [[0, 1], [0, 1]]
+        >>> broadcasted_iota(np.int32, (2, 2), 1).tolist()
+        [[0, 1], [0, 1]]
     """
     dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "iota")
     shape = as_ints(shape, "iota shape")
@@ -218,9 +214,8 @@ def empty(shape: int | Sequence[int], dtype: DTypeLike, *, out_sharding: Any = N
     Raises:
       TypeError: if a size is negative.
 
-    Example:
-      >>> empty((2, 3), np.float32).shape
-      (2, 3)
+        >>> empty((2, 3), np.float32).shape
+        (2, 3)
     """
     dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "empty")
     shape = as_ints(shape, "empty shape")
@@ -241,9 +236,8 @@ def shape_as_value(shape: Sequence[int]) -> Array | np.ndarray:
     Raises:
       TypeError: if a size is not an integer.
 
-    Example:
-      >>> shape_as_value((2, 3)).tolist()
-      [2, 3]
+        >>> shape_as_value((2, 3)).tolist()
+        [2, 3]
     """
     sizes = np.asarray(as_axes(shape, "shape"), np.int64)
     if not sizes.size:

@@ -68,8 +68,7 @@ def polygamma(m: ArrayLike, x: ArrayLike) -> Array:
       m: array of a floating-point dtype.
       x: array of the same dtype; shapes equal up to axes of size one, or scalars.
 
-    Example:
-      >>> round(float(polygamma(1.0, 1.0)), 4)
-      1.6449
+        >>> round(float(polygamma(1.0, 1.0)), 4)
+        1.6449
     """
     return polygamma_p.bind(m, x)

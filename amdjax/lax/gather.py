@@ -264,12 +264,10 @@ def gather(
     """Slices of `operand`, one for each index vector in `start_indices`.
 
     Args:
-      operand: an array.
       start_indices: integers of shape `(*batch, k)`: an array of index vectors of length k.
       dimension_numbers: how operand, indices and result fit together.
       slice_sizes: the shape of a slice, one entry for each dimension of the operand.
       unique_indices: a promise that no element is read twice; the transpose profits.
-      indices_are_sorted: a promise that the index vectors ascend.
       mode: what is read where a slice leaves the operand; see `GatherScatterMode`. `None` means
         "promise_in_bounds": a slice outside yields unspecified elements of the operand.
       fill_value: what mode "fill" reads outside. The default is NaN, the lowest value of a signed
@@ -283,13 +281,10 @@ def gather(
 
     Source: the Gather operation of StableHLO.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = np.arange(12, dtype=np.int32).reshape(4, 3)
-      >>> dnums = lax.GatherDimensionNumbers((1,), (0,), (0,))
-      >>> lax.gather(x, np.array([[3], [0]], np.int32), dnums, (1, 3)).tolist()
-      [[9, 10, 11], [0, 1, 2]]
+        >>> x = np.arange(12, dtype=np.int32).reshape(4, 3)
+        >>> dnums = lax.GatherDimensionNumbers((1,), (0,), (0,))
+        >>> lax.gather(x, np.array([[3], [0]], np.int32), dnums, (1, 3)).tolist()
+        [[9, 10, 11], [0, 1, 2]]
     """
     mode = GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else mode
     mode = GatherScatterMode.from_any(mode)
@@ -325,13 +320,10 @@ def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:
     Raises:
       TypeError: if indices are no integers.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = np.arange(6, dtype=np.int32).reshape(2, 3)
-      >>> i = np.array([1, 0], np.int32)
-      >>> lax.index_take(x, (i, i), (0, 1)).tolist()
-      [4, 0]
+        >>> x = np.arange(6, dtype=np.int32).reshape(2, 3)
+        >>> i = np.array([1, 0], np.int32)
+        >>> lax.index_take(x, (i, i), (0, 1)).tolist()
+        [4, 0]
     """
     shape = shape_of(src)
     columns = [expand_dims(_floor_mod(i, shape[axis]), (1,)) for i, axis in zip(idxs, axes)]

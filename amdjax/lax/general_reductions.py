@@ -190,9 +190,8 @@ def reduce(
       TypeError: if dtypes do not match.
       ValueError: if structures differ or an axis is out of bounds.
 
-    Example:
-      >>> int(reduce(np.array([1, 2, 3]), 0, lambda x, y: x | y, (0,)))
-      3
+        >>> int(reduce(np.array([1, 2, 3]), 0, lambda x, y: x | y, (0,)))
+        3
     """
     flat, tree = tree_flatten(operands)
     inits, init_tree = tree_flatten(init_values)

@@ -163,12 +163,9 @@ def reduce_window(
       TypeError: if the window does not have the operand's rank, or dtypes differ.
       ValueError: if operand and initial value differ in structure.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> x = np.array([1.0, 3.0, 2.0], np.float32)
-      >>> reduce_window(x, -np.inf, lax.max, (2,)).tolist()
-      [3.0, 3.0]
+        >>> x = np.array([1.0, 3.0, 2.0], np.float32)
+        >>> reduce_window(x, -np.inf, lax.max, (2,)).tolist()
+        [3.0, 3.0]
     """
     flat, tree = tree_flatten(operand)
     inits, init_tree = tree_flatten(init_value)

@@ -198,11 +198,7 @@ def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
     Returns:
       Array of the common shape and of the operands' dtype; NaN outside the domain.
 
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
-    Example:
-      >>> float(betainc(1.0, 1.0, 0.25))
-      0.25
+        >>> float(betainc(1.0, 1.0, 0.25))
+        0.25
     """
     return regularized_incomplete_beta_p.bind(a, b, x)

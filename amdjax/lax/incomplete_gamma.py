@@ -338,9 +338,8 @@ def igamma(a: ArrayLike, x: ArrayLike) -> Array:
 
     NaN unless `a` is positive and `x` not negative.
 
-    Example:
-      >>> round(float(igamma(1.0, 1.0)), 4)
-      0.6321
+    >>> round(float(igamma(1.0, 1.0)), 4)
+    0.6321
     """
     return igamma_p.bind(a, x)
 
@@ -350,9 +349,8 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 
     NaN unless `a` is positive and `x` not negative.
 
-    Example:
-      >>> round(float(igammac(1.0, 1.0)), 4)
-      0.3679
+    >>> round(float(igammac(1.0, 1.0)), 4)
+    0.3679
     """
     return igammac_p.bind(a, x)
 
@@ -360,9 +358,8 @@ def igammac(a: ArrayLike, x: ArrayLike) -> Array:
 def igamma_grad_a(a: ArrayLike, x: ArrayLike) -> Array:
     """The derivative of `igamma` with respect to `a`.
 
-    Example:
-      >>> float(igamma_grad_a(1.0, 0.0))
-      0.0
+    >>> float(igamma_grad_a(1.0, 0.0))
+    0.0
     """
     return igamma_grad_a_p.bind(a, x)
 
@@ -373,8 +370,7 @@ def random_gamma_grad(a: ArrayLike, x: ArrayLike) -> Array:
     That is the implicit derivative, -(dP/da) / (dP/dx) for the distribution function P(a, x):
     Figurnov, Mohamed and Mnih, Implicit Reparameterization Gradients (2018).
 
-    Example:
-      >>> float(random_gamma_grad(1.0, 0.0))
-      0.0
+    >>> float(random_gamma_grad(1.0, 0.0))
+    0.0
     """
     return random_gamma_grad_p.bind(a, x)

@@ -19,8 +19,6 @@ class GatherDimensionNumbers(NamedTuple):
       offset_dims: dimensions of the result that run within a slice; sorted.
       collapsed_slice_dims: dimensions of the operand, of slice size 1, left out of the result.
       start_index_map: for each entry of an index vector, the operand dimension it positions.
-      operand_batching_dims: dimensions of the operand that run along with dimensions of the
-        indices; sorted.
       start_indices_batching_dims: the dimensions of the indices they run along with.
     """
 
@@ -39,8 +37,6 @@ class ScatterDimensionNumbers(NamedTuple):
       inserted_window_dims: dimensions of the operand, of slice size 1, that the updates lack.
       scatter_dims_to_operand_dims: for each entry of an index vector, the operand dimension it
         positions.
-      operand_batching_dims: dimensions of the operand that run along with dimensions of the
-        indices; sorted.
       scatter_indices_batching_dims: the dimensions of the indices they run along with.
     """
 
@@ -78,7 +74,6 @@ class GatherScatterMode(enum.Enum):
           ValueError: for another name.
 
         Example:
-          >>> from amdjax import lax
           >>> lax.GatherScatterMode.from_any("drop").name
           'FILL_OR_DROP'
         """

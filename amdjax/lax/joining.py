@@ -114,16 +114,12 @@ def concatenate(operands: Sequence[ArrayLike], dimension: int) -> Array:
       operands: arrays of one dtype whose shapes agree except along `dimension`.
       dimension: the axis to join along.
 
-    Returns:
-      The joined array.
-
     Raises:
       TypeError: if dtypes or shapes do not agree, or there is no such axis.
       ValueError: if there are no operands.
 
-    Example:
-      >>> concatenate([np.array([1, 2]), np.array([3])], 0).tolist()
-      [1, 2, 3]
+        >>> concatenate([np.array([1, 2]), np.array([3])], 0).tolist()
+        [1, 2, 3]
     """
     if len(operands) == 0:
         raise ValueError("concatenate requires a non-empty sequence of arrays")
@@ -172,16 +168,12 @@ def stack(operands: Sequence[ArrayLike], axis: int = 0) -> Array:
       operands: arrays of one shape and dtype.
       axis: position of the new axis in the result.
 
-    Returns:
-      The joined array.
-
     Raises:
       TypeError: if shapes or dtypes differ.
       ValueError: if there are no operands or the axis is out of bounds.
 
-    Example:
-      >>> stack([np.array([1, 2]), np.array([3, 4])], 1).tolist()
-      [[1, 3], [2, 4]]
+        >>> stack([np.array([1, 2]), np.array([3, 4])], 1).tolist()
+        [[1, 3], [2, 4]]
     """
     if len(operands) == 0:
         raise ValueError("stack requires a non-empty sequence of arrays")
@@ -248,9 +240,8 @@ def unstack(x: ArrayLike, axis: int = 0) -> tuple[Array, ...]:
     Raises:
       ValueError: if the axis is out of bounds.
 
-    Example:
-      >>> [int(piece) for piece in unstack(np.array([1, 2]))]
-      [1, 2]
+        >>> [int(piece) for piece in unstack(np.array([1, 2]))]
+        [1, 2]
     """
     return tuple(unstack_p.bind(x, axis=canonical_axis(axis, len(shape_of(x)))))
 
@@ -301,9 +292,8 @@ def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> Sequence[A
     Raises:
       ValueError: if the sizes do not add up or the axis is out of bounds.
 
-    Example:
-      >>> [piece.tolist() for piece in split(np.array([1, 2, 3]), (1, 2))]
-      [[1], [2, 3]]
+        >>> [piece.tolist() for piece in split(np.array([1, 2, 3]), (1, 2))]
+        [[1], [2, 3]]
     """
     axis = canonical_axis(axis, len(shape_of(operand)))
     return split_p.bind(operand, sizes=as_axes(sizes, "split sizes"), axis=axis)
@@ -344,9 +334,8 @@ def tile(operand: ArrayLike, reps: Sequence[int]) -> Array:
     Raises:
       TypeError: if `reps` has another length or a negative entry.
 
-    Example:
-      >>> tile(np.array([1, 2]), (2,)).tolist()
-      [1, 2, 1, 2]
+        >>> tile(np.array([1, 2]), (2,)).tolist()
+        [1, 2, 1, 2]
     """
     return tile_p.bind(operand, reps=as_axes(reps, "tile reps"))
 
@@ -389,8 +378,7 @@ def rev(operand: ArrayLike, dimensions: Sequence[int]) -> Array:
     Raises:
       TypeError: if an axis is out of bounds or named twice.
 
-    Example:
-      >>> rev(np.array([1, 2, 3]), (0,)).tolist()
-      [3, 2, 1]
+        >>> rev(np.array([1, 2, 3]), (0,)).tolist()
+        [3, 2, 1]
     """
     return rev_p.bind(operand, dimensions=as_axes(dimensions, "rev dimensions"))

@@ -58,12 +58,8 @@ def abs(x: ArrayLike) -> Array:
     Returns:
       Array of the shape of the operand; for a complex operand of its component dtype.
 
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> float(abs(-2.0))
-      2.0
+        >>> float(abs(-2.0))
+        2.0
     """
     return abs_p.bind(x)
 

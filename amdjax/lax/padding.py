@@ -63,9 +63,8 @@ def padtype_to_pads(
       TypeError: if `padding` is not a name, or a size no integer.
       ValueError: if there is not one entry of each for each axis.
 
-    Example:
-      >>> padtype_to_pads((5,), (2,), (1,), "SAME")
-      [(0, 1)]
+        >>> padtype_to_pads((5,), (2,), (1,), "SAME")
+        [(0, 1)]
     """
     if isinstance(padding, str):
         try:

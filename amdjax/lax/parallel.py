@@ -53,10 +53,8 @@ def stop_gradient(x: Any) -> Any:
     Raises:
       TypeError: if a leaf is no array.
 
-    Example:
-      >>> import amdjax
-      >>> print(amdjax.grad(lambda x: x * amdjax.lax.stop_gradient(x))(3.0))
-      3.0
+        >>> print(amdjax.grad(lambda x: x * amdjax.lax.stop_gradient(x))(3.0))
+        3.0
     """
 
     def stop(leaf: Any) -> Any:

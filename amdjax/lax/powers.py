@@ -80,12 +80,8 @@ def pow(x: ArrayLike, y: ArrayLike) -> Array:
     Returns:
       Array of the common shape and the dtype of `x`.
 
-    Raises:
-      TypeError: for an operand of another dtype, or shapes that do not match.
-
-    Example:
-      >>> float(pow(2.0, 3))
-      8.0
+        >>> float(pow(2.0, 3))
+        8.0
     """
     return pow_p.bind(x, y)
 
@@ -96,14 +92,10 @@ def reciprocal(x: ArrayLike) -> Array:
     Args:
       x: array of floating-point or complex dtype.
 
-    Returns:
-      Array of the shape and dtype of `x`.
-
     Raises:
       TypeError: for an integer operand.
 
-    Example:
-      >>> float(reciprocal(4.0))
-      0.25
+        >>> float(reciprocal(4.0))
+        0.25
     """
     return integer_pow(x, -1)

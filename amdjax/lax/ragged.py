@@ -138,15 +138,13 @@ def ragged_all_to_all(
       ValueError: shapes or dtypes do not fit.
       NotImplementedError: `axis_name` names several axes.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> def swap(x, to):  # one row to each of two members
-      ...     one = jnp.ones(2, int)
-      ...     return ragged_all_to_all(x, 0 * x, jnp.arange(2), one, to, one, axis_name="i")
-      >>> to = jnp.array([[0, 0], [1, 1]])
-      >>> amdjax.vmap(swap, axis_name="i")(jnp.arange(4.0).reshape(2, 2), to)
-      Array([[0., 2.],
-             [1., 3.]], dtype=float32)
+        >>> def swap(x, to):  # one row to each of two members
+        ...     one = jnp.ones(2, int)
+        ...     return ragged_all_to_all(x, 0 * x, jnp.arange(2), one, to, one, axis_name="i")
+        >>> to = jnp.array([[0, 0], [1, 1]])
+        >>> amdjax.vmap(swap, axis_name="i")(jnp.arange(4.0).reshape(2, 2), to)
+        Array([[0., 2.],
+               [1., 3.]], dtype=float32)
     """
     refuse_groups(axis_index_groups)
     names = axis_names(axis_name)

@@ -192,9 +192,8 @@ def reduce_sum(operand: ArrayLike, axes: Sequence[int], *, out_sharding: Any = N
       ValueError: if an axis is out of bounds or named twice; or if numbers of 16 bits are summed
         while `jax_allow_f16_reductions` is off.
 
-    Example:
-      >>> int(reduce_sum(np.array([1, 2, 3]), (0,)))
-      6
+        >>> int(reduce_sum(np.array([1, 2, 3]), (0,)))
+        6
     """
     axes = as_axes(axes, "reduce_sum axes")
     if not config.allow_f16_reductions:
@@ -221,13 +220,8 @@ def reduce_prod(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Returns:
       Array of the operand's dtype without these axes; 1 for no elements.
 
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
-
-    Example:
-      >>> int(reduce_prod(np.array([2, 3, 4]), (0,)))
-      24
+        >>> int(reduce_prod(np.array([2, 3, 4]), (0,)))
+        24
     """
     return reduce_prod_p.bind(operand, axes=as_axes(axes, "reduce_prod axes"))
 
@@ -241,13 +235,8 @@ def reduce_max(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Returns:
       Array of the operand's dtype without these axes; for no elements its least value.
 
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
-
-    Example:
-      >>> int(reduce_max(np.array([2, 4, 3]), (0,)))
-      4
+        >>> int(reduce_max(np.array([2, 4, 3]), (0,)))
+        4
     """
     return _extremum(reduce_max_p, operand, as_axes(axes, "reduce_max axes"), -np.inf)
 
@@ -274,13 +263,8 @@ def reduce_min(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Returns:
       Array of the operand's dtype without these axes; for no elements its greatest value.
 
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
-
-    Example:
-      >>> int(reduce_min(np.array([2, 4, 3]), (0,)))
-      2
+        >>> int(reduce_min(np.array([2, 4, 3]), (0,)))
+        2
     """
     return _extremum(reduce_min_p, operand, as_axes(axes, "reduce_min axes"), np.inf)
 
@@ -294,13 +278,8 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
     Returns:
       Array of the operand's dtype without these axes; all bits set for no elements.
 
-    Raises:
-      TypeError: for another dtype.
-      ValueError: if an axis is out of bounds or named twice.
-
-    Example:
-      >>> bool(reduce_and(np.array([True, False]), (0,)))
-      False
+        >>> bool(reduce_and(np.array([True, False]), (0,)))
+        False
     """
     return reduce_and_p.bind(operand, axes=as_axes(axes, "reduce_and axes"))
 
@@ -308,9 +287,8 @@ def reduce_and(operand: ArrayLike, axes: Sequence[int]) -> Array:
 def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise disjunction of the elements along axes; of booleans the logical one.
 
-    Example:
-      >>> bool(reduce_or(np.array([True, False]), (0,)))
-      True
+    >>> bool(reduce_or(np.array([True, False]), (0,)))
+    True
     """
     return reduce_or_p.bind(operand, axes=as_axes(axes, "reduce_or axes"))
 
@@ -318,9 +296,8 @@ def reduce_or(operand: ArrayLike, axes: Sequence[int]) -> Array:
 def reduce_xor(operand: ArrayLike, axes: Sequence[int]) -> Array:
     """Bitwise exclusive disjunction of the elements along axes.
 
-    Example:
-      >>> int(reduce_xor(np.array([6, 3]), (0,)))
-      5
+    >>> int(reduce_xor(np.array([6, 3]), (0,)))
+    5
     """
     return reduce_xor_p.bind(operand, axes=as_axes(axes, "reduce_xor axes"))
 
@@ -370,9 +347,8 @@ argmin_p = _arg_reducer("argmin", "ge", highest)
 def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the greatest element along an axis; of the first of equals, of the first NaN if any.
 
-    Example:
-      >>> int(argmax(np.array([2, 4, 3]), 0, np.int32))
-      1
+    >>> int(argmax(np.array([2, 4, 3]), 0, np.int32))
+    1
     """
     dtype = dtypes.check_and_canonicalize_user_dtype(index_dtype, "argmax")
     return argmax_p.bind(operand, axes=as_ints(axis, "argmax axis"), index_dtype=dtype)
@@ -381,9 +357,8 @@ def argmax(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
 def argmin(operand: ArrayLike, axis: int, index_dtype: DTypeLike) -> Array:
     """Index of the least element along an axis; of the first of equals, of the first NaN if any.
 
-    Example:
-      >>> int(argmin(np.array([2, 4, 3]), 0, np.int32))
-      0
+    >>> int(argmin(np.array([2, 4, 3]), 0, np.int32))
+    0
     """
     dtype = dtypes.check_and_canonicalize_user_dtype(index_dtype, "argmin")
     return argmin_p.bind(operand, axes=as_ints(axis, "argmin axis"), index_dtype=dtype)

@@ -182,7 +182,6 @@ def rng_bit_generator(
       shape: the shape of the bits.
       dtype: their dtype: uint8, uint16, uint32 or uint64.
       algorithm: Philox-4x32 or Threefry-2x32.
-      out_sharding: sharding of the result over a mesh's explicit axes.
 
     Returns:
       The new state, and bits of shape `shape`.
@@ -192,12 +191,9 @@ def rng_bit_generator(
 
     Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> state, bits = lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (3,))
-      >>> state.tolist(), bits.shape
-      ([0, 1, 3, 3], (3,))
+        >>> state, bits = lax.rng_bit_generator(np.arange(4, dtype=np.uint32), (3,))
+        >>> state.tolist(), bits.shape
+        ([0, 1, 3, 3], (3,))
     """
     dtype = dtypes.check_and_canonicalize_user_dtype(dtype, "rng_bit_generator")
     if dtype not in UINT_DTYPES.values():
@@ -255,11 +251,8 @@ def rng_uniform(a: Any, b: Any, shape: Sequence[int]) -> Any:
     Raises:
       ValueError: if the dtypes differ or an argument is no scalar.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = lax.rng_uniform(np.float32(2), np.float32(3), (4,))
-      >>> bool((np.asarray(x) >= 2).all())
-      True
+        >>> x = lax.rng_uniform(np.float32(2), np.float32(3), (4,))
+        >>> bool((np.asarray(x) >= 2).all())
+        True
     """
     return rng_uniform_p.bind(a, b, shape=as_axes(shape, "rng_uniform shape"))

@@ -72,15 +72,11 @@ def integer_pow(x: ArrayLike, y: int) -> Array:
       x: array of a numeric dtype.
       y: the exponent; not negative if `x` is an integer array.
 
-    Returns:
-      Array of the shape and dtype of `x`.
-
     Raises:
       TypeError: for a negative power of integers.
 
-    Example:
-      >>> float(integer_pow(2.0, -2))
-      0.25
+        >>> float(integer_pow(2.0, -2))
+        0.25
     """
     try:
         power = operator.index(y)

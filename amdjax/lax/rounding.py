@@ -56,16 +56,12 @@ def round(x: ArrayLike, rounding_method: RoundingMethod = RoundingMethod.AWAY_FR
       x: array of a floating-point dtype.
       rounding_method: where values halfway between two integers go.
 
-    Returns:
-      Array of the shape and dtype of `x`.
-
     Raises:
       TypeError: for another dtype.
       ValueError: for an unknown method.
 
-    Example:
-      >>> float(round(2.5)), float(round(2.5, RoundingMethod.TO_NEAREST_EVEN))
-      (3.0, 2.0)
+        >>> float(round(2.5)), float(round(2.5, RoundingMethod.TO_NEAREST_EVEN))
+        (3.0, 2.0)
     """
     return round_p.bind(x, rounding_method=RoundingMethod(rounding_method))
 
@@ -82,12 +78,8 @@ def is_finite(x: ArrayLike) -> Array:
     Returns:
       Boolean array of the shape of `x`.
 
-    Raises:
-      TypeError: for an operand of another dtype.
-
-    Example:
-      >>> bool(is_finite(float('inf')))
-      False
+        >>> bool(is_finite(float('inf')))
+        False
     """
     return is_finite_p.bind(x)
 
@@ -119,8 +111,7 @@ def nextafter(x1: ArrayLike, x2: ArrayLike) -> Array:
       x1: array of a floating-point dtype.
       x2: array of the same dtype; shapes equal up to axes of size one, or scalars.
 
-    Example:
-      >>> float(nextafter(0.0, 1.0)) > 0
-      True
+        >>> float(nextafter(0.0, 1.0)) > 0
+        True
     """
     return nextafter_p.bind(x1, x2)

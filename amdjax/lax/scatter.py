@@ -460,19 +460,13 @@ def scatter_apply(
       update_shape: the shape that updates would have.
       unique_indices: a promise that no element is named twice.
 
-    Returns:
-      An array of `operand`'s shape and dtype.
-
     Raises:
       TypeError: as `scatter`.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
-      >>> i, x = np.array([[2], [0]], np.int32), np.arange(3, dtype=np.float32)
-      >>> print(lax.scatter_apply(x, i, lax.exp, dnums, update_shape=(2,)).round(2))
-      [1.   1.   7.39]
+        >>> dnums = lax.ScatterDimensionNumbers((), (0,), (0,))
+        >>> i, x = np.array([[2], [0]], np.int32), np.arange(3, dtype=np.float32)
+        >>> print(lax.scatter_apply(x, i, lax.exp, dnums, update_shape=(2,)).round(2))
+        [1.   1.   7.39]
     """
     dtype = dtype_of(operand)
     scalar = ShapedArray((), dtype)

@@ -128,15 +128,11 @@ def select_n(which: ArrayLike, *cases: ArrayLike) -> Array:
         naming one for all; an integer out of range takes the nearest case.
       *cases: arrays of one shape and dtype.
 
-    Returns:
-      Array of the shape and dtype of the cases.
-
     Raises:
       TypeError: if the cases differ in shape or dtype, or `which` does not fit them.
 
-    Example:
-      >>> select_n(np.array([0, 1]), np.array([1, 2]), np.array([3, 4])).tolist()
-      [1, 4]
+        >>> select_n(np.array([0, 1]), np.array([1, 2]), np.array([3, 4])).tolist()
+        [1, 4]
     """
     return select_n_p.bind(which, *cases)
 
@@ -149,15 +145,11 @@ def select(pred: ArrayLike, on_true: ArrayLike, on_false: ArrayLike) -> Array:
       on_true: array to take elements from where `pred` holds.
       on_false: array of the same shape and dtype to take the others from.
 
-    Returns:
-      Array of the shape and dtype of the cases.
-
     Raises:
       TypeError: if the cases differ in shape or dtype, or `pred` does not fit them.
 
-    Example:
-      >>> select(np.array([True, False]), np.array([1, 2]), np.array([3, 4])).tolist()
-      [1, 4]
+        >>> select(np.array([True, False]), np.array([1, 2]), np.array([3, 4])).tolist()
+        [1, 4]
     """
     return select_n_p.bind(pred, on_false, on_true)
 
@@ -224,8 +216,7 @@ def clamp(min: ArrayLike, x: ArrayLike, max: ArrayLike) -> Array:
     Raises:
       TypeError: if dtypes differ or a bound has another shape.
 
-    Example:
-      >>> clamp(0.0, np.array([-1.0, 0.5, 2.0], np.float32), 1.0).tolist()
-      [0.0, 0.5, 1.0]
+        >>> clamp(0.0, np.array([-1.0, 0.5, 2.0], np.float32), 1.0).tolist()
+        [0.0, 0.5, 1.0]
     """
     return clamp_p.bind(min, x, max)

@@ -125,9 +125,8 @@ def broadcast_in_dim(
       TypeError: if a size of the operand is neither 1 nor that of the result, or the dimensions
         do not name distinct axes.
 
-    Example:
-      >>> broadcast_in_dim(1.5, (3,), ()).tolist()
-      [1.5, 1.5, 1.5]
+        >>> broadcast_in_dim(1.5, (3,), ()).tolist()
+        [1.5, 1.5, 1.5]
     """
     shape = as_ints(shape, "broadcast_in_dim shape")
     dims = as_ints(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
@@ -154,9 +153,8 @@ def broadcast(operand: ArrayLike, sizes: Sequence[int], *, out_sharding: Any = N
     Raises:
       TypeError: if a size is negative.
 
-    Example:
-      >>> broadcast(1.5, (2,)).tolist()
-      [1.5, 1.5]
+        >>> broadcast(1.5, (2,)).tolist()
+        [1.5, 1.5]
     """
     sizes = as_axes(sizes, "broadcast sizes")
     shape = shape_of(operand)
@@ -177,9 +175,8 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
       ValueError: if two sizes differ and neither is 1.
       TypeError: if a size is no integer, or negative.
 
-    Example:
-      >>> broadcast_shapes((2, 1), (3,))
-      (2, 3)
+        >>> broadcast_shapes((2, 1), (3,))
+        (2, 3)
     """
     rank = max((len(shape) for shape in shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + tuple(map(canonical_dim, shape)) for shape in shapes]
@@ -204,9 +201,8 @@ def broadcast_to_rank(x: ArrayLike, rank: int) -> Array:
     Returns:
       Array of rank `rank`.
 
-    Example:
-      >>> broadcast_to_rank(1.5, 2).shape
-      (1, 1)
+        >>> broadcast_to_rank(1.5, 2).shape
+        (1, 1)
     """
     (missing,) = as_ints((rank - len(shape_of(x)),), "broadcast_to_rank: rank")
     return expand_dims(x, range(missing))
@@ -225,9 +221,8 @@ def broadcast_like(arr: ArrayLike, like_arr: ArrayLike) -> Array:
     Raises:
       ValueError: if the shapes do not fit.
 
-    Example:
-      >>> broadcast_like(1.5, broadcast(0.0, (2,))).tolist()
-      [1.5, 1.5]
+        >>> broadcast_like(1.5, broadcast(0.0, (2,))).tolist()
+        [1.5, 1.5]
     """
     shape, given = shape_of(like_arr), shape_of(arr)
     first = len(shape) - len(given)
@@ -286,9 +281,8 @@ def reshape(
     Raises:
       TypeError: if the number of elements differs or `dimensions` is no permutation.
 
-    Example:
-      >>> reshape(broadcast(1.5, (6,)), (2, 3)).shape
-      (2, 3)
+        >>> reshape(broadcast(1.5, (6,)), (2, 3)).shape
+        (2, 3)
     """
     rule = "Shapes must be 1D sequences of concrete values of integer type: "
     new_sizes = as_ints(new_sizes, f"{rule}reshape new_sizes")
@@ -313,9 +307,8 @@ def collapse(operand: ArrayLike, start_dimension: int, stop_dimension: int | Non
     Raises:
       ValueError: if the axes are out of bounds or out of order.
 
-    Example:
-      >>> collapse(broadcast(1.5, (2, 3, 4)), 0, 2).shape
-      (6, 4)
+        >>> collapse(broadcast(1.5, (2, 3, 4)), 0, 2).shape
+        (6, 4)
     """
     shape = shape_of(operand)
     rank = len(shape)
@@ -372,9 +365,8 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     Raises:
       TypeError: if `permutation` is not a permutation.
 
-    Example:
-      >>> transpose(broadcast(1.5, (2, 3)), (1, 0)).shape
-      (3, 2)
+        >>> transpose(broadcast(1.5, (2, 3)), (1, 0)).shape
+        (3, 2)
     """
     permutation = as_ints(permutation, "transpose permutation")
     if isinstance(operand, Array) and permutation == tuple(range(operand.ndim)):
@@ -424,9 +416,8 @@ def squeeze(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     Raises:
       ValueError: if an axis has another size, is out of bounds or named twice.
 
-    Example:
-      >>> squeeze(broadcast(1.5, (1, 3)), (0,)).shape
-      (3,)
+        >>> squeeze(broadcast(1.5, (1, 3)), (0,)).shape
+        (3,)
     """
     given: Any = array  # of what is no array, too: its axes are checked first
     dims = canonical_axes(dimensions, np.ndim(given), "squeeze dimensions")
@@ -448,9 +439,8 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
     Raises:
       ValueError: if a position is out of bounds or named twice.
 
-    Example:
-      >>> expand_dims(broadcast(1.5, (3,)), (0, 2)).shape
-      (1, 3, 1)
+        >>> expand_dims(broadcast(1.5, (3,)), (0, 2)).shape
+        (1, 3, 1)
     """
     wanted = as_axes(dimensions, "expand_dims dimensions")
     shape = shape_of(array)

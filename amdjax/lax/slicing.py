@@ -126,11 +126,8 @@ def slice(
     Raises:
       TypeError: if the lengths differ from n or the bounds leave the array.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.slice(np.arange(12, dtype=np.int32).reshape(3, 4), (0, 1), (3, 4), (2, 2)).tolist()
-      [[1, 3], [9, 11]]
+        >>> lax.slice(np.arange(12, dtype=np.int32).reshape(3, 4), (0, 1), (3, 4), (2, 2)).tolist()
+        [[1, 3], [9, 11]]
     """
     strides = None if strides is None else as_axes(strides, "slice strides")
     return slice_p.bind(
@@ -152,17 +149,11 @@ def slice_in_dim(
       stride: positive step.
       axis: the axis to slice.
 
-    Returns:
-      The slice, of the same rank as `operand`.
-
     Raises:
       TypeError: if the bounds leave the axis.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.slice_in_dim(np.arange(6, dtype=np.int32), 1, -1, stride=2).tolist()
-      [1, 3]
+        >>> lax.slice_in_dim(np.arange(6, dtype=np.int32), 1, -1, stride=2).tolist()
+        [1, 3]
     """
     shape = shape_of(operand)
     axis = canonical_axis(axis, len(shape), "slice_in_dim: axis")
@@ -183,17 +174,11 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
       index: a Python integer; negative counts from the end.
       axis: the axis to index.
 
-    Returns:
-      `operand` at `index` of `axis`.
-
     Raises:
       IndexError: if `index` lies outside the axis.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.index_in_dim(np.arange(6, dtype=np.int32).reshape(2, 3), -1, 1, False).tolist()
-      [2, 5]
+        >>> lax.index_in_dim(np.arange(6, dtype=np.int32).reshape(2, 3), -1, 1, False).tolist()
+        [2, 5]
     """
     shape = shape_of(operand)
     index = operator.index(index)
@@ -302,11 +287,8 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Padding) -
       TypeError: if the dtypes differ or the value is not a scalar.
       ValueError: if the configuration does not fit the operand.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.pad(np.array([1, 2, 3]), 0, [(1, -1, 1)]).tolist()
-      [0, 1, 0, 2, 0]
+        >>> lax.pad(np.array([1, 2, 3]), 0, [(1, -1, 1)]).tolist()
+        [0, 1, 0, 2, 0]
     """
     config = tuple(as_ints(entry, "pad padding_config") for entry in padding_config)
     if any(len(entry) != 3 for entry in config):

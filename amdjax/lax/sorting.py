@@ -94,12 +94,9 @@ def sort(
       TypeError: if there is no operand or the shapes differ.
       ValueError: if `num_keys` or `dimension` is out of range.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> k, v = np.array([2, 1, 2], np.int32), np.array([3, 4, 1], np.int32)
-      >>> [x.tolist() for x in lax.sort((k, v), num_keys=2)]
-      [[1, 2, 2], [4, 1, 3]]
+        >>> k, v = np.array([2, 1, 2], np.int32), np.array([3, 4, 1], np.int32)
+        >>> [x.tolist() for x in lax.sort((k, v), num_keys=2)]
+        [[1, 2, 2], [4, 1, 3]]
     """
     several = isinstance(operand, (list, tuple))
     operands = list(operand) if several else [operand]
@@ -135,12 +132,9 @@ def sort_key_val(
     Raises:
       TypeError: if the shapes differ.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> k, v = lax.sort_key_val(np.array([2, 0, 1], np.int32), np.array([5, 6, 7], np.int32))
-      >>> v.tolist()
-      [6, 7, 5]
+        >>> k, v = lax.sort_key_val(np.array([2, 0, 1], np.int32), np.array([5, 6, 7], np.int32))
+        >>> v.tolist()
+        [6, 7, 5]
     """
     keys, values = sort((keys, values), dimension, is_stable, num_keys=1)
     return keys, values
@@ -208,12 +202,9 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> list[Any]:
       TypeError: for a complex operand.
       ValueError: for a scalar, or if `k` or `axis` is out of range.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> values, indices = lax.top_k(np.array([9.0, 3.0, 6.0, 4.0, 10.0], np.float32), 3)
-      >>> values.tolist(), indices.tolist()
-      ([10.0, 9.0, 6.0], [4, 0, 2])
+        >>> values, indices = lax.top_k(np.array([9.0, 3.0, 6.0, 4.0, 10.0], np.float32), 3)
+        >>> values.tolist(), indices.tolist()
+        ([10.0, 9.0, 6.0], [4, 0, 2])
     """
     shape = np.shape(operand)  # of what is no array, too: a scalar is refused first
     if not shape:
@@ -268,11 +259,8 @@ def approx_max_k(
 ) -> tuple[Any, Any]:
     """The `k` greatest elements along an axis; exact, whatever recall is asked for.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.approx_max_k(np.array([1.0, 3.0, 2.0], np.float32), 2)[1].tolist()
-      [1, 2]
+    >>> lax.approx_max_k(np.array([1.0, 3.0, 2.0], np.float32), 2)[1].tolist()
+    [1, 2]
     """
     return _approx_k(
         operand,
@@ -295,11 +283,8 @@ def approx_min_k(
 ) -> tuple[Any, Any]:
     """The `k` least elements along an axis; exact, whatever recall is asked for.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.approx_min_k(np.array([1.0, 3.0, 2.0], np.float32), 2)[1].tolist()
-      [0, 2]
+    >>> lax.approx_min_k(np.array([1.0, 3.0, 2.0], np.float32), 2)[1].tolist()
+    [0, 2]
     """
     return _approx_k(
         operand,

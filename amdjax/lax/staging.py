@@ -60,12 +60,8 @@ def optimization_barrier(operand: Any, /) -> Any:
     Returns:
       The same pytree. What follows is not merged with equal computations before the barrier.
 
-    Raises:
-      TypeError: if a leaf is not an array.
-
-    Example:
-      >>> float(optimization_barrier(1.5))
-      1.5
+        >>> float(optimization_barrier(1.5))
+        1.5
     """
     leaves, tree = tree_flatten(operand)
     return tree_unflatten(tree, optimization_barrier_p.bind(*leaves))
@@ -73,7 +69,7 @@ def optimization_barrier(operand: Any, /) -> Any:
 
 stage_p = Primitive("stage")
 stage_p.abstract_eval = lambda x: x
-stage_p.lowering = Pointwise(lambda b, x: x)
+stage_p.lowering = Pointwise(lambda b, x: x, copies=True)
 stage_p.jvp = jvp_from(stage_p, (LINEAR,))
 stage_p.transpose = lambda ct, x: [ct]
 stage_p.batch = lambda axis, args, dims: (stage_p.bind(*args), dims[0])
@@ -91,9 +87,8 @@ def stage(x: Any, /) -> Array:
     Raises:
       TypeError: if `x` is not an array.
 
-    Example:
-      >>> float(stage(1.5))
-      1.5
+        >>> float(stage(1.5))
+        1.5
     """
     return stage_p.bind(x)
 
@@ -126,11 +121,7 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     Returns:
       Nothing.
 
-    Raises:
-      TypeError: if a leaf is not an array.
-
-    Example:
-      >>> dce_sink(1.5)
+        >>> dce_sink(1.5)
     """
     for leaf in tree_leaves(val):
         dce_sink_p.bind(leaf, prevent_mlir_dce=prevent_mlir_dce)
@@ -152,9 +143,8 @@ def composite(decomposition: Callable[..., Any], name: str, version: int = 0) ->
     Raises:
       UnexpectedTracerError: if a keyword argument is a traced value.
 
-    Example:
-      >>> composite(lambda x: x, name="my.identity")(1.5)
-      1.5
+        >>> composite(lambda x: x, name="my.identity")(1.5)
+        1.5
     """
 
     @functools.wraps(decomposition)

@@ -48,9 +48,8 @@ def create_token(_: Any = None) -> Array:
     Returns:
       An array without elements.
 
-    Example:
-      >>> create_token().shape
-      (0,)
+        >>> create_token().shape
+        (0,)
     """
     return create_token_p.bind()
 
@@ -67,8 +66,7 @@ def after_all(*operands: Array) -> Array:
     Raises:
       TypeError: an argument is no token.
 
-    Example:
-      >>> after_all(create_token(), create_token()).shape
-      (0,)
+        >>> after_all(create_token(), create_token()).shape
+        (0,)
     """
     return after_all_p.bind(*operands)

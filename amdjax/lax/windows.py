@@ -469,9 +469,8 @@ def reduce_window_shape_tuple(
     Raises:
       ValueError: if the window does not have the operand's rank.
 
-    Example:
-      >>> reduce_window_shape_tuple((5, 4), (2, 2), (1, 2), ((0, 0), (0, 0)))
-      (4, 2)
+        >>> reduce_window_shape_tuple((5, 4), (2, 2), (1, 2), ((0, 0), (0, 0)))
+        (4, 2)
     """
     shape = tuple(operand_shape)
     dims = as_axes(window_dimensions, "window_dimensions")

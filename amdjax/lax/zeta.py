@@ -70,8 +70,7 @@ def zeta(x: ArrayLike, q: ArrayLike) -> Array:
       x: array of a floating-point dtype.
       q: array of the same dtype; shapes equal up to axes of size one, or scalars.
 
-    Example:
-      >>> round(float(zeta(2.0, 1.0)), 4)
-      1.6449
+        >>> round(float(zeta(2.0, 1.0)), 4)
+        1.6449
     """
     return zeta_p.bind(x, q)

@@ -4,8 +4,8 @@ from importlib import import_module as _import_module
 from threading import RLock as _RLock
 from typing import TYPE_CHECKING as _TYPE_CHECKING, Any as _Any
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn import _docs, initializers as initializers
 from amdjax.nn.functions import (
     celu as celu,

@@ -26,9 +26,8 @@ class TorchTensor(NamedTuple):
       split: a shape to give the tensor first, or None.
       shape: the shape of the tensor, where `split` is given.
 
-    Example:
-      >>> nn.TorchTensor("weight", "kernel", (1, 0)).array(np.ones((4, 3)), (3, 4)).shape
-      (3, 4)
+        >>> nn.TorchTensor("weight", "kernel", (1, 0)).array(np.ones((4, 3)), (3, 4)).shape
+        (3, 4)
     """
 
     name: str

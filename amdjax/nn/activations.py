@@ -7,8 +7,8 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import gelu, relu, silu
 from amdjax.numpy._util import (
     ArrayLike,
@@ -29,7 +29,6 @@ def clamp(x: ArrayLike, alpha: ArrayLike, beta: ArrayLike) -> Array:
     """`x` between `alpha` and `beta`, those beyond; with derivative 0 there and at both ends.
 
     Args:
-      x: array.
       alpha: the least value.
       beta: the largest value.
 
@@ -45,7 +44,6 @@ def clipped_relu(x: ArrayLike, alpha: ArrayLike) -> Array:
     """`min(max(x, 0), alpha)`, with derivative 0 at 0 and at `alpha`.
 
     Args:
-      x: array.
       alpha: the largest value.
 
         >>> nn.clipped_relu(jnp.array([-1.0, 2.0, 9.0]), 3.0)
@@ -61,7 +59,6 @@ def power(
     """`(alpha + beta * x) ** gamma`.
 
     Args:
-      x: array.
       alpha: added.
       beta: factor.
       gamma: exponent.
@@ -78,7 +75,6 @@ def scaled_tanh(x: ArrayLike, alpha: ArrayLike = 1.0, beta: ArrayLike = 1.0) -> 
     """`beta * tanh(alpha * x)` (LeCun, 1989, has 2/3 and 1.7159).
 
     Args:
-      x: array.
       alpha: slope inside.
       beta: the limit for large `x`.
 
@@ -94,7 +90,6 @@ def prelu(x: ArrayLike, alpha: ArrayLike, axis: int = -1) -> Array:
     """`x` where positive, `alpha * x` elsewhere, with trained slopes (He et al., 2015).
 
     Args:
-      x: array.
       alpha: slope below zero: a number, or one for each element along `axis`.
       axis: the axis of channels.
 

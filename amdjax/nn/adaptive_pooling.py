@@ -28,11 +28,6 @@ def adaptive_avg_pool(x: ArrayLike, size: Ints, *, layout: str = "channels_last"
     Args:
       x: floating-point batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels
         come first.
-      size: spatial size of the result, one for all axes or one for each.
-      layout: "channels_last" or "channels_first".
-
-    Returns:
-      A batch of as many channels in the same layout and dtype.
 
     Raises:
       TypeError: `x` is not floating-point, or a size is no integer.
@@ -55,9 +50,7 @@ def adaptive_max_pool(
 
     Args:
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
-      size: spatial size of the result, one for all axes or one for each.
       return_indices: whether to return where the elements were, too, as `max_pool` does.
-      layout: "channels_last" or "channels_first".
 
     Returns:
       A batch of as many channels in the same layout and dtype; with `return_indices` the pair of it

@@ -37,7 +37,6 @@ def apply(
     inside the function, with a key of its own, and the layer that it returns is returned.
 
     Args:
-      model: a module, or with `method` any pytree of modules.
       args: what the module is called with.
       key: key of all that is random; needed only where there is such.
       train: whether layers behave as in training; None means as in the `apply` around this one, and
@@ -100,7 +99,6 @@ def map_modules(f: Callable[..., Any], tree: Any, *rest: Any) -> Any:
 
     Args:
       f: takes a module, in which inner ones have been replaced, and the modules of `rest` there.
-      tree: a module, or a container of modules.
       rest: trees of the same form.
     """
     inner = lambda x, *xs: map_modules(f, x, *xs) if isinstance(x, Module) else x

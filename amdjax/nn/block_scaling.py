@@ -54,10 +54,8 @@ def get_scaled_dot_general_config(mode: str, global_scale: Any = None) -> BlockS
     Raises:
       ValueError: there is no such mode.
 
-    Example:
-      >>> from amdjax import nn
-      >>> nn.get_scaled_dot_general_config("mxfp8").block_size
-      32
+        >>> nn.get_scaled_dot_general_config("mxfp8").block_size
+        32
     """
     if mode == "nvfp4":
         scale = jnp.ones(1, np.float32) if global_scale is None else global_scale

@@ -43,9 +43,8 @@ class CheckpointError(ValueError):
     Args:
       message: what is wrong with it.
 
-    Example:
-      >>> issubclass(nn.CheckpointError, ValueError)
-      True
+        >>> issubclass(nn.CheckpointError, ValueError)
+        True
     """
 
 
@@ -53,7 +52,6 @@ class Saving:
     """A file that is being written, by `save`.
 
     Args:
-      path: the file.
       future: of the writing; None where it is done.
     """
 
@@ -262,7 +260,6 @@ def load(path: str | os.PathLike[str], like: T) -> T:
     """Read a tree of arrays that `save` wrote.
 
     Args:
-      path: the file.
       like: a tree of the form that is expected: the same paths, shapes and dtypes; arrays or, in
         their place, `ShapeDtypeStruct`s. What is no data, such as a network's functions, comes from
         here.

@@ -31,21 +31,13 @@ def conv(
 
     Args:
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
-      kernel: of shape `(*window, channels / groups, features)`; `(features, channels / groups,
-        *window)` if channels come first.
-      bias: of shape `(features,)`, or None.
       strides: steps of the window, one for all spatial axes or one for each.
       padding: "SAME", "VALID", an integer, or for each spatial axis an integer or a pair.
-      dilation: distances between neighbors in the window.
       groups: how many groups the channels are cut into, each with kernels of its own.
       layout: "channels_last" (NHWC, HWIO) or "channels_first" (NCHW, OIHW).
 
     Returns:
       A batch with `features` channels in the same layout. int8 and uint8 are summed in int32.
-
-    Raises:
-      TypeError: an argument that should be an integer is none.
-      ValueError: the shapes do not fit, or `layout` or `padding` has no such name.
 
         >>> nn.conv(jnp.ones((1, 8, 8, 3)), jnp.ones((3, 3, 3, 5)), strides=2).shape
         (1, 4, 4, 5)
@@ -81,24 +73,15 @@ def conv_transpose(
 
     Args:
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
-      kernel: of shape `(*window, channels / groups, features)`; `(features, channels / groups,
-        *window)` if channels come first.
-      bias: of shape `(features,)`, or None.
       strides: factors by which the spatial axes grow.
       padding: padding of the convolution that is transposed, which cuts off the result's edges:
         "SAME" makes it `strides` times the size of `x`, "VALID" keeps all of it.
       output_padding: elements to add after each axis, for convolutions that leave some over.
-      dilation: distances between neighbors in the window.
-      groups: how many groups the channels are cut into.
       layout: "channels_last" (NHWC, HWIO) or "channels_first" (NCHW, OIHW).
 
     Returns:
       A batch with `features` channels in the same layout. Each spatial axis has
       `(size - 1) * stride + (window - 1) * dilation + 1 - padding + output_padding` elements.
-
-    Raises:
-      TypeError: an argument that should be an integer is none.
-      ValueError: the shapes do not fit, or `layout` or `padding` has no such name.
 
         >>> nn.conv_transpose(jnp.ones((1, 4, 4, 3)), jnp.ones((3, 3, 3, 5)), strides=2).shape
         (1, 8, 8, 5)

@@ -48,12 +48,11 @@ def batches(
       TypeError: a leaf is no array.
       ValueError: there are no arrays, their first axes differ, or a number is out of range.
 
-    Example:
-      >>> for batch in nn.data.batches({"x": jnp.arange(5)}, 2):
-      ...     print(batch["x"])
-      [0 1]
-      [2 3]
-      [4]
+        >>> for batch in nn.data.batches({"x": jnp.arange(5)}, 2):
+        ...     print(batch["x"])
+        [0 1]
+        [2 3]
+        [4]
     """
     if batch_size < 1 or prefetch < 0:
         raise ValueError(

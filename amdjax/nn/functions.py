@@ -247,7 +247,6 @@ def gelu(x: ArrayLike, approximate: bool = True) -> Array:
     """`x` times the normal distribution function of `x` (Hendrycks and Gimpel, 2016).
 
     Args:
-      x: array.
       approximate: use the form with tanh instead of the error function.
 
         >>> nn.gelu(jnp.array([1.0]), approximate=False)
@@ -463,11 +462,9 @@ def standardize(
     """`x` moved and scaled to mean 0 and variance 1 along `axis`.
 
     Args:
-      x: array.
       axis: axis or axes of the statistics.
       mean: known mean, to be used instead.
       variance: known variance, to be used instead.
-      epsilon: added to the variance.
       where: mask of the elements that count.
       algorithm: "fast" takes the mean of squares less the squared mean; "stable" the mean of
         squared deviations, which loses fewer digits where the mean is large.
@@ -488,7 +485,6 @@ def kthvalue(
     """The `k`-th smallest elements along an axis, and where they are.
 
     Args:
-      x: array.
       k: 1 for the smallest.
       axis: the axis that is searched.
       keepdims: keep it with size one.

@@ -94,7 +94,6 @@ def grid_sample(
       padding_mode: what lies beyond the ends: "zeros", the outermost samples ("border"), or the
         mirrored ones ("reflection").
       align_corners: whether -1 and 1 are the outermost samples, rather than their outer edges.
-      layout: "channels_last" or "channels_first".
 
     Returns:
       A batch of shape `(n, *size, channels)`, or `(n, channels, *size)`, of the dtype of `x`.

@@ -11,8 +11,8 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import api_boundary, public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import api_boundary, public_surface as _public_surface
 from amdjax.nn import _docs, _random as random
 from amdjax.numpy._util import canonical_shape
 

@@ -22,9 +22,7 @@ class KVCache(Module):
     """Room for the keys and values of a fixed number of positions.
 
     Args:
-      batch: number of sequences.
       size: how many positions each can have.
-      heads: number of heads of keys and values.
       features: of each head.
       dtype: dtype of keys and values.
 
@@ -33,9 +31,6 @@ class KVCache(Module):
       values: array of that shape.
       lengths: how many positions each sequence has, int32 of shape `(batch,)`. Larger than `size`
         where more were written than there is room for; attention gives NaN then.
-
-    Raises:
-      ValueError: a size is no positive integer.
 
         >>> cache = nn.KVCache(1, 8, heads=2, features=4)
         >>> cache = cache.update(jnp.ones((1, 3, 2, 4)), jnp.ones((1, 3, 2, 4)))
@@ -126,10 +121,8 @@ class PagedKVCache(Module):
     """Keys and values in pages that sequences take as they grow (Kwon et al., 2023).
 
     Args:
-      batch: number of sequences.
       pages: how many pages there are for all of them.
       page_size: positions of a page.
-      heads: number of heads of keys and values.
       features: of each head.
       pages_per_sequence: how many pages a sequence can have; None means all.
       dtype: dtype of keys and values.
@@ -141,9 +134,6 @@ class PagedKVCache(Module):
         `(batch, pages_per_sequence)`; -1 where it has none.
       lengths: how many positions each sequence has, int32 of shape `(batch,)`. Where pages were
         lacking, attention gives NaN.
-
-    Raises:
-      ValueError: a size is no positive integer.
 
         >>> cache = nn.PagedKVCache(2, 6, 4, heads=1, features=2)
         >>> new = jnp.ones((2, 5, 1, 2))
@@ -277,9 +267,6 @@ def cached_attention(
     Returns:
       An array of the shape of `query`, and the cache with the new positions. A sequence for which
       there is no room gives NaN.
-
-    Raises:
-      ValueError: the shapes do not fit.
 
         >>> cache, x = nn.KVCache(1, 8, heads=1, features=4), jnp.ones((1, 3, 1, 4))
         >>> y, cache = nn.cached_attention(x, x, x, cache)

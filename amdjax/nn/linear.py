@@ -25,9 +25,6 @@ def dense(x: ArrayLike, kernel: ArrayLike, bias: ArrayLike | None = None) -> Arr
     Returns:
       An array of shape `(..., m)`.
 
-    Raises:
-      ValueError: the shapes do not fit.
-
         >>> nn.dense(jnp.ones((2, 3)), jnp.ones((3, 4)), jnp.ones(4)).shape
         (2, 4)
     """
@@ -70,9 +67,6 @@ def scaled_matmul(
 
     Returns:
       An array of shape `(b, m, n)`.
-
-    Raises:
-      ValueError: the shapes do not fit.
 
         >>> ones = jnp.ones((1, 2, 4), "float8_e4m3fn")
         >>> nn.scaled_matmul(ones, ones, jnp.full((1, 2, 2), 0.5), jnp.ones((1, 2, 1)))

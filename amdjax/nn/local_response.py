@@ -35,12 +35,8 @@ def local_response_norm(
       x: floating-point batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels
         come first.
       size: extent of the neighborhood; of an even one, the greater half lies before the element.
-      alpha: factor of the mean square.
-      beta: exponent.
-      k: what is added to the mean square.
       mode: "cross_channel" for `size` neighboring channels of the same pixel, "within_channel" for
         a cube of pixels of the same channel, `size` along each spatial axis.
-      layout: "channels_last" or "channels_first".
 
     Returns:
       An array of the shape and dtype of `x`.

@@ -34,11 +34,10 @@ def static(**kwargs: Any) -> Any:
     Args:
       kwargs: as for `dataclasses.field`.
 
-    Example:
-      >>> class Power(nn.Module):
-      ...     exponent: int = nn.static(default=2)
-      >>> amdjax.tree.leaves(Power())
-      []
+        >>> class Power(nn.Module):
+        ...     exponent: int = nn.static(default=2)
+        >>> amdjax.tree.leaves(Power())
+        []
     """
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
@@ -52,11 +51,10 @@ def state(**kwargs: Any) -> Any:
     Args:
       kwargs: as for `dataclasses.field`.
 
-    Example:
-      >>> class Counter(nn.Module):
-      ...     count: amdjax.Array = nn.state()
-      >>> nn.count_parameters(Counter(jnp.zeros(())))
-      0
+        >>> class Counter(nn.Module):
+        ...     count: amdjax.Array = nn.state()
+        >>> nn.count_parameters(Counter(jnp.zeros(())))
+        0
     """
     return dataclasses.field(metadata={"state": True}, **kwargs)
 

@@ -99,19 +99,11 @@ def batch_norm(
         otherwise the running ones are used and returned as they are.
       axis: the axis or axes that keep statistics of their own: -1 for channels last, 1 for channels
         first, all but the batch axis for one of each activation.
-      momentum: how much of the running statistics remains after an update.
-      epsilon: added to the variance.
-      axis_name: axes of `vmap` over which the batch goes on.
-      return_statistics: whether to return what it normalized by, too.
 
     Returns:
       The normalized batch in the dtype of `x`, and the pair of running mean and variance. The
       running variance is updated by the unbiased estimate. With `return_statistics` also the pair
       of mean and inverse standard deviation by which it normalized, of the shape of a parameter.
-
-    Raises:
-      TypeError: `x` is not floating-point.
-      ValueError: a parameter does not have the shape of the features.
 
         >>> x = jnp.array([[1.0, 10.0], [3.0, 30.0]])
         >>> y, (mean, variance) = nn.batch_norm(
@@ -207,19 +199,11 @@ def layer_norm(
 
     Args:
       x: floating-point array.
-      scale: factor of each feature, of the shape of `x` on `axis`, or None.
-      bias: what is added to each feature, of that shape too, or None.
       axis: the axis or axes of the features.
-      epsilon: added to the variance.
-      return_statistics: whether to return what it normalized by, too.
 
     Returns:
       An array of the shape and dtype of `x`; with `return_statistics` the pair of it and the pair
       of mean and inverse standard deviation, of the shape of `x` without `axis`.
-
-    Raises:
-      TypeError: `x` is not floating-point.
-      ValueError: a parameter does not have the shape of the features.
 
         >>> nn.layer_norm(jnp.array([[1.0, 2.0, 3.0]])).round(3)
         Array([[-1.225,  0.   ,  1.225]], dtype=float32)
@@ -244,11 +228,7 @@ def add_layer_norm(
     Args:
       x: floating-point array.
       residual: floating-point array of the same shape.
-      scale: factor of each feature, of the shape of `x` on `axis`, or None.
-      bias: what is added to each feature, of that shape too, or None.
       axis: the axis or axes of the features.
-      epsilon: added to the variance.
-      return_statistics: whether to return what it normalized by, too.
 
     Returns:
       An array of the shape of `x` and the dtype to which both promote; with `return_statistics` the
@@ -316,7 +296,6 @@ def rms_norm(
 
     Args:
       x: floating-point array.
-      scale: factor of each feature, of the shape of `x` on `axis`, or None.
       axis: the axis or axes of the features.
       epsilon: added to the mean square.
       return_statistics: whether to return what it multiplied by, too.
@@ -362,12 +341,7 @@ def group_norm(
 
     Args:
       x: floating-point batch; the first axis is that of the examples.
-      scale: factor of each channel, `(channels,)`, or None.
-      bias: what is added to each channel, `(channels,)`, or None.
-      groups: how many groups the channels are cut into.
       axis: the axis of the channels: -1 for channels last, 1 for channels first.
-      epsilon: added to the variance.
-      return_statistics: whether to return what it normalized by, too.
 
     Returns:
       An array of the shape and dtype of `x`; with `return_statistics` the pair of it and the pair
@@ -454,16 +428,11 @@ def instance_norm(
 
     Args:
       x: floating-point batch; the first axis is that of the examples.
-      scale: factor of each channel, `(channels,)`, or None.
-      bias: what is added to each channel, `(channels,)`, or None.
       mean: running mean of each channel, or None to keep none.
       variance: running variance of each channel, with `mean`.
       train: whether to normalize by the examples' own statistics and to update the running ones;
         otherwise the running ones are used and returned as they are.
       axis: the axis of the channels: -1 for channels last, 1 for channels first.
-      momentum: how much of the running statistics remains after an update.
-      epsilon: added to the variance.
-      return_statistics: whether to return what it normalized by, too.
 
     Returns:
       An array of the shape and dtype of `x`. With running statistics a pair of it and the pair of

@@ -91,14 +91,10 @@ def max_pool(
 
     Args:
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
-      window: sizes of the window, one for all spatial axes or one for each.
       strides: steps of the window; None means its size, so that windows do not overlap.
       padding: "SAME", "VALID", an integer, or for each spatial axis an integer or a pair. Padding
         is never chosen.
-      dilation: distances between neighbors in the window.
-      ceil_mode: whether there is a window for what is left over at the end of an axis.
       return_indices: whether to return where the elements were, too.
-      layout: "channels_last" or "channels_first".
 
     Returns:
       A batch of as many channels in the same layout and dtype. With `return_indices` the pair of it
@@ -134,18 +130,12 @@ def avg_pool(
     Args:
       x: batch of floating-point dtype and shape `(n, *space, channels)`; `(n, channels, *space)`
         if channels come first.
-      window: sizes of the window, one for all spatial axes or one for each.
-      strides: steps of the window; None means its size.
       padding: as for `max_pool`; it counts as zeros.
       count_include_pad: whether to divide by the number of a window's elements in `x` and in its
         padding, rather than in `x` alone.
       divisor: what to divide all windows by instead.
       ceil_mode: whether there is a window for what is left over at the end of an axis. What it
         covers beyond the padding does not count.
-      layout: "channels_last" or "channels_first".
-
-    Returns:
-      A batch of as many channels in the same layout and dtype.
 
     Raises:
       TypeError: `x` is not floating-point, or an argument that should be an integer is none.
@@ -179,12 +169,8 @@ def lp_pool(
     Args:
       x: batch of floating-point dtype and shape `(n, *space, channels)`; `(n, channels, *space)`
         if channels come first.
-      window: sizes of the window, one for all spatial axes or one for each.
       p: the exponent, positive; 1 gives sums. Of negative sums there is a root for 1 alone.
-      strides: steps of the window; None means its size.
       padding: as for `max_pool`; it counts as zeros.
-      ceil_mode: whether there is a window for what is left over at the end of an axis.
-      layout: "channels_last" or "channels_first".
 
     Returns:
       A batch of as many channels in the same layout and dtype. Where a sum is zero, its gradient is
@@ -226,10 +212,6 @@ def max_unpool(
       strides: as for `max_pool`.
       padding: as for `max_pool`, but not "SAME".
       size: spatial size of the result; None for the smallest that `max_pool` makes `space` of.
-      layout: "channels_last" or "channels_first".
-
-    Returns:
-      A batch of as many channels in the same layout and dtype.
 
     Raises:
       TypeError: `indices` are no integers.

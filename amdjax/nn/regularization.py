@@ -24,7 +24,6 @@ def dropout(
     Args:
       key: key of the mask.
       x: floating-point array.
-      rate: probability of an element to become zero.
       broadcast_axes: axes along which all elements share their fate.
 
     Returns:

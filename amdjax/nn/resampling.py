@@ -56,10 +56,6 @@ def upsample(
         ("bilinear", "trilinear"), "cubic" ("bicubic", of slope -0.75), or "area" (means).
       align_corners: whether the outermost samples, rather than their outer edges, keep their
         places; for "linear" and "cubic".
-      layout: "channels_last" or "channels_first".
-
-    Returns:
-      A batch of as many channels in the same layout and dtype.
 
     Raises:
       TypeError: `x` is not floating-point, or a size is no integer.
@@ -203,7 +199,6 @@ def pixel_shuffle(x: ArrayLike, factor: int, *, layout: str = "channels_last") -
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
       factor: how many times larger each spatial axis becomes. `channels` must be a multiple of
         `factor ** d` for `d` spatial axes; those of a block follow each other, row by row.
-      layout: "channels_last" or "channels_first".
 
     Returns:
       A batch with spatial axes `factor` times as large, and `factor ** d` times fewer channels.
@@ -242,7 +237,6 @@ def pixel_unshuffle(x: ArrayLike, factor: int, *, layout: str = "channels_last")
     Args:
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
       factor: how many times smaller each spatial axis becomes; it must divide them.
-      layout: "channels_last" or "channels_first".
 
     Returns:
       A batch with spatial axes `factor` times as small, and `factor ** d` times more channels for

@@ -6,8 +6,8 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, as_array, convert, promote_args_inexact
 
 __all__ = ["rope"]

@@ -79,7 +79,6 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
     """What the layers of a network are, give and cost in one call, which is traced, not computed.
 
     Args:
-      model: a module, or with `method` any pytree of modules.
       args: what `apply` takes; in place of arrays also things with a shape and a dtype, such as
         `ShapeDtypeStruct`.
       kwargs: what `apply` takes by name, as `key`, `train`, `method`.
@@ -152,7 +151,7 @@ def program_flops(eqns: Sequence[JaxprEqn]) -> float:
     """Operations on elements, from the rules by which primitives say how they are computed.
 
     A multiplication with an addition counts as two, what only moves elements as none; loops of
-    unknown length count as one turn, branches as the dearest of them.
+    unknown length count as one turn, branches as the most expensive of them.
     """
     return sum(map(_flops, eqns))
 

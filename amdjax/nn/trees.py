@@ -34,7 +34,6 @@ def partition(tree: T, filter: Any = None) -> tuple[T, T]:
     them, part these once more and differentiate in what is left.
 
     Args:
-      tree: a module, or a container of modules.
       filter: what the first tree holds: a function of a leaf, or of its key path and a leaf; a tree
         of bools that `tree`, or the beginning of it, has the form of; a dtype or a kind of them,
         such as `jnp.floating`; a class, of modules for all leaves in such modules.
@@ -127,9 +126,8 @@ def combine(*trees: T) -> T:
     Args:
       trees: trees of one form with None for missing leaves.
 
-    Example:
-      >>> nn.combine({"a": 1, "b": None}, {"a": None, "b": 2})
-      {'a': 1, 'b': 2}
+        >>> nn.combine({"a": 1, "b": None}, {"a": None, "b": 2})
+        {'a': 1, 'b': 2}
     """
     first = lambda *leaves: next((x for x in leaves if x is not None), None)
     return tree_map(first, *trees, is_leaf=lambda x: x is None)
@@ -138,11 +136,8 @@ def combine(*trees: T) -> T:
 def count_parameters(tree: Any) -> int:
     """The number of trained numbers in a network; an array at several places counts once.
 
-    Args:
-      tree: a module, or a container of modules.
-
-        >>> nn.count_parameters(nn.Dense(2, 3, key=amdjax.random.key(0)))
-        9
+    >>> nn.count_parameters(nn.Dense(2, 3, key=amdjax.random.key(0)))
+    9
     """
     distinct = {id(x): x for x in tree_leaves(partition(tree)[0])}
     return sum(int(np.size(x)) for x in distinct.values())

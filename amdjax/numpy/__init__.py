@@ -114,7 +114,7 @@ from amdjax.numpy.ufunc_api import frompyfunc, ufunc
 from amdjax.numpy.vectorize import vectorize
 from amdjax.numpy import array_methods as _array_methods
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy import _docs
 
 __all__ = [

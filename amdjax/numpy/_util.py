@@ -15,9 +15,10 @@ from amdjax.core.aval import refuse_masked
 from amdjax.core.backend import get_backend
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
-from amdjax.core.errors import ConcretizationTypeError, warn
+from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.pytree import tree_map
 from amdjax.core.trace import Tracer, concrete_or_error
+from amdjax.core.tracebacks import warn
 from amdjax.lax import casting
 from amdjax.lax._rules import canonical_axis as canonical_axis
 from amdjax.transforms import stop_gradient_p

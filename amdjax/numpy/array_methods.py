@@ -19,12 +19,13 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.array_type import install_methods
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import api_boundary, guard_methods
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
-from amdjax.core.errors import api_boundary, guard_methods, hide_internal_frames
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import is_ref
 from amdjax.core.trace import Tracer
+from amdjax.core.tracebacks import hide_internal_frames
 from amdjax.numpy import (
     arithmetic,
     contractions,

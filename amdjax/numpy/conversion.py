@@ -11,8 +11,8 @@ from amdjax import lax
 from amdjax.core import dlpack, dtypes, promotion
 from amdjax.core.array import Array, borrowed, from_numpy
 from amdjax.core.backend import get_backend
-from amdjax.core.errors import warn
 from amdjax.core.pytree import tree_leaves
+from amdjax.core.tracebacks import warn
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,
@@ -230,7 +230,6 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
     Raises:
       ValueError: memory is to be shared and cannot be.
 
-    >>> import numpy as np
     >>> jnp.from_dlpack(np.ones(2, np.float32))
     Array([1., 1.], dtype=float32)
     """

@@ -11,8 +11,8 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.lax._rules import as_axes
 from amdjax.numpy import _docs
 from amdjax.numpy._util import (

@@ -10,7 +10,8 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
-from amdjax.core.errors import guard_methods, warn
+from amdjax.core.boundaries import guard_methods
+from amdjax.core.tracebacks import warn
 from amdjax.numpy._util import (
     as_array,
     broadcast_to,

@@ -11,8 +11,8 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
-from amdjax.core.errors import warn
 from amdjax.core.integers import ceil_div
+from amdjax.core.tracebacks import warn
 from amdjax.numpy import _util
 from amdjax.numpy._util import (
     ArrayLike,

@@ -11,8 +11,8 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array_type import Array, install_methods
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.context import Context, context
-from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import register_pytree_node
 from amdjax.core.ref import Ref, RefPart, is_ref
 from amdjax.numpy._util import canonical_shape, scalar_of
@@ -144,12 +144,10 @@ def new_ref(init_val: Any, *, memory_space: Any = None, kind: str | None = None)
     Raises:
       TypeError: `init_val` is not an array or a scalar.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> ref = amdjax.new_ref(jnp.zeros(3))
-      >>> ref[1] += 2.0
-      >>> ref
-      Ref([0., 2., 0.], dtype=float32)
+        >>> ref = amdjax.new_ref(jnp.zeros(3))
+        >>> ref[1] += 2.0
+        >>> ref
+        Ref([0., 2., 0.], dtype=float32)
     """
     if not is_valid_value(init_val) or is_ref(init_val):
         raise TypeError(f"new_ref: init_val must be an array, got {init_val!r}.")
@@ -167,10 +165,8 @@ def empty_ref(ty: Any, memory_space: Any = None) -> Any:
     Returns:
       A `Ref`.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.empty_ref(amdjax.ShapeDtypeStruct((2,), "float32")).shape
-      (2,)
+        >>> amdjax.empty_ref(amdjax.ShapeDtypeStruct((2,), "float32")).shape
+        (2,)
     """
     dtype = dtypes.canonicalize_dtype(ty.dtype, allow_extended_dtype=True)
     return empty_ref_p.bind(ty=ShapedArray(ty.shape, dtype), memory_space=memory_space)
@@ -189,12 +185,10 @@ def freeze(ref: Any) -> Any:
     Raises:
       TypeError: `ref` is neither a reference nor an array, which is returned.
 
-    Example:
-      >>> import amdjax
-      >>> ref = amdjax.new_ref(1.0)
-      >>> ref[...] = 2.0
-      >>> print(amdjax.freeze(ref))
-      2.0
+        >>> ref = amdjax.new_ref(1.0)
+        >>> ref[...] = 2.0
+        >>> print(amdjax.freeze(ref))
+        2.0
     """
     if is_ref(ref):
         return freeze_p.bind(ref)
@@ -213,9 +207,7 @@ def free_ref(ref: Any) -> None:
     Raises:
       ValueError: it was freed before.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.free_ref(amdjax.new_ref(1.0))
+        >>> amdjax.free_ref(amdjax.new_ref(1.0))
     """
     free_ref_p.bind(ref)
 
@@ -234,10 +226,8 @@ def get(ref: Any, idx: Any = None) -> Any:
     Raises:
       ValueError: `ref` is no reference, or a known position is out of bounds.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> amdjax.ref.get(amdjax.new_ref(jnp.arange(5)), slice(1, 3))
-      Array([1, 2], dtype=int32)
+        >>> amdjax.ref.get(amdjax.new_ref(jnp.arange(5)), slice(1, 3))
+        Array([1, 2], dtype=int32)
     """
     view = _view("ref_get", ref, idx)
     return get_p.bind(view.ref, *view.arrays, indices=view.indices)
@@ -255,12 +245,10 @@ def set(ref: Any, idx: Any, value: Any) -> None:
     Raises:
       ValueError: `ref` is no reference, or shape or dtype do not fit.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> ref = amdjax.new_ref(jnp.zeros(2))
-      >>> amdjax.ref.set(ref, 1, 10.0)
-      >>> ref
-      Ref([ 0., 10.], dtype=float32)
+        >>> ref = amdjax.new_ref(jnp.zeros(2))
+        >>> amdjax.ref.set(ref, 1, 10.0)
+        >>> ref
+        Ref([ 0., 10.], dtype=float32)
     """
     view, value = _operands("ref_set", ref, idx, value)
     if type(view.ref) is Ref and context.trace is Context.base:
@@ -284,10 +272,8 @@ def swap(ref: Any, idx: Any, value: Any) -> Any:
     Raises:
       ValueError: `ref` is no reference, or shape or dtype do not fit.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> amdjax.ref.swap(amdjax.new_ref(jnp.arange(5)), 3, 10)
-      Array(3, dtype=int32)
+        >>> amdjax.ref.swap(amdjax.new_ref(jnp.arange(5)), 3, 10)
+        Array(3, dtype=int32)
     """
     view, value = _operands("ref_swap", ref, idx, value)
     return swap_p.bind(view.ref, value, *view.arrays, indices=view.indices)
@@ -305,12 +291,10 @@ def addupdate(ref: Any, idx: Any, x: Any) -> None:
     Raises:
       ValueError: `ref` is no reference, or shape or dtype do not fit.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> ref = amdjax.new_ref(jnp.zeros(2))
-      >>> amdjax.ref.addupdate(ref, 1, 10.0)
-      >>> ref
-      Ref([ 0., 10.], dtype=float32)
+        >>> ref = amdjax.new_ref(jnp.zeros(2))
+        >>> amdjax.ref.addupdate(ref, 1, 10.0)
+        >>> ref
+        Ref([ 0., 10.], dtype=float32)
     """
     view, x = _operands("ref_addupdate", ref, idx, x)
     addupdate_p.bind(view.ref, x, *view.arrays, indices=view.indices)

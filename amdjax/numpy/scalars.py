@@ -9,7 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.numpy.conversion import asarray
 
 

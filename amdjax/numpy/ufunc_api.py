@@ -12,7 +12,8 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
-from amdjax.core.errors import guard_methods, hide_internal_frames
+from amdjax.core.boundaries import guard_methods
+from amdjax.core.tracebacks import hide_internal_frames
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,

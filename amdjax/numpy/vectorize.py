@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from amdjax import lax
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.numpy._util import as_array, complain_about_ranks
 from amdjax.transforms import vmap
 

@@ -16,8 +16,8 @@ builds larger ones from smaller ones.
     True
 """
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.optim import _docs
 from amdjax.optim.adaptive import *  # noqa: F403
 from amdjax.optim.base import *  # noqa: F403

@@ -8,6 +8,22 @@ _DECAYS = "ValueError: a share of what remains is not in [0, 1)."
 
 PHRASES = Phrases(
     {
+        "accumulator_dtype": "dtype of the sum; None means the parameters'.",
+        "count": "number of updates, int32.",
+        "decay_rate": "exponent of `1 - count**-decay_rate`, how much of a mean remains.",
+        "end_value": "value after the transition.",
+        "gradient_step": "number of updates; not used.",
+        "init_value": "value at the start.",
+        "inner": "the transformation.",
+        "inner_state": "that of the inner transformation.",
+        "mu": "mean of the gradients, a tree of the parameters' form.",
+        "params": "the parameters; not used.",
+        "peak_value": "value after `warmup_steps`.",
+        "threshold": "below which degree of freedom the mean gradient is not divided.",
+        "transition_begin": "when it begins.",
+        "transition_steps": "length of the transition.",
+        "updates": "the gradients.",
+        "warmup_steps": "length of the rise.",
         "learning_rate": "a number, or a schedule.",
         "b1": "how much of the mean gradient remains.",
         "b2": "how much of the mean square remains.",

@@ -36,8 +36,6 @@ class ScaleByAdamState(NamedTuple):
     """State of `scale_by_adam`, `scale_by_adamax` and `scale_by_radam`.
 
     Args:
-      count: number of updates, int32.
-      mu: mean of the gradients, a tree of the parameters' form.
       nu: mean of their squares, or the largest of late, likewise.
     """
 
@@ -50,8 +48,6 @@ class ScaleByAmsgradState(NamedTuple):
     """State of `scale_by_amsgrad`.
 
     Args:
-      count: number of updates, int32.
-      mu: mean of the gradients, a tree of the parameters' form.
       nu: mean of their squares, likewise.
       nu_max: the largest mean square there was, likewise.
     """
@@ -99,11 +95,7 @@ class ScaleByAdaDeltaState(NamedTuple):
 
 
 class ScaleByLionState(NamedTuple):
-    """State of `scale_by_lion`.
-
-    Args:
-      mu: mean of the gradients, a tree of the parameters' form.
-    """
+    """State of `scale_by_lion`."""
 
     mu: Updates
 
@@ -112,7 +104,6 @@ class FactoredState(NamedTuple):
     """State of `scale_by_factored_rms`.
 
     Args:
-      count: number of updates, int32.
       v_row: means of squares over the longest axis, where there are such; else one zero.
       v_col: means of squares over the second longest axis, likewise.
       v: mean squares of what is not factored; else one zero.
@@ -136,6 +127,35 @@ def _mean_ahead(b1: Any, count: Array, mu: Updates, grads: Updates, nesterov: bo
     return tree_map(lambda m, g: b1 * m + (1 - b1) * g, ahead, now)
 
 
+def _by_moments(
+    name: str,
+    b1: float,
+    b2: float,
+    updates: Callable[[Array, Updates, Updates, Updates], Updates],
+    mu_dtype: Any = None,
+    second: Callable[[Updates, Updates], Updates] | None = None,
+) -> GradientTransformation:
+    """What makes updates of a count, two means (of gradients and of their squares) and gradients.
+
+    `second` takes the place of the mean square: a function of what it was and of the gradients.
+    """
+    check_decays(name, b1=b1, b2=b2)
+
+    def init(params: Params) -> ScaleByAdamState:
+        mu, nu = zeros_like(params, mu_dtype), squares_like(params)
+        return ScaleByAdamState(count_of_updates(), mu, nu)
+
+    def update(
+        grads: Updates, state: ScaleByAdamState, params: Params = None
+    ) -> tuple[Updates, ScaleByAdamState]:
+        count, mu = incremented(state.count), average(b1, state.mu, grads)
+        nu = second(state.nu, grads) if second else average(b2, state.nu, grads, power=2)
+        new = ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
+        return updates(count, mu, nu, grads), new
+
+    return transformation(init, update)
+
+
 def scale_by_adam(
     b1: float = 0.9,
     b2: float = 0.999,
@@ -149,28 +169,16 @@ def scale_by_adam(
 
     As in Kingma & Ba (2015); with `nesterov`, Dozat (2016).
 
-    Example:
-      >>> from amdjax import optim
-      >>> adam = optim.scale_by_adam()
-      >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+    >>> adam = optim.scale_by_adam()
+    >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
+    Array([1.], dtype=float32)
     """
-    check_decays("adam", b1=b1, b2=b2)
 
-    def init(params: Params) -> ScaleByAdamState:
-        mu, nu = zeros_like(params, mu_dtype), squares_like(params)
-        return ScaleByAdamState(count_of_updates(), mu, nu)
-
-    def update(
-        grads: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
-        count = incremented(state.count)
-        mu, nu = average(b1, state.mu, grads), average(b2, state.nu, grads, power=2)
+    def updates(count: Array, mu: Updates, nu: Updates, grads: Updates) -> Updates:
         mean, square = _mean_ahead(b1, count, mu, grads, nesterov), unbiased(b2, count, nu)
-        new = ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
-        return _quotient(mean, square, eps, eps_root), new
+        return _quotient(mean, square, eps, eps_root)
 
-    return transformation(init, update)
+    return _by_moments("adam", b1, b2, updates, mu_dtype)
 
 
 def scale_by_amsgrad(
@@ -188,11 +196,9 @@ def scale_by_amsgrad(
       bias_correction_mu: whether the mean is freed of its start at zero.
       bias_correction_nu: whether the mean square is.
 
-    Example:
-      >>> from amdjax import optim
-      >>> amsgrad = optim.scale_by_amsgrad()
-      >>> amsgrad.update(jnp.array([5.0]), amsgrad.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+        >>> amsgrad = optim.scale_by_amsgrad()
+        >>> amsgrad.update(jnp.array([5.0]), amsgrad.init(jnp.zeros(1)))[0].round(3)
+        Array([1.], dtype=float32)
     """
     check_decays("amsgrad", b1=b1, b2=b2)
 
@@ -224,27 +230,18 @@ def scale_by_adamax(
       b2: how much of the largest gradient remains.
       eps: added to the size of each gradient.
 
-    Example:
-      >>> from amdjax import optim
-      >>> adamax = optim.scale_by_adamax()
-      >>> adamax.update(jnp.array([5.0]), adamax.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+        >>> adamax = optim.scale_by_adamax()
+        >>> adamax.update(jnp.array([5.0]), adamax.init(jnp.zeros(1)))[0].round(3)
+        Array([1.], dtype=float32)
     """
-    check_decays("adamax", b1=b1, b2=b2)
 
-    def init(params: Params) -> ScaleByAdamState:
-        return ScaleByAdamState(count_of_updates(), zeros_like(params), squares_like(params))
+    def largest(nu: Updates, grads: Updates) -> Updates:
+        return tree_map(lambda v, g: jnp.maximum(jnp.abs(g) + eps, b2 * v), nu, grads)
 
-    def update(
-        grads: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
-        count = incremented(state.count)
-        mu = average(b1, state.mu, grads)
-        nu = tree_map(lambda v, g: jnp.maximum(jnp.abs(g) + eps, b2 * v), state.nu, grads)
-        updates = tree_map(lambda m, v: m / v, unbiased(b1, count, mu), nu)
-        return updates, ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
+    def updates(count: Array, mu: Updates, nu: Updates, _: Updates) -> Updates:
+        return tree_map(lambda m, v: m / v, unbiased(b1, count, mu), nu)
 
-    return transformation(init, update)
+    return _by_moments("adamax", b1, b2, updates, second=largest)
 
 
 def scale_by_radam(
@@ -260,26 +257,13 @@ def scale_by_radam(
 
     (Liu et al., 2020.)
 
-    Args:
-      threshold: below which degree of freedom the mean gradient is not divided.
-
-    Example:
-      >>> from amdjax import optim
-      >>> radam = optim.scale_by_radam()
-      >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
-      Array([5.], dtype=float32)
+    >>> radam = optim.scale_by_radam()
+    >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
+    Array([5.], dtype=float32)
     """
-    check_decays("radam", b1=b1, b2=b2)
-    most = 2 / (1 - b2) - 1
 
-    def init(params: Params) -> ScaleByAdamState:
-        return ScaleByAdamState(count_of_updates(), zeros_like(params), squares_like(params))
-
-    def update(
-        grads: Updates, state: ScaleByAdamState, params: Params = None
-    ) -> tuple[Updates, ScaleByAdamState]:
-        count = incremented(state.count)
-        mu, nu = average(b1, state.mu, grads), average(b2, state.nu, grads, power=2)
+    def updates(count: Array, mu: Updates, nu: Updates, grads: Updates) -> Updates:
+        most = 2 / (1 - b2) - 1
         power = b2 ** count.astype(jnp.float32)
         freedom = most - 2 * count * power / (1 - power)
         sure = freedom >= threshold
@@ -287,12 +271,10 @@ def scale_by_radam(
         rectifier = jnp.sqrt(jnp.where(sure, ratio, 1))
         mean, square = _mean_ahead(b1, count, mu, grads, nesterov), unbiased(b2, count, nu)
         divided = _quotient(mean, square, eps, eps_root)
-        updates = tree_map(
-            lambda d, m: jnp.where(sure, rectifier.astype(d.dtype) * d, m), divided, mean
-        )
-        return updates, ScaleByAdamState(count, cast_like(mu, state.mu), cast_like(nu, state.nu))
+        certain = lambda d, m: jnp.where(sure, rectifier.astype(d.dtype) * d, m)
+        return tree_map(certain, divided, mean)
 
-    return transformation(init, update)
+    return _by_moments("radam", b1, b2, updates)
 
 
 def scale_by_rms(
@@ -306,11 +288,9 @@ def scale_by_rms(
 ) -> GradientTransformation:
     """Divide by the root of the mean square (Tieleman & Hinton, 2012).
 
-    Example:
-      >>> from amdjax import optim
-      >>> rms = optim.scale_by_rms(decay=0.75)
-      >>> rms.update(jnp.array([5.0]), rms.init(jnp.zeros(1)))[0].round(5)
-      Array([2.], dtype=float32)
+    >>> rms = optim.scale_by_rms(decay=0.75)
+    >>> rms.update(jnp.array([5.0]), rms.init(jnp.zeros(1)))[0].round(5)
+    Array([2.], dtype=float32)
     """
     check_decays("rmsprop", decay=decay)
 
@@ -346,11 +326,9 @@ def scale_by_rss(
 ) -> GradientTransformation:
     """Divide by the root of the sum of all squares (Duchi et al., 2011).
 
-    Example:
-      >>> from amdjax import optim
-      >>> rss = optim.scale_by_rss(0.0)
-      >>> rss.update(jnp.array([5.0]), rss.init(jnp.zeros(1)))[0].round(3)
-      Array([1.], dtype=float32)
+    >>> rss = optim.scale_by_rss(0.0)
+    >>> rss.update(jnp.array([5.0]), rss.init(jnp.zeros(1)))[0].round(3)
+    Array([1.], dtype=float32)
     """
 
     def init(params: Params) -> ScaleByRssState:
@@ -375,11 +353,9 @@ def scale_by_rss(
 def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> GradientTransformation:
     """Multiply by the root mean square of updates over that of gradients (Zeiler, 2012).
 
-    Example:
-      >>> from amdjax import optim
-      >>> adadelta = optim.scale_by_adadelta(0.75, 1e-2)
-      >>> adadelta.update(jnp.array([2.0]), adadelta.init(jnp.zeros(1)))[0].round(3)
-      Array([0.199], dtype=float32)
+    >>> adadelta = optim.scale_by_adadelta(0.75, 1e-2)
+    >>> adadelta.update(jnp.array([2.0]), adadelta.init(jnp.zeros(1)))[0].round(3)
+    Array([0.199], dtype=float32)
     """
     check_decays("adadelta", rho=rho)
 
@@ -408,11 +384,9 @@ def scale_by_lion(
       b1: share of the mean in what the sign is taken of.
       b2: how much of the mean remains.
 
-    Example:
-      >>> from amdjax import optim
-      >>> lion = optim.scale_by_lion()
-      >>> lion.update(jnp.array([5.0, -0.1]), lion.init(jnp.zeros(2)))[0]
-      Array([ 1., -1.], dtype=float32)
+        >>> lion = optim.scale_by_lion()
+        >>> lion.update(jnp.array([5.0, -0.1]), lion.init(jnp.zeros(2)))[0]
+        Array([ 1., -1.], dtype=float32)
     """
     check_decays("lion", b1=b1, b2=b2)
 
@@ -448,19 +422,16 @@ def scale_by_factored_rms(
 
     Args:
       factored: whether to do so; else all mean squares are kept.
-      decay_rate: exponent of `1 - count**-decay_rate`, how much of a mean remains.
       step_offset: number of updates before the count of these, subtracted from it.
       min_dim_size_to_factor: how long the second longest axis must be.
       epsilon: added to squares.
       decay_rate_fn: `decay_rate_fn(count, decay_rate)`, another rule.
 
-    Example:
-      >>> from amdjax import optim
-      >>> rms = optim.scale_by_factored_rms(min_dim_size_to_factor=2)
-      >>> g = jnp.array([[1.0, 2.0], [2.0, 4.0]])
-      >>> rms.update(g, rms.init(g), g)[0].round(3)
-      Array([[1., 1.],
-             [1., 1.]], dtype=float32)
+        >>> rms = optim.scale_by_factored_rms(min_dim_size_to_factor=2)
+        >>> g = jnp.array([[1.0, 2.0], [2.0, 4.0]])
+        >>> rms.update(g, rms.init(g), g)[0].round(3)
+        Array([[1., 1.],
+               [1., 1.]], dtype=float32)
     """
 
     def axes(shape: tuple[int, ...]) -> tuple[int, int] | None:

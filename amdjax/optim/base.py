@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import all_leaves, tree_leaves, tree_map
 from amdjax.numpy._util import is_arraylike
 
@@ -90,7 +90,6 @@ def check_params(name: str, params: Params) -> None:
 def identity() -> GradientTransformation:
     """Gradients as they are.
 
-    >>> from amdjax import optim
     >>> optim.identity().update({"w": 1.0}, optim.EmptyState())
     ({'w': 1.0}, EmptyState())
     """
@@ -121,7 +120,6 @@ def chain(*transformations: GradientTransformation) -> GradientTransformation:
     Raises:
       TypeError: an argument is no transformation.
 
-        >>> from amdjax import optim
         >>> clipped = optim.chain(optim.clip_by_global_norm(1.0), optim.sgd(0.5))
         >>> params = jnp.array([3.0, 4.0])
         >>> clipped.update(params, clipped.init(params))[0]
@@ -157,12 +155,10 @@ def masked(
     """Apply a transformation to some of the parameters; gradients of the others pass.
 
     Args:
-      inner: the transformation.
       mask: tree of the parameters' form, or of the form of their upper part, with True for the
         parameters that take part; or a function of the parameters that returns one. A module is a
         tree, though it can be called.
 
-        >>> from amdjax import optim
         >>> half = optim.masked(optim.scale(0.5), {"a": True, "b": False})
         >>> grads = {"a": 1.0, "b": 1.0}
         >>> half.update(grads, half.init(grads))[0]
@@ -203,7 +199,6 @@ def apply_updates(params: Params, updates: Updates) -> Params:
       params: tree of arrays.
       updates: tree of the same form; None leaves a parameter as it is.
 
-        >>> from amdjax import optim
         >>> optim.apply_updates({"w": jnp.ones(2)}, {"w": jnp.array([0.5, -0.5])})
         {'w': Array([1.5, 0.5], dtype=float32)}
     """
@@ -222,7 +217,6 @@ def global_norm(tree: Any) -> Array:
     Args:
       tree: tree of arrays.
 
-        >>> from amdjax import optim
         >>> optim.global_norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])})
         Array(5., dtype=float32)
     """

@@ -21,7 +21,6 @@ def clip(max_delta: float) -> GradientTransformation:
       TypeError: `max_delta` is no number.
       ValueError: `max_delta` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.clip(1.0).update(jnp.array([-3.0, 0.5]), optim.EmptyState())[0]
         Array([-1. ,  0.5], dtype=float32)
     """
@@ -41,7 +40,6 @@ def clip_by_global_norm(max_norm: float) -> GradientTransformation:
       TypeError: `max_norm` is no number.
       ValueError: `max_norm` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.clip_by_global_norm(1.0).update(jnp.array([3.0, 4.0]), optim.EmptyState())[0]
         Array([0.6, 0.8], dtype=float32)
     """
@@ -65,7 +63,6 @@ def clip_by_block_rms(threshold: float) -> GradientTransformation:
       TypeError: `threshold` is no number.
       ValueError: `threshold` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.clip_by_block_rms(1.0).update(jnp.array([3.0, 3.0]), optim.EmptyState())[0]
         Array([1., 1.], dtype=float32)
     """

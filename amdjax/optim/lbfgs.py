@@ -39,7 +39,6 @@ class ScaleByLBFGSState(NamedTuple):
     """State of `scale_by_lbfgs`.
 
     Args:
-      count: number of updates, int32.
       params: the parameters before the last update.
       updates: the gradients there.
       diff_params_memory: the last changes of the parameters, stacked along the first axis of each.
@@ -98,7 +97,6 @@ def scale_by_lbfgs(
     Raises:
       ValueError: `memory_size` is not positive.
 
-        >>> from amdjax import optim
         >>> newton = optim.scale_by_lbfgs()
         >>> w = jnp.array([2.0])
         >>> newton.update(4 * w, newton.init(w), w)[0]
@@ -191,14 +189,12 @@ def scale_by_backtracking_linesearch(
       rtol: by how much less, relative to the value.
       store_grad: whether to compute the gradient behind the step, for `value_and_grad_from_state`.
 
-    Example:
-      >>> from amdjax import optim
-      >>> f = lambda w: jnp.sum(w**2)
-      >>> optimizer = optim.chain(optim.sgd(1.0), optim.scale_by_backtracking_linesearch(10))
-      >>> w = jnp.array([1.0])
-      >>> more = {"value": f(w), "grad": 2 * w, "value_fn": f}
-      >>> optimizer.update(2 * w, optimizer.init(w), w, **more)[0].round(3)
-      Array([-1.6], dtype=float32)
+        >>> f = lambda w: jnp.sum(w**2)
+        >>> optimizer = optim.chain(optim.sgd(1.0), optim.scale_by_backtracking_linesearch(10))
+        >>> w = jnp.array([1.0])
+        >>> more = {"value": f(w), "grad": 2 * w, "value_fn": f}
+        >>> optimizer.update(2 * w, optimizer.init(w), w, **more)[0].round(3)
+        Array([-1.6], dtype=float32)
     """
     check_number(
         "scale_by_backtracking_linesearch", "max_backtracking_steps", max_backtracking_steps
@@ -257,14 +253,12 @@ def scale_by_zoom_linesearch(
       slope_rtol: by how much of what the slope promises the function must fall.
       curv_rtol: to which share of itself the slope must fall.
 
-    Example:
-      >>> from amdjax import optim
-      >>> f = lambda w: jnp.sum(w**4)
-      >>> optimizer = optim.chain(optim.sgd(0.1), optim.scale_by_zoom_linesearch(20))
-      >>> w = jnp.array([1.0])
-      >>> more = {"value": f(w), "grad": 4 * w**3, "value_fn": f}
-      >>> bool(f(w + optimizer.update(4 * w**3, optimizer.init(w), w, **more)[0]) < 0.5)
-      True
+        >>> f = lambda w: jnp.sum(w**4)
+        >>> optimizer = optim.chain(optim.sgd(0.1), optim.scale_by_zoom_linesearch(20))
+        >>> w = jnp.array([1.0])
+        >>> more = {"value": f(w), "grad": 4 * w**3, "value_fn": f}
+        >>> bool(f(w + optimizer.update(4 * w**3, optimizer.init(w), w, **more)[0]) < 0.5)
+        True
     """
     check_number("scale_by_zoom_linesearch", "max_linesearch_steps", max_linesearch_steps)
 
@@ -313,7 +307,6 @@ def lbfgs(
       scale_init_precond: whether the estimate starts from the curvature of the last update.
       linesearch: what finds the length of a step; None means none.
 
-        >>> from amdjax import optim
         >>> f = lambda w: jnp.sum((w - jnp.array([1.0, -2.0])) ** 4)
         >>> optimizer, w = optim.lbfgs(), jnp.zeros(2)
         >>> state, value_and_grad = optimizer.init(w), optim.value_and_grad_from_state(f)
@@ -347,7 +340,6 @@ def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., Any
       TypeError: `value_fn` cannot be called.
       ValueError: when called, there is no state of a line search with a gradient in `state`.
 
-        >>> from amdjax import optim
         >>> f, w = lambda w: jnp.sum(w**2), jnp.array([3.0])
         >>> optim.value_and_grad_from_state(f)(w, state=optim.lbfgs().init(w))
         (Array(9., dtype=float32), Array([6.], dtype=float32))

@@ -51,9 +51,7 @@ def sgd(
     Args:
       momentum: how much of the decaying sum of gradients remains; None means no momentum.
       nesterov: whether the momentum looks one step ahead (Sutskever et al., 2013).
-      accumulator_dtype: dtype of the sum; None means the parameters'.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.sgd(0.1)
         >>> optimizer.update(jnp.array([1.0]), optimizer.init(jnp.array([1.0])))[0]
         Array([-0.1], dtype=float32)
@@ -76,11 +74,9 @@ def adam(
 ) -> GradientTransformation:
     """Adam (Kingma & Ba, 2015).
 
-    Example:
-      >>> from amdjax import optim
-      >>> optimizer = optim.adam(0.1)
-      >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
-      Array([-0.1], dtype=float32)
+    >>> optimizer = optim.adam(0.1)
+    >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
+    Array([-0.1], dtype=float32)
     """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
@@ -100,11 +96,9 @@ def nadam(
 
     `b1` is the same in all updates, as in optax; in PyTorch it grows toward the given one.
 
-    Example:
-      >>> from amdjax import optim
-      >>> optimizer = optim.nadam(0.1)
-      >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(3)
-      Array([-0.147], dtype=float32)
+    >>> optimizer = optim.nadam(0.1)
+    >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(3)
+    Array([-0.147], dtype=float32)
     """
     return adam(learning_rate, b1, b2, eps, eps_root, mu_dtype, nesterov=True)
 
@@ -123,11 +117,9 @@ def adamw(
 ) -> GradientTransformation:
     """Adam with weights that decay apart from the gradient (Loshchilov & Hutter, 2019).
 
-    Example:
-      >>> from amdjax import optim
-      >>> optimizer, w = optim.adamw(0.1, weight_decay=0.5), jnp.array([1.0])
-      >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
-      Array([-0.15], dtype=float32)
+    >>> optimizer, w = optim.adamw(0.1, weight_decay=0.5), jnp.array([1.0])
+    >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
+    Array([-0.15], dtype=float32)
     """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
@@ -148,11 +140,9 @@ def nadamw(
 ) -> GradientTransformation:
     """`adamw` that looks one step ahead (Dozat, 2016).
 
-    Example:
-      >>> from amdjax import optim
-      >>> optimizer, w = optim.nadamw(0.1, weight_decay=0.5), jnp.array([1.0])
-      >>> optimizer.update(jnp.array([0.0]), optimizer.init(w), w)[0]
-      Array([-0.05], dtype=float32)
+    >>> optimizer, w = optim.nadamw(0.1, weight_decay=0.5), jnp.array([1.0])
+    >>> optimizer.update(jnp.array([0.0]), optimizer.init(w), w)[0]
+    Array([-0.05], dtype=float32)
     """
     return adamw(learning_rate, b1, b2, eps, eps_root, mu_dtype, weight_decay, mask, nesterov=True)
 
@@ -175,7 +165,6 @@ def amsgrad(
       bias_correction_mu: whether the mean gradient is freed of its start at zero.
       bias_correction_nu: whether the mean square is.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.amsgrad(0.1)
         >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
         Array([-0.1], dtype=float32)
@@ -196,7 +185,6 @@ def adamax(
       b2: how much of the largest gradient remains.
       eps: added to the size of each gradient.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.adamax(0.1)
         >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
         Array([-0.1], dtype=float32)
@@ -216,13 +204,9 @@ def radam(
 ) -> GradientTransformation:
     """Adam that needs no warm-up (Liu et al., 2020).
 
-    Args:
-      threshold: below which degree of freedom the mean gradient is not divided.
-
-        >>> from amdjax import optim
-        >>> optimizer = optim.radam(0.1)
-        >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
-        Array([-0.5], dtype=float32)
+    >>> optimizer = optim.radam(0.1)
+    >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
+    Array([-0.5], dtype=float32)
     """
     return chain(
         scale_by_radam(b1, b2, eps, eps_root, threshold, nesterov=nesterov),
@@ -250,7 +234,6 @@ def rmsprop(
       momentum: how much of the decaying sum of updates remains; None means no momentum.
       nesterov: whether the momentum looks one step ahead.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.rmsprop(0.1, decay=0.75)
         >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
         Array([-0.2], dtype=float32)
@@ -273,11 +256,9 @@ def adagrad(
 
     With `eps_in_sqrt=False`, nothing at the start and an `eps` of 1e-10 its steps are PyTorch's.
 
-    Example:
-      >>> from amdjax import optim
-      >>> optimizer = optim.adagrad(0.1, 0.0)
-      >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
-      Array([-0.1], dtype=float32)
+    >>> optimizer = optim.adagrad(0.1, 0.0)
+    >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
+    Array([-0.1], dtype=float32)
     """
     return chain(
         scale_by_rss(initial_accumulator_value, eps, eps_in_sqrt=eps_in_sqrt),
@@ -299,7 +280,6 @@ def adadelta(
         subtracted.
       weight_decay: share of the weights that is added to the gradients.
 
-        >>> from amdjax import optim
         >>> optimizer, w = optim.adadelta(1.0, 0.75, 1e-2), jnp.array([1.0])
         >>> optimizer.update(jnp.array([2.0]), optimizer.init(w), w)[0].round(3)
         Array([-0.199], dtype=float32)
@@ -326,7 +306,6 @@ def lion(
       b1: share of the mean gradient in what the sign is taken of.
       b2: how much of the mean gradient remains.
 
-        >>> from amdjax import optim
         >>> optimizer, w = optim.lion(0.1, weight_decay=0.0), jnp.array([1.0])
         >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0]
         Array([-0.1], dtype=float32)
@@ -349,11 +328,9 @@ def lamb(
 ) -> GradientTransformation:
     """LAMB: Adam with steps in proportion to each parameter, for large batches (You et al., 2020).
 
-    Example:
-      >>> from amdjax import optim
-      >>> optimizer, w = optim.lamb(0.1), jnp.array([3.0])
-      >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
-      Array([-0.3], dtype=float32)
+    >>> optimizer, w = optim.lamb(0.1), jnp.array([3.0])
+    >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
+    Array([-0.3], dtype=float32)
     """
     return chain(
         scale_by_adam(b1, b2, eps, eps_root),
@@ -385,7 +362,6 @@ def lars(
       momentum: how much of the decaying sum of updates remains.
       nesterov: whether the momentum looks one step ahead.
 
-        >>> from amdjax import optim
         >>> optimizer, w = optim.lars(0.5, trust_coefficient=0.1), jnp.array([3.0])
         >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
         Array([-0.15], dtype=float32)
@@ -419,7 +395,6 @@ def adafactor(
     Args:
       learning_rate: a number, or a schedule; None means 1.
       min_dim_size_to_factor: how long the second longest axis of what is factored must be.
-      decay_rate: exponent of `1 - count**-decay_rate`, how much of a mean remains.
       decay_offset: number of updates before the count of these.
       multiply_by_parameter_scale: whether steps are in proportion to each parameter.
       clipping_threshold: largest root mean square of an update; None means no bound.
@@ -429,7 +404,6 @@ def adafactor(
       eps: added to squared gradients.
       factored: whether matrices are factored at all.
 
-        >>> from amdjax import optim
         >>> optimizer, w = optim.adafactor(0.1), jnp.array([3.0])
         >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
         Array([-0.3], dtype=float32)

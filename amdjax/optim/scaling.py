@@ -54,7 +54,6 @@ class EmaState(NamedTuple):
     """State of `ema`.
 
     Args:
-      count: number of updates, int32.
       ema: the decaying average, a tree of the parameters' form.
     """
 
@@ -63,21 +62,13 @@ class EmaState(NamedTuple):
 
 
 class ScaleByScheduleState(NamedTuple):
-    """State of `scale_by_schedule`.
-
-    Args:
-      count: number of updates, int32.
-    """
+    """State of `scale_by_schedule`."""
 
     count: Array  # type: ignore[assignment]
 
 
 class WeightDecaySchedule(NamedTuple):
-    """State of `add_decayed_weights` by a schedule.
-
-    Args:
-      count: number of updates, int32.
-    """
+    """State of `add_decayed_weights` by a schedule."""
 
     count: Array  # type: ignore[assignment]
 
@@ -86,7 +77,6 @@ class AddNoiseState(NamedTuple):
     """State of `add_noise`.
 
     Args:
-      count: number of updates, int32.
       rng_key: key of the noise to come.
     """
 
@@ -110,7 +100,6 @@ def scale(step_size: float | Array) -> GradientTransformation:
     Args:
       step_size: the factor.
 
-        >>> from amdjax import optim
         >>> optim.scale(-2.0).update(jnp.array([1.0]), optim.EmptyState())[0]
         Array([-2.], dtype=float32)
     """
@@ -124,12 +113,10 @@ def scale_by_schedule(schedule: Schedule) -> GradientTransformation:
     Args:
       schedule: `schedule(count) -> value`.
 
-    Example:
-      >>> from amdjax import optim
-      >>> warmup = optim.scale_by_schedule(optim.linear_schedule(0.0, 1.0, 2))
-      >>> update, state = warmup.update(jnp.array([4.0]), warmup.init(jnp.zeros(1)))
-      >>> warmup.update(jnp.array([4.0]), state)[0]
-      Array([2.], dtype=float32)
+        >>> warmup = optim.scale_by_schedule(optim.linear_schedule(0.0, 1.0, 2))
+        >>> update, state = warmup.update(jnp.array([4.0]), warmup.init(jnp.zeros(1)))
+        >>> warmup.update(jnp.array([4.0]), state)[0]
+        Array([2.], dtype=float32)
     """
     if not callable(schedule):
         raise TypeError(f"scale_by_schedule: schedule must be callable, got {schedule!r}.")
@@ -155,10 +142,8 @@ def scale_by_learning_rate(
     Args:
       flip_sign: whether to multiply by its negative.
 
-    Example:
-      >>> from amdjax import optim
-      >>> optim.scale_by_learning_rate(0.5).update(jnp.array([4.0]), optim.EmptyState())[0]
-      Array([-2.], dtype=float32)
+        >>> optim.scale_by_learning_rate(0.5).update(jnp.array([4.0]), optim.EmptyState())[0]
+        Array([-2.], dtype=float32)
     """
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
@@ -177,9 +162,7 @@ def trace(
     Args:
       decay: how much of the sum remains.
       nesterov: whether to look one step ahead (Sutskever et al., 2013).
-      accumulator_dtype: dtype of the sum; None means the parameters'.
 
-        >>> from amdjax import optim
         >>> momentum = optim.trace(0.9)
         >>> updates, state = momentum.update(jnp.ones(1), momentum.init(jnp.ones(1)))
         >>> momentum.update(jnp.ones(1), state)[0]
@@ -209,7 +192,6 @@ def ema(decay: float, debias: bool = True, accumulator_dtype: Any = None) -> Gra
       debias: whether it is freed of its start at zero.
       accumulator_dtype: dtype of the average; None means the parameters'.
 
-        >>> from amdjax import optim
         >>> mean = optim.ema(0.5)
         >>> updates, state = mean.update(jnp.array([3.0]), mean.init(jnp.ones(1)))
         >>> mean.update(jnp.array([6.0]), state)[0]
@@ -237,7 +219,6 @@ def add_decayed_weights(
     Args:
       weight_decay: how strong, a number or a schedule.
 
-        >>> from amdjax import optim
         >>> decay = optim.add_decayed_weights(0.1)
         >>> decay.update(jnp.array([0.0]), optim.EmptyState(), jnp.array([5.0]))[0]
         Array([0.5], dtype=float32)
@@ -270,7 +251,6 @@ def scale_by_trust_ratio(
       trust_coefficient: the share.
       eps: added to the norm of the update.
 
-        >>> from amdjax import optim
         >>> ratio = optim.scale_by_trust_ratio()
         >>> ratio.update(jnp.array([3.0, 4.0]), optim.EmptyState(), jnp.array([1.0, 0.0]))[0]
         Array([0.6, 0.8], dtype=float32)
@@ -296,7 +276,6 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
     Args:
       min_scale: the least; smaller ones count as this.
 
-        >>> from amdjax import optim
         >>> rms = optim.scale_by_param_block_rms()
         >>> rms.update(jnp.array([1.0, 2.0]), optim.EmptyState(), jnp.array([3.0, 3.0]))[0]
         Array([3., 6.], dtype=float32)
@@ -315,10 +294,8 @@ def centralize() -> GradientTransformation:
 
     (Yong et al., 2020.)
 
-    Example:
-      >>> from amdjax import optim
-      >>> optim.centralize().update(jnp.array([[1.0, 3.0]]), optim.EmptyState())[0]
-      Array([[-1.,  1.]], dtype=float32)
+    >>> optim.centralize().update(jnp.array([[1.0, 3.0]]), optim.EmptyState())[0]
+    Array([[-1.,  1.]], dtype=float32)
     """
 
     def one(g: Any) -> Any:
@@ -332,11 +309,9 @@ def centralize() -> GradientTransformation:
 def zero_nans() -> GradientTransformation:
     """Replace NaN by 0, and remember where there was one.
 
-    Example:
-      >>> from amdjax import optim
-      >>> cleaned = optim.zero_nans()
-      >>> cleaned.update(jnp.array([1.0, jnp.nan]), cleaned.init(jnp.zeros(2)))
-      (Array([1., 0.], dtype=float32), ZeroNansState(found_nan=Array(True, dtype=bool)))
+    >>> cleaned = optim.zero_nans()
+    >>> cleaned.update(jnp.array([1.0, jnp.nan]), cleaned.init(jnp.zeros(2)))
+    (Array([1., 0.], dtype=float32), ZeroNansState(found_nan=Array(True, dtype=bool)))
     """
 
     def init(params: Params) -> ZeroNansState:
@@ -359,7 +334,6 @@ def add_noise(eta: float, gamma: float, key: Any) -> GradientTransformation:
       gamma: how fast it falls.
       key: key of the noise, or an integer seed.
 
-        >>> from amdjax import optim
         >>> noisy = optim.add_noise(0.0, 0.55, amdjax.random.key(0))
         >>> noisy.update(jnp.ones(2), noisy.init(jnp.ones(2)))[0]
         Array([1., 1.], dtype=float32)

@@ -8,7 +8,7 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.optim.base import check_number
 
 __all__ = [
@@ -34,7 +34,6 @@ def constant_schedule(value: float) -> Schedule:
     Args:
       value: the value.
 
-        >>> from amdjax import optim
         >>> optim.constant_schedule(0.1)(1000)
         0.1
     """
@@ -52,15 +51,11 @@ def polynomial_schedule(
 
     Args:
       init_value: value up to `transition_begin`.
-      end_value: value after the transition.
       power: exponent; 1 is a straight line.
-      transition_steps: length of the transition.
-      transition_begin: when it begins.
 
     Raises:
       ValueError: `transition_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.polynomial_schedule(1.0, 0.0, 2, 10)(5)
         Array(0.25, dtype=float32, weak_type=True)
     """
@@ -81,14 +76,10 @@ def linear_schedule(
 
     Args:
       init_value: value up to `transition_begin`.
-      end_value: value after the transition.
-      transition_steps: length of the transition.
-      transition_begin: when it begins.
 
     Raises:
       ValueError: `transition_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.linear_schedule(0.0, 1.0, 4)(jnp.arange(6))
         Array([0.  , 0.25, 0.5 , 0.75, 1.  , 1.  ], dtype=float32)
     """
@@ -117,7 +108,6 @@ def exponential_decay(
     Raises:
       ValueError: `transition_steps` or `decay_rate` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.exponential_decay(1.0, 10, 0.5)(jnp.array([0, 10, 20]))
         Array([1.  , 0.5 , 0.25], dtype=float32)
     """
@@ -141,7 +131,6 @@ def cosine_decay_schedule(
     """Half a period of a cosine from `init_value` down (Loshchilov & Hutter, 2017).
 
     Args:
-      init_value: value at the start.
       decay_steps: length of the decay.
       alpha: share of `init_value` that remains in the end.
       exponent: power to which the decay is raised.
@@ -149,7 +138,6 @@ def cosine_decay_schedule(
     Raises:
       ValueError: `decay_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.cosine_decay_schedule(1.0, 10)(jnp.array([0, 5, 10, 20])).round(6)
         Array([1. , 0.5, 0. , 0. ], dtype=float32)
     """
@@ -167,15 +155,9 @@ def cosine_decay_schedule(
 def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps: int) -> Schedule:
     """A line up to `peak_value`, which then stays.
 
-    Args:
-      init_value: value at the start.
-      peak_value: value after `warmup_steps`.
-      warmup_steps: length of the rise.
-
     Raises:
       ValueError: `warmup_steps` is not positive.
 
-        >>> from amdjax import optim
         >>> optim.warmup_constant_schedule(0.0, 1.0, 2)(jnp.array([0, 1, 2, 3]))
         Array([0. , 0.5, 1. , 1. ], dtype=float32)
     """
@@ -193,9 +175,6 @@ def warmup_cosine_decay_schedule(
     """A line up to `peak_value`, then half a period of a cosine down.
 
     Args:
-      init_value: value at the start.
-      peak_value: value after `warmup_steps`.
-      warmup_steps: length of the rise.
       decay_steps: length of rise and decay together.
       end_value: value in the end.
       exponent: power to which the decay is raised.
@@ -203,7 +182,6 @@ def warmup_cosine_decay_schedule(
     Raises:
       ValueError: `warmup_steps` is not positive, or `decay_steps` not larger.
 
-        >>> from amdjax import optim
         >>> optim.warmup_cosine_decay_schedule(0.0, 1.0, 2, 6)(jnp.array([0, 1, 2, 4, 6])).round(6)
         Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
@@ -228,13 +206,11 @@ def piecewise_constant_schedule(
     """A value that is multiplied by a factor at each boundary.
 
     Args:
-      init_value: value at the start.
       boundaries_and_scales: for each boundary the factor that holds from there on.
 
     Raises:
       ValueError: a factor is negative.
 
-        >>> from amdjax import optim
         >>> optim.piecewise_constant_schedule(1.0, {2: 0.5, 4: 0.1})(jnp.array([0, 2, 3, 4]))
         Array([1.  , 0.5 , 0.5 , 0.05], dtype=float32, weak_type=True)
     """
@@ -266,7 +242,6 @@ def join_schedules(schedules: Sequence[Schedule], boundaries: Sequence[int]) -> 
     Raises:
       ValueError: there is not one boundary less than schedules.
 
-        >>> from amdjax import optim
         >>> flat, line = optim.constant_schedule(1.0), optim.linear_schedule(0, 1, 2)
         >>> optim.join_schedules([flat, line], [3])(jnp.arange(6))
         Array([1. , 1. , 1. , 0. , 0.5, 1. ], dtype=float32)

@@ -53,7 +53,6 @@ class ApplyIfFiniteState(NamedTuple):
       notfinite_count: how many gradients in a row were not finite, int32.
       last_finite: whether the last was.
       total_notfinite: how many were not in all, int32.
-      inner_state: that of the inner transformation.
     """
 
     notfinite_count: Array
@@ -84,9 +83,7 @@ class InjectHyperparamsState(NamedTuple):
     """State of what `inject_hyperparams` makes.
 
     Args:
-      count: number of updates, int32.
       hyperparams: values by name, which may be replaced between updates.
-      inner_state: that of the inner transformation.
     """
 
     count: Array  # type: ignore[assignment]  # hides tuple.count, as in optax
@@ -109,7 +106,6 @@ def partition(
       TypeError: what is in `transforms` is no transformation.
       ValueError: at its `init`, for a label without transformation.
 
-        >>> from amdjax import optim
         >>> groups = {"fast": optim.sgd(1.0), "slow": optim.sgd(0.1)}
         >>> optimizer = optim.partition(groups, {"a": "fast", "b": "slow"})
         >>> params = {"a": jnp.ones(1), "b": jnp.ones(1)}
@@ -160,14 +156,12 @@ def apply_if_finite(
     """Leave parameters and state as they are where a gradient is infinite or NaN.
 
     Args:
-      inner: the transformation.
       max_consecutive_errors: after how many such gradients in a row the next is applied all the
         same.
 
     Raises:
       TypeError: `inner` is no transformation.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.apply_if_finite(optim.sgd(0.1), 3)
         >>> state = optimizer.init(jnp.ones(1))
         >>> optimizer.update(jnp.array([jnp.nan]), state)[0]
@@ -207,18 +201,11 @@ def skip_not_finite(
 ) -> tuple[Array, dict[str, Array]]:
     """For `MultiSteps`: leave out gradients that are infinite or NaN.
 
-    Args:
-      updates: the gradients.
-      gradient_step: number of updates; not used.
-      params: the parameters; not used.
-
     Returns:
       Whether to leave them out, and a dictionary with that and how many numbers are not finite.
 
-    Example:
-      >>> from amdjax import optim
-      >>> bool(optim.skip_not_finite({"w": jnp.array([1.0, jnp.inf])}, 0, None)[0])
-      True
+        >>> bool(optim.skip_not_finite({"w": jnp.array([1.0, jnp.inf])}, 0, None)[0])
+        True
     """
     count = _not_finite(updates)
     return count > 0, {"should_skip": count > 0, "num_not_finite": count}
@@ -230,18 +217,13 @@ def skip_large_updates(
     """For `MultiSteps`: leave out gradients that are too large, infinite or NaN.
 
     Args:
-      updates: the gradients.
-      gradient_step: number of updates; not used.
-      params: the parameters; not used.
       max_squared_norm: bound of the squared norm; to be given by `functools.partial`.
 
     Returns:
       Whether to leave them out, and a dictionary with that and the squared norm.
 
-    Example:
-      >>> from amdjax import optim
-      >>> bool(optim.skip_large_updates({"w": jnp.array([3.0, 4.0])}, 0, None, 24.0)[0])
-      True
+        >>> bool(optim.skip_large_updates({"w": jnp.array([3.0, 4.0])}, 0, None, 24.0)[0])
+        True
     """
     squares = [jnp.sum(jnp.square(jnp.abs(x))) for x in tree_leaves(updates)]
     norm = sum(squares, start=jnp.zeros(()))
@@ -267,7 +249,6 @@ class MultiSteps:
       TypeError: `opt` is no transformation.
       ValueError: `every_k_schedule` is no positive integer or function.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.MultiSteps(optim.sgd(1.0), 2)
         >>> state = optimizer.init(jnp.ones(1))
         >>> first, state = optimizer.update(jnp.array([1.0]), state)
@@ -394,7 +375,6 @@ def inject_hyperparams(
     Raises:
       ValueError: `inner_factory` has no such argument.
 
-        >>> from amdjax import optim
         >>> optimizer = optim.inject_hyperparams(optim.sgd)(learning_rate=1.0)
         >>> state = optimizer.init(jnp.ones(1))
         >>> state.hyperparams["learning_rate"] = jnp.float32(0.5)

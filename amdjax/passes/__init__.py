@@ -8,6 +8,7 @@ from typing import Any
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
+from amdjax.passes.attention import recognize_attention
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
@@ -27,8 +28,12 @@ PASSES: tuple[Callable[..., ClosedJaxpr], ...] = (
     simplify,
     eliminate_dead_code,
     eliminate_common_subexpressions,
+    recognize_attention,
     remove_barriers,
 )
+
+#: Those that are also given whether the machine has kernels for an equation.
+_ASK_FOR_KERNELS = (flatten_calls, recognize_attention)
 
 Observer = Callable[[str, Any], None]
 
@@ -46,7 +51,7 @@ def prepare(
       has_kernels: whether the machine has kernels for an equation that could be composed.
     """
     for run in PASSES:
-        closed = run(closed, has_kernels) if run is flatten_calls else run(closed)
+        closed = run(closed, has_kernels) if run in _ASK_FOR_KERNELS else run(closed)
         if config.check:
             check_jaxpr(closed.jaxpr)
         observe(run.__name__, closed)

@@ -30,14 +30,14 @@ class _Slice:
       xs: values of which the loop reads slices, and the variables of those.
       consts: values that all steps read, and their variables in the loop.
       body: equations of a step.
-      before: equations that stand before the loop.
+      prologue: equations that stand before the loop.
       gone: variables that nothing reads any more.
     """
 
     xs: dict[Var, Var] = field(default_factory=dict)
     consts: dict[Var, Var] = field(default_factory=dict)
     body: list[JaxprEqn] = field(default_factory=list)
-    before: list[JaxprEqn] = field(default_factory=list)
+    prologue: list[JaxprEqn] = field(default_factory=list)
     gone: set[Var] = field(default_factory=set)
 
 
@@ -56,7 +56,7 @@ def slice_products_in_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
         for x in eqn.invars[first:]:
             made = _made(x, makers, uses)
             if made is not None:
-                eqns += made.before
+                eqns += made.prologue
                 eqn = _moved(eqn, x, made)
                 gone |= made.gone
         eqns.append(eqn)
@@ -104,7 +104,7 @@ def _sum(eqn: JaxprEqn, makers: Any, uses: Any, out: _Slice) -> Var | None:
     row = Var(_without_first(bias.aval))
     reshape = Primitive.by_name["reshape"]
     params = {"new_sizes": row.aval.shape, "dimensions": None, "sharding": None}
-    out.before.append(JaxprEqn(reshape, [bias], [row], params, source=eqn.source))
+    out.prologue.append(JaxprEqn(reshape, [bias], [row], params, source=eqn.source))
     here = out.consts.setdefault(row, Var(row.aval))
     result = Var(_without_first(eqn.outvars[0].aval))
     out.body.append(eqn.replace(invars=[inner, here], outvars=[result]))

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
 
 Atom = Any
@@ -195,7 +196,10 @@ class _Rewriter:
         """The number an atom is everywhere, if it is one: a literal, perhaps broadcast."""
         while isinstance(atom, Var):
             eqn = self.makers.get(atom)
-            if eqn is None or eqn.primitive.name not in ("broadcast_in_dim", "reshape", "squeeze"):
+            if eqn is None:
+                return None
+            rule = eqn.primitive.lowering
+            if not (isinstance(rule, Element) and rule.keeps_order):
                 return None
             atom = eqn.invars[0]
         value = np.asarray(atom.val)

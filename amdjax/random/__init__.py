@@ -4,8 +4,8 @@ A key is used once: `split` it to have several. Keys are typed (`key`) or raw ar
 all functions take both.
 """
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.random import _docs, _key_attributes  # noqa: F401
 from amdjax.random._keys import (
     PRNGKey,

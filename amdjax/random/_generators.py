@@ -99,11 +99,9 @@ def threefry_2x32(key: Sequence[Any], counts: Any) -> Any:
     Raises:
       TypeError: if an operand is not uint32.
 
-    Example:
-      >>> import numpy as np
-      >>> key = np.zeros(2, np.uint32)
-      >>> threefry_2x32(key, np.arange(2, dtype=np.uint32)).shape
-      (2,)
+        >>> key = np.zeros(2, np.uint32)
+        >>> threefry_2x32(key, np.arange(2, dtype=np.uint32)).shape
+        (2,)
     """
     shape = shape_of(counts)
     size = math.prod(shape)

@@ -10,7 +10,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.config import config
-from amdjax.core.errors import warn
+from amdjax.core.tracebacks import warn
 from amdjax.lax._rules import as_ints
 from amdjax.numpy._util import as_array
 from amdjax.random import _generators as _generators  # registers them
@@ -96,7 +96,6 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """A key from a seed.
 
     Args:
-      seed: an integer; without x64 only its low 32 bits count.
       impl: the generator: "threefry2x32" (the default), "threefry4x32", "philox2x32",
         "philox4x32", "rbg" or "unsafe_rbg".
       dtype: the same, as a key dtype.
@@ -108,10 +107,8 @@ def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
       TypeError: if the seed is no integer scalar.
       ValueError: if there is no such generator.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key(0).dtype
-      key<fry>
+        >>> random.key(0).dtype
+        key<fry>
     """
     if impl is not None and dtype is not None:
         raise ValueError(
@@ -124,7 +121,6 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     """A raw key from a seed: what `key` makes, as a plain array.
 
     Args:
-      seed: an integer; without x64 only its low 32 bits count.
       impl: the generator: "threefry2x32" (the default), "threefry4x32", "philox2x32",
         "philox4x32", "rbg" or "unsafe_rbg".
 
@@ -134,10 +130,8 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     Raises:
       TypeError: if the seed is no integer scalar.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.PRNGKey(7).tolist()
-      [0, 7]
+        >>> random.PRNGKey(7).tolist()
+        [0, 7]
     """
     return _returned(_make_key("PRNGKey", seed, impl), raw=True)
 
@@ -200,10 +194,8 @@ def split(key: Any, num: int | Sequence[int] = 2) -> Any:
       TypeError: `num` is not made of integers.
       ValueError: for an array of keys; use `vmap`.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.split(random.PRNGKey(0)).tolist()
-      [[1797259609, 2579123966], [928981903, 3453687069]]
+        >>> random.split(random.PRNGKey(0)).tolist()
+        [[1797259609, 2579123966], [928981903, 3453687069]]
     """
     typed, raw = as_key("split", key)
     shape = as_ints(num if isinstance(num, Sequence) else (num,), "split num")
@@ -229,10 +221,8 @@ def fold_in(key: Any, data: Any) -> Any:
     Raises:
       TypeError: if `data` is no scalar.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.fold_in(random.PRNGKey(0), 1).tolist()
-      [928981903, 3453687069]
+        >>> random.fold_in(random.PRNGKey(0), 1).tolist()
+        [928981903, 3453687069]
     """
     typed, raw = as_key("fold_in", key)
     if np.ndim(data):
@@ -250,19 +240,14 @@ def fold_in(key: Any, data: Any) -> Any:
 def key_data(keys: Any) -> Any:
     """The integers beneath keys.
 
-    Args:
-      keys: an array of keys, typed or raw.
-
     Returns:
       A uint32 array with one axis more than typed keys have.
 
     Raises:
       TypeError: if `keys` is no key.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key_data(random.key(3)).tolist()
-      [0, 3]
+        >>> random.key_data(random.key(3)).tolist()
+        [0, 3]
     """
     return random_unwrap(as_key("key_data", keys, batched=True)[0])
 
@@ -282,11 +267,8 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
       ValueError: `impl` and `dtype` are both given.
       TypeError: if dtype or shape do not fit the generator.
 
-    Example:
-      >>> from amdjax import random
-      >>> import numpy as np
-      >>> random.wrap_key_data(np.zeros((3, 2), np.uint32)).shape
-      (3,)
+        >>> random.wrap_key_data(np.zeros((3, 2), np.uint32)).shape
+        (3,)
     """
     if impl is not None and dtype is not None:
         raise ValueError(
@@ -298,19 +280,14 @@ def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -
 def key_impl(keys: Any) -> str | PRNGSpec:
     """The name of the generator that keys belong to.
 
-    Args:
-      keys: an array of keys, typed or raw.
-
     Returns:
       A name that `key` takes as `impl`.
 
     Raises:
       TypeError: if `keys` is no key.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key_impl(random.key(0))
-      'threefry2x32'
+        >>> random.key_impl(random.key(0))
+        'threefry2x32'
     """
     impl = impl_of(as_key("key_impl", keys, batched=True)[0])
     return impl.name if prngs.get(impl.name) == impl else PRNGSpec(impl)
@@ -328,10 +305,8 @@ def key_dtype(impl_spec: Any = None) -> KeyTy:
     Raises:
       ValueError: if there is no such generator.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.key_dtype("rbg")
-      key<rbg>
+        >>> random.key_dtype("rbg")
+        key<rbg>
     """
     return KeyTy(resolve_prng_impl(impl_spec))
 
@@ -348,9 +323,7 @@ def clone(key: Any) -> Any:
     Raises:
       TypeError: if it is no array.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.clone(random.PRNGKey(1)).tolist()
-      [0, 1]
+        >>> random.clone(random.PRNGKey(1)).tolist()
+        [0, 1]
     """
     return random_clone_p.bind(key) if is_key(key) else as_array("clone", key)

@@ -34,10 +34,8 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
     Raises:
       ValueError: if the dtype is not an unsigned integer.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.bits(random.key(0), (2,)).tolist()
-      [4070199207, 4202968722]
+        >>> random.bits(random.key(0), (2,)).tolist()
+        [4070199207, 4202968722]
     """
     typed = single_key("bits", key)
     if dtype is None:
@@ -59,14 +57,8 @@ def uniform(
 ) -> Any:
     """Numbers uniform in `[minval, maxval)`.
 
-    Args:
-      minval: the least value; broadcasts to `shape`.
-      maxval: the bound above; broadcasts to `shape`.
-
-    Example:
-      >>> from amdjax import random
-      >>> print(random.uniform(random.key(0), (2,)).round(4))
-      [0.9477 0.9786]
+    >>> print(random.uniform(random.key(0), (2,)).round(4))
+    [0.9477 0.9786]
     """
     typed = single_key("uniform", key)
     dtype = float_dtype("uniform", dtype)
@@ -113,10 +105,8 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = 
     Raises:
       ValueError: if the dtype is neither float nor complex.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.normal(random.key(0), (2,)).round(3))
-      [1.623 2.025]
+        >>> print(random.normal(random.key(0), (2,)).round(3))
+        [1.623 2.025]
     """
     typed = single_key("normal", key)
     dtype = inexact_dtype("normal", dtype)
@@ -173,11 +163,9 @@ def truncated_normal(
     Raises:
       ValueError: if the dtype is not a float or the bounds do not fit the shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> x = random.truncated_normal(random.key(0), 1.0, 2.0, (3,))
-      >>> bool((x > 1).all()), bool((x < 2).all())
-      (True, True)
+        >>> x = random.truncated_normal(random.key(0), 1.0, 2.0, (3,))
+        >>> bool((x > 1).all()), bool((x < 2).all())
+        (True, True)
     """
     typed = single_key("truncated_normal", key)
     dtype = float_dtype("truncated_normal", dtype)
@@ -203,17 +191,13 @@ def randint(
     """Integers uniform in `[minval, maxval)`; `minval` where the range is empty.
 
     Args:
-      minval: the least value; broadcasts to `shape`.
-      maxval: the bound above; broadcasts to `shape`.
       dtype: an integer dtype; int32 by default, int64 under x64.
 
     Raises:
       TypeError: if the dtype is not an integer.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.randint(random.key(0), (4,), 0, 10).tolist()
-      [9, 0, 2, 3]
+        >>> random.randint(random.key(0), (4,), 0, 10).tolist()
+        [9, 0, 2, 3]
     """
     typed = single_key("randint", key)
     dtype = dtypes.check_and_canonicalize_user_dtype(int if dtype is None else dtype)

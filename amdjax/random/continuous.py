@@ -32,10 +32,8 @@ __all__ = [
 def exponential(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the exponential distribution of rate one.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.exponential(random.key(0), (2,)).round(3))
-      [2.95  3.843]
+    >>> print(random.exponential(random.key(0), (2,)).round(3))
+    [2.95  3.843]
     """
     typed, shape, dtype = float_arguments("exponential", key, shape, dtype)
     return _exponential(typed, shape=shape, dtype=dtype)
@@ -52,10 +50,8 @@ _exponential = compiled(exponential_in)
 def cauchy(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard Cauchy distribution.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.cauchy(random.key(0), (2,)).round(2))
-      [ 6.03 14.84]
+    >>> print(random.cauchy(random.key(0), (2,)).round(2))
+    [ 6.03 14.84]
     """
     typed, shape, dtype = float_arguments("cauchy", key, shape, dtype)
     return _cauchy(typed, shape=shape, dtype=dtype)
@@ -70,10 +66,8 @@ def _cauchy(key: Any, *, shape: Shape, dtype: Any) -> Any:
 def laplace(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard Laplace distribution.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.laplace(random.key(0), (2,)).round(2))
-      [-2.26 -3.15]
+    >>> print(random.laplace(random.key(0), (2,)).round(2))
+    [-2.26 -3.15]
     """
     typed, shape, dtype = float_arguments("laplace", key, shape, dtype)
     return _laplace(typed, shape=shape, dtype=dtype)
@@ -88,10 +82,8 @@ def _laplace(key: Any, *, shape: Shape, dtype: Any) -> Any:
 def logistic(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the standard logistic distribution.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.logistic(random.key(0), (2,)).round(2))
-      [2.9  3.82]
+    >>> print(random.logistic(random.key(0), (2,)).round(2))
+    [2.9  3.82]
     """
     typed, shape, dtype = float_arguments("logistic", key, shape, dtype)
     return _logistic(typed, shape=shape, dtype=dtype)
@@ -115,10 +107,8 @@ def pareto(
     Raises:
       ValueError: if the dtype is not a float or `b` does not fit the shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.pareto(random.key(0), 2.0, (2,)).round(2))
-      [4.37 6.83]
+        >>> print(random.pareto(random.key(0), 2.0, (2,)).round(2))
+        [4.37 6.83]
     """
     typed, shape, dtype = float_arguments("pareto", key, shape, dtype, b)
     return _pareto(typed, b, shape=shape, dtype=dtype)
@@ -132,10 +122,8 @@ def _pareto(key: Any, b: Any, *, shape: Shape, dtype: Any) -> Any:
 def maxwell(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of the Maxwell distribution: lengths of normal vectors in three dimensions.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.maxwell(random.key(0)).shape
-      ()
+    >>> random.maxwell(random.key(0)).shape
+    ()
     """
     typed, shape, dtype = float_arguments("maxwell", key, shape, dtype)
     return _maxwell(typed, shape=shape, dtype=dtype)
@@ -164,10 +152,8 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     Raises:
       ValueError: if the dtype is not a float.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.double_sided_maxwell(random.key(0), 0.0, 1.0, (2,)).shape
-      (2,)
+        >>> random.double_sided_maxwell(random.key(0), 0.0, 1.0, (2,)).shape
+        (2,)
     """
     typed = single_key("double_sided_maxwell", key)
     dtype = float_dtype("double_sided_maxwell", dtype)
@@ -188,13 +174,10 @@ def weibull_min(
     """Numbers of the Weibull distribution of minima.
 
     Args:
-      scale: the scale parameter.
       concentration: the shape parameter.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2))
-      [1.72 1.96]
+        >>> print(random.weibull_min(random.key(0), 1.0, 2.0, (2,)).round(2))
+        [1.72 1.96]
     """
     typed, shape, dtype = float_arguments("weibull_min", key, shape, dtype)
     return _weibull_min(typed, scale, concentration, shape=shape, dtype=dtype)
@@ -211,16 +194,13 @@ def rayleigh(
     """Numbers of the Rayleigh distribution.
 
     Args:
-      scale: the scale parameter.
       shape: the shape of the result; that of `scale` by default.
 
     Raises:
       ValueError: if the dtype is not a float or `scale` does not fit the shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.rayleigh(random.key(0), 1.0, (2,)).round(2))
-      [0.33 0.21]
+        >>> print(random.rayleigh(random.key(0), 1.0, (2,)).round(2))
+        [0.33 0.21]
     """
     typed, shape, dtype = float_arguments("rayleigh", key, shape, dtype, scale)
     return _rayleigh(typed, scale, shape=shape, dtype=dtype)
@@ -248,10 +228,8 @@ def wald(
     Source: Michael, Schucany, Haas, "Generating random variates using transformations with
       multiple roots", 1976.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.wald(random.key(0), 1.0, (3,)).shape
-      (3,)
+        >>> random.wald(random.key(0), 1.0, (3,)).shape
+        (3,)
     """
     typed, shape, dtype = float_arguments("wald", key, shape, dtype, mean)
     return _wald(typed, mean, shape=shape, dtype=dtype)
@@ -285,12 +263,9 @@ def triangular(
       left: the least value.
       mode: the most probable value.
       right: the greatest value.
-      shape: the shape of the result; that of the parameters by default.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2))
-      [1.68 1.79]
+        >>> print(random.triangular(random.key(0), 0.0, 1.0, 2.0, (2,)).round(2))
+        [1.68 1.79]
     """
     typed, shape, dtype = float_arguments("triangular", key, shape, dtype, left, mode, right)
     return _triangular(typed, left, mode, right, shape=shape, dtype=dtype)
@@ -320,10 +295,8 @@ def lognormal(
     Raises:
       ValueError: if the dtype is not a float or `sigma` does not fit the shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.lognormal(random.key(0), 1.0, (2,)).round(1))
-      [5.1 7.6]
+        >>> print(random.lognormal(random.key(0), 1.0, (2,)).round(1))
+        [5.1 7.6]
     """
     typed = single_key("lognormal", key)
     dtype = inexact_dtype("lognormal", dtype)

@@ -40,10 +40,8 @@ def poisson(
     Source: Knuth, "The art of computer programming", vol. 2, for means below ten; Hörmann, "The
       transformed rejection method for generating Poisson random variables", 1993, above.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.poisson(random.key(0), 4.0, (3,)).shape
-      (3,)
+        >>> random.poisson(random.key(0), 4.0, (3,)).shape
+        (3,)
     """
     typed = single_key("poisson", key)
     if key_impl(typed) != "threefry2x32":
@@ -132,7 +130,6 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
 
     Args:
       n: the number of trials.
-      p: the probability of success.
       shape: the shape of the result; that of the parameters by default.
 
     Returns:
@@ -144,10 +141,8 @@ def binomial(key: Any, n: Any, p: Any, shape: Any = None, dtype: Any = None) -> 
     Source: Kachitvichyanukul and Schmeiser, "Binomial random variate generation", 1988, for small
       means; Hörmann, "The generation of binomial random variates", 1993, for others.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.binomial(random.key(0), 10.0, 0.5, (3,)).shape
-      (3,)
+        >>> random.binomial(random.key(0), 10.0, 0.5, (3,)).shape
+        (3,)
     """
     typed = single_key("binomial", key)
     dtype = float_dtype("binomial", dtype)
@@ -276,11 +271,8 @@ def multinomial(
     Raises:
       ValueError: if the parameters do not fit the shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> import numpy as np
-      >>> float(random.multinomial(random.key(0), 20, np.float32([0.2, 0.3, 0.5])).sum())
-      20.0
+        >>> float(random.multinomial(random.key(0), 20, np.float32([0.2, 0.3, 0.5])).sum())
+        20.0
     """
     typed = single_key("multinomial", key)
     n, p = _inexact(n), _inexact(p)

@@ -50,10 +50,8 @@ def bernoulli(
       TypeError: if `p` is not a float.
       ValueError: if `p` does not fit the shape or the mode is another word.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.bernoulli(random.key(1), 0.5, (4,)).tolist()
-      [True, False, True, True]
+        >>> random.bernoulli(random.key(1), 0.5, (4,)).tolist()
+        [True, False, True, True]
     """
     typed = single_key("bernoulli", key)
     if mode not in ("high", "low"):
@@ -87,10 +85,8 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: An
     Raises:
       ValueError: if the key is an array of keys.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.rademacher(random.key(1), (4,)).tolist()
-      [1, -1, 1, 1]
+        >>> random.rademacher(random.key(1), (4,)).tolist()
+        [1, -1, 1, 1]
     """
     typed = single_key("rademacher", key)
     dtype = dtypes.check_and_canonicalize_user_dtype(int if dtype is None else dtype)
@@ -112,7 +108,6 @@ def geometric(
     """How many trials it takes until the first success.
 
     Args:
-      p: the probability of success.
       shape: the shape of the result; that of `p` by default.
       dtype: an integer dtype; int32 by default, int64 under x64.
 
@@ -122,10 +117,8 @@ def geometric(
     Raises:
       ValueError: if the dtype is not an integer or `p` does not fit the shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.geometric(random.key(0), 0.1, (3,)).shape
-      (3,)
+        >>> random.geometric(random.key(0), 0.1, (3,)).shape
+        (3,)
     """
     typed = single_key("geometric", key)
     dtype = int_dtype("geometric", dtype)
@@ -173,12 +166,9 @@ def categorical(
       ValueError: if the logits do not fit the shape or there are too few categories.
       AxisError: if the logits have no such axis.
 
-    Example:
-      >>> from amdjax import random
-      >>> import numpy as np
-      >>> logits = np.log(np.float32([0.01, 0.01, 0.98]))
-      >>> random.categorical(random.key(0), logits, shape=(3,)).shape
-      (3,)
+        >>> logits = np.log(np.float32([0.01, 0.01, 0.98]))
+        >>> random.categorical(random.key(0), logits, shape=(3,)).shape
+        (3,)
     """
     typed = single_key("categorical", key)
     logits = jnp.asarray(logits)
@@ -234,10 +224,8 @@ def permutation(
       ValueError: if `axis` is out of bounds.
       TypeError: if `x` is a scalar but not an integer.
 
-    Example:
-      >>> from amdjax import random
-      >>> sorted(random.permutation(random.key(0), 5).tolist())
-      [0, 1, 2, 3, 4]
+        >>> sorted(random.permutation(random.key(0), 5).tolist())
+        [0, 1, 2, 3, 4]
     """
     typed = single_key("permutation", key)
     rank = np.ndim(x)
@@ -305,10 +293,8 @@ def choice(
       TypeError: if `shape` is no sequence.
       ValueError: if there are too few entries, or `p` is of another shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.choice(random.key(0), 10, (3,)).tolist()
-      [9, 0, 2]
+        >>> random.choice(random.key(0), 10, (3,)).tolist()
+        [9, 0, 2]
     """
     typed = single_key("choice", key)
     if not isinstance(shape, Sequence):

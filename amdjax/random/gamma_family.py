@@ -37,16 +37,10 @@ def gamma(
 ) -> Any:
     """Numbers of the gamma distribution of scale one; differentiable in `a`.
 
-    Args:
-      a: the shape parameter, positive.
-      shape: the shape of the result; that of `a` by default.
-
     Source: Marsaglia and Tsang, "A simple method for generating gamma variables", 2000.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.gamma(random.key(0), 2.0, (3,)).shape
-      (3,)
+    >>> random.gamma(random.key(0), 2.0, (3,)).shape
+    (3,)
     """
     return _drawn("gamma", key, a, shape, dtype, False)
 
@@ -56,14 +50,8 @@ def loggamma(
 ) -> Any:
     """Logarithms of numbers of the gamma distribution, right also where those underflow.
 
-    Args:
-      a: the shape parameter, positive.
-      shape: the shape of the result; that of `a` by default.
-
-    Example:
-      >>> from amdjax import random
-      >>> bool(random.loggamma(random.key(0), 1e-5) < -100)
-      True
+    >>> bool(random.loggamma(random.key(0), 1e-5) < -100)
+    True
     """
     return _drawn("loggamma", key, a, shape, dtype, True)
 
@@ -197,13 +185,10 @@ def beta(
     Args:
       a: the first shape parameter, positive.
       b: the second shape parameter, positive.
-      shape: the shape of the result; that of the parameters by default.
 
-    Example:
-      >>> from amdjax import random
-      >>> x = random.beta(random.key(0), 2.0, 3.0, (4,))
-      >>> bool(((x > 0) & (x < 1)).all())
-      True
+        >>> x = random.beta(random.key(0), 2.0, 3.0, (4,))
+        >>> bool(((x > 0) & (x < 1)).all())
+        True
     """
     typed = single_key("beta", key)
     dtype = float_dtype("beta", dtype)
@@ -237,12 +222,9 @@ def dirichlet(
     Raises:
       ValueError: if the dtype is not a float or `alpha` does not fit the shape.
 
-    Example:
-      >>> from amdjax import random
-      >>> import numpy as np
-      >>> x = random.dirichlet(random.key(0), np.ones(3, np.float32))
-      >>> bool(abs(x.sum() - 1) < 1e-6)
-      True
+        >>> x = random.dirichlet(random.key(0), np.ones(3, np.float32))
+        >>> bool(abs(x.sum() - 1) < 1e-6)
+        True
     """
     typed = single_key("dirichlet", key)
     dtype = float_dtype("dirichlet", dtype)
@@ -265,14 +247,8 @@ def chisquare(
 ) -> Any:
     """Numbers of the chi-square distribution.
 
-    Args:
-      df: the degrees of freedom.
-      shape: the shape of the result; that of `df` by default.
-
-    Example:
-      >>> from amdjax import random
-      >>> random.chisquare(random.key(0), 3.0, (2,)).shape
-      (2,)
+    >>> random.chisquare(random.key(0), 3.0, (2,)).shape
+    (2,)
     """
     typed, shape, dtype = float_arguments("chisquare", key, shape, dtype, df)
     return _chisquare(typed, df, shape=shape, dtype=dtype)
@@ -289,14 +265,8 @@ _chisquare = compiled(_chisquare_in)
 def t(key: Any, df: Any, shape: Any = None, dtype: Any = None, *, out_sharding: Any = None) -> Any:
     """Numbers of Student's t distribution.
 
-    Args:
-      df: the degrees of freedom.
-      shape: the shape of the result; that of `df` by default.
-
-    Example:
-      >>> from amdjax import random
-      >>> random.t(random.key(0), 3.0, (2,)).shape
-      (2,)
+    >>> random.t(random.key(0), 3.0, (2,)).shape
+    (2,)
     """
     typed, shape, dtype = float_arguments("t", key, shape, dtype, df)
     return _t(typed, df, shape=shape, dtype=dtype)
@@ -324,12 +294,9 @@ def f(
     Args:
       dfnum: the numerator's degrees of freedom.
       dfden: the denominator's degrees of freedom.
-      shape: the shape of the result; that of the parameters by default.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
-      (2,)
+        >>> random.f(random.key(0), 3.0, 4.0, (2,)).shape
+        (2,)
     """
     typed, shape, dtype = float_arguments("f", key, shape, dtype, dfnum, dfden)
     return _f(typed, dfnum, dfden, shape=shape, dtype=dtype)

@@ -31,10 +31,8 @@ def gumbel(
     Raises:
       ValueError: if the dtype is not a float or the mode is another word.
 
-    Example:
-      >>> from amdjax import random
-      >>> print(random.gumbel(random.key(0), (2,)).round(2))
-      [2.92 3.83]
+        >>> print(random.gumbel(random.key(0), (2,)).round(2))
+        [2.92 3.83]
     """
     typed, shape, dtype = float_arguments("gumbel", key, shape, dtype)
     return _gumbel(typed, shape=shape, dtype=dtype, mode=gumbel_mode(mode))

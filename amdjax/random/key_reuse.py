@@ -161,10 +161,9 @@ def consume(key: Any) -> Any:
     Returns:
       The same key.
 
-    Example:
-      >>> from amdjax.experimental import key_reuse
-      >>> key_reuse.consume(amdjax.random.key(0)).shape
-      ()
+        >>> from amdjax.experimental import key_reuse
+        >>> key_reuse.consume(amdjax.random.key(0)).shape
+        ()
     """
     return consume_p.bind(key)
 
@@ -188,9 +187,8 @@ def assert_consumed(key: Any, value: Mask = True) -> None:
       key: a typed key.
       value: whether, or which of an array of keys.
 
-    Example:
-      >>> from amdjax.experimental import key_reuse
-      >>> key_reuse.assert_consumed(amdjax.random.key(0), value=False)
+        >>> from amdjax.experimental import key_reuse
+        >>> key_reuse.assert_consumed(amdjax.random.key(0), value=False)
     """
     assert_consumed_value_p.bind(key, value=_Expected(0, value))
 
@@ -201,9 +199,8 @@ def assert_unconsumed(key: Any) -> None:
     Args:
       key: a typed key.
 
-    Example:
-      >>> from amdjax.experimental import key_reuse
-      >>> key_reuse.assert_unconsumed(amdjax.random.key(0))
+        >>> from amdjax.experimental import key_reuse
+        >>> key_reuse.assert_unconsumed(amdjax.random.key(0))
     """
     assert_consumed(key, False)
 
@@ -410,11 +407,10 @@ def jaxpr_type_signature(jaxpr: Jaxpr) -> KeyReuseSignature:
     Raises:
       KeyReuseError: it uses a key twice.
 
-    Example:
-      >>> from amdjax.experimental import key_reuse
-      >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
-      >>> key_reuse.jaxpr_type_signature(closed.jaxpr)
-      KeyReuseSignature(Sink(0), Source(0))
+        >>> from amdjax.experimental import key_reuse
+        >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
+        >>> key_reuse.jaxpr_type_signature(closed.jaxpr)
+        KeyReuseSignature(Sink(0), Source(0))
     """
     usage = _Usage()
     for eqn in jaxpr.eqns:
@@ -434,10 +430,9 @@ def check_key_reuse_jaxpr(jaxpr: Jaxpr) -> None:
     Args:
       jaxpr: the program.
 
-    Example:
-      >>> from amdjax.experimental import key_reuse
-      >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
-      >>> key_reuse.check_key_reuse_jaxpr(closed.jaxpr)
+        >>> from amdjax.experimental import key_reuse
+        >>> closed = amdjax.make_jaxpr(amdjax.random.split)(amdjax.random.key(0))
+        >>> key_reuse.check_key_reuse_jaxpr(closed.jaxpr)
     """
     jaxpr_type_signature(jaxpr)
 
@@ -455,10 +450,9 @@ def function_type_signature(fun: Callable[..., Any], *args: Any) -> KeyReuseSign
     Raises:
       KeyReuseError: it uses a key twice.
 
-    Example:
-      >>> from amdjax.experimental import key_reuse
-      >>> key_reuse.function_type_signature(amdjax.random.split, amdjax.random.key(0))
-      KeyReuseSignature(Sink(0), Source(0))
+        >>> from amdjax.experimental import key_reuse
+        >>> key_reuse.function_type_signature(amdjax.random.split, amdjax.random.key(0))
+        KeyReuseSignature(Sink(0), Source(0))
     """
     leaves, flat = flatten_fun(fun, args, {})
     return jaxpr_type_signature(make_jaxpr(flat)(*leaves).jaxpr)
@@ -474,16 +468,13 @@ def check_key_reuse(fun: Callable[..., Any], /, *args: Any) -> None:
     Raises:
       KeyReuseError: it does.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax import random
-      >>> from amdjax.experimental import key_reuse
-      >>> try:
-      ...     key_reuse.check_key_reuse(lambda k: random.split(random.clone(k)), random.key(0))
-      ...     key_reuse.check_key_reuse(lambda k: (random.bits(k), random.bits(k)), random.key(0))
-      ... except amdjax.errors.KeyReuseError as e:
-      ...     print(str(e).splitlines()[0])
-      In random_bits, argument 0 is already consumed.
+        >>> from amdjax.experimental import key_reuse
+        >>> try:
+        ...     key_reuse.check_key_reuse(lambda k: random.split(random.clone(k)), random.key(0))
+        ...     key_reuse.check_key_reuse(lambda k: (random.bits(k), random.bits(k)), random.key(0))
+        ... except amdjax.errors.KeyReuseError as e:
+        ...     print(str(e).splitlines()[0])
+        In random_bits, argument 0 is already consumed.
     """
     function_type_signature(fun, *args)
 

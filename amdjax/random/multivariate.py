@@ -54,12 +54,9 @@ def multivariate_normal(
     Raises:
       ValueError: if shapes do not fit, the dtype is not a float or the method is another word.
 
-    Example:
-      >>> from amdjax import random
-      >>> import numpy as np
-      >>> mean, cov = np.zeros(2, np.float32), np.eye(2, dtype=np.float32)
-      >>> random.multivariate_normal(random.key(0), mean, cov, (3,)).shape
-      (3, 2)
+        >>> mean, cov = np.zeros(2, np.float32), np.eye(2, dtype=np.float32)
+        >>> random.multivariate_normal(random.key(0), mean, cov, (3,)).shape
+        (3, 2)
     """
     typed = single_key("multivariate_normal", key)
     if method not in ("svd", "eigh", "cholesky"):
@@ -121,12 +118,9 @@ def orthogonal(
 
     Source: Mezzadri, "How to generate random matrices from the classical compact groups", 2007.
 
-    Example:
-      >>> from amdjax import random
-      >>> import numpy as np
-      >>> q = np.asarray(random.orthogonal(random.key(0), 3))
-      >>> np.allclose(q @ q.T, np.eye(3), atol=1e-5)
-      True
+        >>> q = np.asarray(random.orthogonal(random.key(0), 3))
+        >>> np.allclose(q @ q.T, np.eye(3), atol=1e-5)
+        True
     """
     typed = single_key("orthogonal", key)
     dtype = inexact_dtype("orthogonal", dtype)
@@ -154,10 +148,8 @@ def generalized_normal(
     Args:
       p: the exponent.
 
-    Example:
-      >>> from amdjax import random
-      >>> random.generalized_normal(random.key(0), 3.0, (2,)).shape
-      (2,)
+        >>> random.generalized_normal(random.key(0), 3.0, (2,)).shape
+        (2,)
     """
     typed, shape, dtype = float_arguments("generalized_normal", key, shape, dtype)
     return _generalized_normal(typed, p, shape=shape, dtype=dtype)
@@ -191,11 +183,9 @@ def ball(
     Source: Barthe, Guédon, Mendelson, Naor, "A probabilistic approach to the geometry of the
       l_p^n-ball", 2005.
 
-    Example:
-      >>> from amdjax import random
-      >>> x = random.ball(random.key(0), 3, shape=(4,))
-      >>> bool(((x * x).sum(-1) <= 1).all())
-      True
+        >>> x = random.ball(random.key(0), 3, shape=(4,))
+        >>> bool(((x * x).sum(-1) <= 1).all())
+        True
     """
     typed = single_key("ball", key)
     dtype = float_dtype("ball", dtype)

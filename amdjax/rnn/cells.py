@@ -59,8 +59,6 @@ def init_weights(
 
     Args:
       key: key of the random start.
-      in_features: number of input features.
-      hidden_features: number of hidden features.
       gates: 1 for `rnn_cell`, 3 for `gru_cell`, 4 for `lstm_cell`.
       use_bias: whether there are biases; they start at zero, those of an LSTM's forget gate at one,
         so that it starts open (Jozefowicz et al., 2015).
@@ -76,10 +74,8 @@ def init_weights(
       ValueError: for a number of features that is no positive integer, an unknown input mode, or
         what only an LSTM has.
 
-    Example:
-      >>> from amdjax import rnn
-      >>> rnn.init_weights(amdjax.random.key(0), 3, 5, 4).hidden_kernel.shape
-      (5, 20)
+        >>> rnn.init_weights(amdjax.random.key(0), 3, 5, 4).hidden_kernel.shape
+        (5, 20)
     """
     sizes = {"in_features": in_features, "hidden_features": hidden_features}
     if projected_features is not None:
@@ -203,8 +199,6 @@ def rnn_cell(weights: Weights, x: ArrayLike, h: ArrayLike, *, activation: str = 
 
     Args:
       weights: with one gate.
-      x: input of shape `(..., n)`.
-      h: hidden state of shape `(..., m)`.
       activation: `f`, "tanh" or "relu".
 
     Returns:
@@ -213,7 +207,6 @@ def rnn_cell(weights: Weights, x: ArrayLike, h: ArrayLike, *, activation: str = 
     Raises:
       ValueError: the shapes do not fit, or there is no such activation.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.Weights(jnp.ones((2, 1)), jnp.ones((1, 1)))
         >>> rnn.rnn_cell(weights, jnp.array([0.5, 0.5]), jnp.array([1.0]), activation="relu")
         Array([2.], dtype=float32)
@@ -230,7 +223,6 @@ def lstm_cell(
 
     Args:
       weights: with four gates: input, forget, candidate, output.
-      x: input of shape `(..., n)`.
       state: hidden state and memory, of shapes `(..., p)` and `(..., m)`.
 
     Returns:
@@ -240,7 +232,6 @@ def lstm_cell(
       TypeError: `state` is no pair.
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 4)
         >>> h, c = rnn.lstm_cell(weights, jnp.ones((2, 3)), (jnp.zeros((2, 5)), jnp.zeros((2, 5))))
         >>> h.shape, c.shape
@@ -259,8 +250,6 @@ def gru_cell(weights: Weights, x: ArrayLike, h: ArrayLike) -> Array:
 
     Args:
       weights: with three gates: reset, update, candidate.
-      x: input of shape `(..., n)`.
-      h: hidden state of shape `(..., m)`.
 
     Returns:
       The next hidden state.
@@ -268,7 +257,6 @@ def gru_cell(weights: Weights, x: ArrayLike, h: ArrayLike) -> Array:
     Raises:
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 3)
         >>> rnn.gru_cell(weights, jnp.ones((2, 3)), jnp.zeros((2, 5))).shape
         (2, 5)

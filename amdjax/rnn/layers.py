@@ -165,23 +165,9 @@ class LSTM(_Recurrent):
     """Layers of long short-term memory.
 
     Args:
-      in_features: number of input features.
-      hidden_features: number of hidden features.
-      key: key of the weights' random start.
-      layers: how many layers, each fed by the one before.
-      rate: probability of dropout between layers.
-      use_bias: whether there are biases.
-      reverse: whether to go from the last step to the first.
-      bidirectional: whether each layer goes both ways, with weights for each, and gives both
-        results side by side.
-      input_mode: "linear", or "skip" for a first layer that adds its input to each gate without a
-        kernel.
       projected_features: features of each layer's output, if it is projected.
       peepholes: whether the gates see the memory.
-      time_major: whether time is the first axis rather than the second.
-      dtype: dtype of the weights; None means the default float.
 
-        >>> from amdjax import rnn
         >>> layer = rnn.LSTM(3, 5, layers=2, bidirectional=True, key=amdjax.random.key(0))
         >>> y, states = layer(jnp.ones((7, 2, 3)), lengths=jnp.array([7, 4]))
         >>> y.shape, len(states)
@@ -190,23 +176,6 @@ class LSTM(_Recurrent):
 
     _gates = 4
 
-    def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        *,
-        projected_features: int | None = None,
-        peepholes: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            in_features,
-            hidden_features,
-            projected_features=projected_features,
-            peepholes=peepholes,
-            **kwargs,
-        )
-
     def _sequence(self) -> Callable[..., tuple[Array, Any]]:
         return lstm
 
@@ -214,24 +183,8 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """Layers of gated recurrent units.
 
-    Args:
-      in_features: number of input features.
-      hidden_features: number of hidden features.
-      key: key of the weights' random start.
-      layers: how many layers, each fed by the one before.
-      rate: probability of dropout between layers.
-      use_bias: whether there are biases.
-      reverse: whether to go from the last step to the first.
-      bidirectional: whether each layer goes both ways, with weights for each, and gives both
-        results side by side.
-      input_mode: "linear", or "skip" for a first layer that adds its input to each gate without a
-        kernel.
-      time_major: whether time is the first axis rather than the second.
-      dtype: dtype of the weights; None means the default float.
-
-        >>> from amdjax import rnn
-        >>> rnn.GRU(3, 5, key=amdjax.random.key(0))(jnp.ones((7, 2, 3)))[0].shape
-        (7, 2, 5)
+    >>> rnn.GRU(3, 5, key=amdjax.random.key(0))(jnp.ones((7, 2, 3)))[0].shape
+    (7, 2, 5)
     """
 
     _gates = 3
@@ -246,24 +199,8 @@ class GRU(_Recurrent):
 class RNN(_Recurrent):
     """Layers of plain recurrent networks.
 
-    Args:
-      in_features: number of input features.
-      hidden_features: number of hidden features.
-      key: key of the weights' random start.
-      layers: how many layers, each fed by the one before.
-      rate: probability of dropout between layers.
-      use_bias: whether there are biases.
-      reverse: whether to go from the last step to the first.
-      bidirectional: whether each layer goes both ways, with weights for each, and gives both
-        results side by side.
-      input_mode: "linear", or "skip" for a first layer that adds its input without a kernel.
-      time_major: whether time is the first axis rather than the second.
-      dtype: dtype of the weights; None means the default float.
-      activation: "tanh" or "relu".
-
-        >>> from amdjax import rnn
-        >>> rnn.RNN(3, 5, key=amdjax.random.key(0))(jnp.ones((7, 2, 3)))[0].shape
-        (7, 2, 5)
+    >>> rnn.RNN(3, 5, key=amdjax.random.key(0))(jnp.ones((7, 2, 3)))[0].shape
+    (7, 2, 5)
     """
 
     activation: str = static()
@@ -305,16 +242,9 @@ class LSTMCell(_Cell):
     """A step of a long short-term memory, for loops of one's own.
 
     Args:
-      in_features: number of input features.
-      hidden_features: number of hidden features.
-      key: key of the weights' random start.
-      use_bias: whether there are biases.
-      input_mode: "linear", or "skip" for no input kernel.
       projected_features: features of the hidden state, if it is projected.
       peepholes: whether the gates see the memory.
-      dtype: dtype of the weights; None means the default float.
 
-        >>> from amdjax import rnn
         >>> h, c = rnn.LSTMCell(3, 5, key=amdjax.random.key(0))(jnp.ones((2, 3)))
         >>> h.shape, c.shape
         ((2, 5), (2, 5))
@@ -333,17 +263,8 @@ class LSTMCell(_Cell):
 class GRUCell(_Cell):
     """A step of a gated recurrent unit, for loops of one's own.
 
-    Args:
-      in_features: number of input features.
-      hidden_features: number of hidden features.
-      key: key of the weights' random start.
-      use_bias: whether there are biases.
-      input_mode: "linear", or "skip" for no input kernel.
-      dtype: dtype of the weights; None means the default float.
-
-        >>> from amdjax import rnn
-        >>> rnn.GRUCell(3, 5, key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
-        (2, 5)
+    >>> rnn.GRUCell(3, 5, key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
+    (2, 5)
     """
 
     _gates = 3
@@ -356,18 +277,8 @@ class GRUCell(_Cell):
 class RNNCell(_Cell):
     """A step of a plain recurrent network, for loops of one's own.
 
-    Args:
-      in_features: number of input features.
-      hidden_features: number of hidden features.
-      key: key of the weights' random start.
-      use_bias: whether there are biases.
-      input_mode: "linear", or "skip" for no input kernel.
-      dtype: dtype of the weights; None means the default float.
-      activation: "tanh" or "relu".
-
-        >>> from amdjax import rnn
-        >>> rnn.RNNCell(3, 5, activation="relu", key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
-        (2, 5)
+    >>> rnn.RNNCell(3, 5, activation="relu", key=amdjax.random.key(0))(jnp.ones((2, 3))).shape
+    (2, 5)
     """
 
     activation: str = static()

@@ -49,7 +49,6 @@ class Parameters(NamedTuple):
       weights: one entry for each layer and direction, the directions of a layer side by side.
       directions: of each layer, "forward" or "reverse".
 
-        >>> from amdjax import rnn
         >>> net = rnn.GRU(3, 5, layers=2, key=amdjax.random.key(0))
         >>> gate = net.params.layer(1).gate("z")
         >>> gate.hidden_kernel.shape, gate.input_bias.shape
@@ -307,13 +306,11 @@ def pack(params: Parameters) -> Array:
     Raises:
       TypeError: `params` are no `Parameters`.
 
-    Example:
-      >>> from amdjax import rnn
-      >>> net = rnn.LSTM(3, 5, key=amdjax.random.key(0))
-      >>> rnn.pack(net.params).shape
-      (200,)
-      >>> net.params.layer(0).gate("f").place("hidden_kernel")
-      Place(offset=85, shape=(5, 5))
+        >>> net = rnn.LSTM(3, 5, key=amdjax.random.key(0))
+        >>> rnn.pack(net.params).shape
+        (200,)
+        >>> net.params.layer(0).gate("f").place("hidden_kernel")
+        Place(offset=85, shape=(5, 5))
     """
     parts = []
     for position, field, name in _places(_checked("pack", params)):
@@ -339,11 +336,9 @@ def unpack(params: Parameters, vector: ArrayLike) -> Parameters:
       TypeError: `params` are no `Parameters`.
       ValueError: the vector has another size.
 
-    Example:
-      >>> from amdjax import rnn
-      >>> params = rnn.RNN(1, 1, use_bias=False, key=amdjax.random.key(0)).params
-      >>> rnn.unpack(params, jnp.array([2.0, 3.0])).layer(0).gate("h").hidden_kernel
-      Array([[3.]], dtype=float32)
+        >>> params = rnn.RNN(1, 1, use_bias=False, key=amdjax.random.key(0)).params
+        >>> rnn.unpack(params, jnp.array([2.0, 3.0])).layer(0).gate("h").hidden_kernel
+        Array([[3.]], dtype=float32)
     """
     params = _checked("unpack", params)
     vector = as_array("unpack", vector, 1)
@@ -403,12 +398,10 @@ def from_torch(module: M, state_dict: Mapping[str, Any]) -> M:
       TypeError: for no recurrent module, or no mapping.
       ValueError: names or shapes differ, or PyTorch has no such module.
 
-    Example:
-      >>> from amdjax import rnn
-      >>> net = rnn.GRU(3, 5, key=amdjax.random.key(0))
-      >>> again = rnn.from_torch(net, rnn.to_torch(net))
-      >>> bool((again.weights[0].hidden_kernel == net.weights[0].hidden_kernel).all())
-      True
+        >>> net = rnn.GRU(3, 5, key=amdjax.random.key(0))
+        >>> again = rnn.from_torch(net, rnn.to_torch(net))
+        >>> bool((again.weights[0].hidden_kernel == net.weights[0].hidden_kernel).all())
+        True
     """
     names = _torch_names("from_torch", module)
     if not isinstance(state_dict, Mapping):
@@ -441,11 +434,9 @@ def to_torch(module: Any) -> dict[str, np.ndarray]:
       TypeError: for no recurrent module.
       ValueError: PyTorch has no such module.
 
-    Example:
-      >>> from amdjax import rnn
-      >>> state = rnn.to_torch(rnn.GRUCell(3, 5, key=amdjax.random.key(0)))
-      >>> {name: array.shape for name, array in state.items()}["weight_ih"]
-      (15, 3)
+        >>> state = rnn.to_torch(rnn.GRUCell(3, 5, key=amdjax.random.key(0)))
+        >>> {name: array.shape for name, array in state.items()}["weight_ih"]
+        (15, 3)
     """
     names, cell = _torch_names("to_torch", module), isinstance(module.weights, Weights)
     out = {}

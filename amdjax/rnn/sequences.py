@@ -29,14 +29,6 @@ def rnn(
 
     Args:
       weights: as for `rnn_cell`.
-      x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
-      h: hidden state at the start, `(..., m)`; None means zeros.
-      activation: "tanh" or "relu".
-      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
-        What lies beyond takes no part: results are zero there, the state at the end is that of
-        each sequence's last step, and with `reverse` each begins at its own last step.
-      reverse: whether to go from the last step to the first.
-      time_major: whether time is the first axis rather than the second.
 
     Returns:
       The hidden states of all steps, shaped like `x` with m features, and the one at the end.
@@ -45,7 +37,6 @@ def rnn(
       TypeError: `lengths` are no integers.
       ValueError: the shapes do not fit, or there is no such activation.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 1)
         >>> y, h = rnn.rnn(weights, jnp.ones((7, 2, 3)))
         >>> y.shape, h.shape
@@ -69,13 +60,7 @@ def lstm(
 
     Args:
       weights: as for `lstm_cell`.
-      x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
       state: hidden state and memory at the start, `(..., p)` and `(..., m)`; None means zeros.
-      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
-        What lies beyond takes no part: results are zero there, the state at the end is that of
-        each sequence's last step, and with `reverse` each begins at its own last step.
-      reverse: whether to go from the last step to the first.
-      time_major: whether time is the first axis rather than the second.
 
     Returns:
       The hidden states of all steps, shaped like `x` with p features, and the pair of hidden state
@@ -85,7 +70,6 @@ def lstm(
       TypeError: `lengths` are no integers, or `state` is no pair.
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 4)
         >>> y, (h, c) = rnn.lstm(weights, jnp.ones((7, 2, 3)))
         >>> y.shape, h.shape, c.shape
@@ -107,13 +91,6 @@ def gru(
 
     Args:
       weights: as for `gru_cell`.
-      x: inputs of shape `(time, ..., n)`; `(batch, time, n)` unless `time_major`.
-      h: hidden state at the start, `(..., m)`; None means zeros.
-      lengths: how many steps each sequence has, integers of the shape of the batch; None means all.
-        What lies beyond takes no part: results are zero there, the state at the end is that of
-        each sequence's last step, and with `reverse` each begins at its own last step.
-      reverse: whether to go from the last step to the first.
-      time_major: whether time is the first axis rather than the second.
 
     Returns:
       The hidden states of all steps, shaped like `x` with m features, and the one at the end.
@@ -122,7 +99,6 @@ def gru(
       TypeError: `lengths` are no integers.
       ValueError: the shapes do not fit.
 
-        >>> from amdjax import rnn
         >>> weights = rnn.init_weights(amdjax.random.key(0), 3, 5, 3)
         >>> y, h = rnn.gru(weights, jnp.ones((7, 2, 3)))
         >>> y.shape, h.shape

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
-from amdjax.core.errors import api_boundary
 
 __all__ = [
     "HIP_NAMES", "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",
@@ -333,9 +333,8 @@ def default_device() -> Any:
     Returns:
       A `Device`, or what the setting holds.
 
-    Example:
-      >>> default_device().platform
-      'cpu'
+        >>> default_device().platform
+        'cpu'
     """
     chosen = config.default_device
     if isinstance(chosen, Device):
@@ -402,11 +401,9 @@ def effects_barrier() -> None:
     Raises:
       RuntimeError: work on a device has failed.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.jit(lambda x: amdjax.debug.print("x = {}", x))(1)
-      x = 1
-      >>> amdjax.effects_barrier()
+        >>> amdjax.jit(lambda x: amdjax.debug.print("x = {}", x))(1)
+        x = 1
+        >>> amdjax.effects_barrier()
     """
     for devices_found in list(_found.values()):
         for device in devices_found:

@@ -6,6 +6,7 @@ accesses, the region's element rules are run once on dummies; what splits loops 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -112,6 +113,32 @@ class Domain:
         self.operations, self.widest, self.cost = 8, 64, 8.0
         self.loads, self.stores, self.irregular = [], [], []
         return self
+
+    def segmented(self) -> Domain | None:
+        """The same with the innermost loop, a short reduced one, and that over rows as one loop.
+
+        Rows are then segments of a power of two of its steps. None where memory is read otherwise
+        than along both.
+        """
+        if len(self.vars) < 2 or self.vars[-1] not in self.reduced or self.vars[-2] in self.reduced:
+            return None
+        row, step = self.vars[-2:]
+        n = step.extent
+        offsets = [o for _, o in self.loads + self.stores]
+        read = [o for o in offsets if o.depends_on(step)]
+        together = all(o.coefficient(row) == n and o.coefficient(step) == 1 for o in read)
+        stuck = {s for o in offsets for q in _quotients(o) for s in _symbols(q.inner)}
+        stuck |= {s for i in self.irregular for s in _symbols(i)}
+        if n & (n - 1) or not read or not together or stuck & {row, step}:
+            return None
+        both = LoopVar(row.name, row.extent * n)
+        table: dict[Symbol, Index] = {row: Index.of(both) // n, step: Index.of(both) % n}
+        out = copy.copy(self)
+        out.vars, out.reduced = [*self.vars[:-2], both], self.reduced - {step}
+        out.alias = {v: i.substitute(table) for v, i in self.alias.items()} | table
+        out.loads = [(v, o.substitute(table)) for v, o in self.loads]
+        out.stores = [(v, o.substitute(table)) for v, o in self.stores]
+        return out
 
     def row_index(self, shape: tuple[int, ...]) -> tuple[Index, ...]:
         """The present row as an index into an array of one element a row."""

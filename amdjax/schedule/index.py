@@ -103,6 +103,10 @@ class Index:
         merged = dict(self.terms)
         for symbol, c in other.terms:
             merged[symbol] = merged.get(symbol, 0) + c
+        if any(isinstance(s, Quotient) and s.remainder for s in merged):
+            joined = _joined(merged)
+            if joined is not None:
+                return joined + (self.const + other.const)
         terms = sorted(((s, c) for s, c in merged.items() if c), key=lambda t: t[0].key)
         return Index(self.const + other.const, tuple(terms))
 
@@ -166,6 +170,10 @@ class Index:
         lo, hi = rest.range()
         if lo is not None and hi is not None and lo // n == hi // n:
             return whole + lo // n
+        if len(rest.terms) == 1:
+            (s, c), *_ = rest.terms
+            if isinstance(s, Quotient) and not s.remainder and c == 1:
+                return whole + (s.inner + rest.const * s.by) // (s.by * n)
         unit, coarse, _ = rest._in_units(n)
         if unit > 1:
             return whole + coarse // (n // unit)
@@ -226,6 +234,35 @@ class Index:
     def __repr__(self) -> str:
         parts = [f"{s}" if c == 1 else f"{c}*{s}" for s, c in self.terms]
         return " + ".join(parts + ([str(self.const)] if self.const or not parts else []))
+
+
+def _joined(terms: dict[Symbol, int]) -> Index | None:
+    """A sum in which a quotient and a remainder of one dividend are put together; None without.
+
+    `x // n * n + x % n` is `x`, and `(x // n + y) % m * n + x % n` is `(x + y * n) % (n * m)`.
+    """
+    for s, c in terms.items():
+        if not (isinstance(s, Quotient) and s.remainder and c):
+            continue
+        whole = s.inner // s.by
+        if whole.const or len(whole.terms) != 1 or whole.terms[0][1] != 1:
+            continue
+        quotient = whole.terms[0][0]
+        for t, factor in terms.items():
+            if factor != c * s.by:
+                continue
+            if t is quotient:
+                dividend = s.inner
+            elif isinstance(t, Quotient) and t.remainder and t.inner.coefficient(quotient) == 1:
+                dividend = (s.inner + (t.inner - whole) * s.by) % (t.by * s.by)
+            else:
+                continue
+            others = sorted(
+                ((u, k) for u, k in terms.items() if k and u is not s and u is not t),
+                key=lambda term: term[0].key,
+            )
+            return Index(0, tuple(others)) + dividend * c
+    return None
 
 
 @dataclass(frozen=True)

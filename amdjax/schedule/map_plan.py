@@ -24,13 +24,13 @@ class Transposition:
     """Square tiles, where operands are contiguous along another loop than results are.
 
     Attributes:
-      across: the other loop.
+      operand_var: the other loop.
       side: elements along an edge of a tile.
       block: elements along an edge of what a program computes.
       transposed: operands beyond the caches that lie the other way.
     """
 
-    across: LoopVar
+    operand_var: LoopVar
     side: int
     block: int
     transposed: tuple[Var, ...]
@@ -70,7 +70,7 @@ class CpuMapPlan:
         """Programs along the two loops of square tiles."""
         assert self.transposition is not None and self.lane_var is not None
         block = self.transposition.block
-        return ceil_div(self.transposition.across.extent, block), ceil_div(
+        return ceil_div(self.transposition.operand_var.extent, block), ceil_div(
             self.lane_var.extent, block
         )
 
@@ -87,7 +87,7 @@ class CpuMapPlan:
             return out
         if (square := self.transposition) is not None:
             out += f" of {square.block}×{square.block} in squares of {square.side}"
-            return f"{out} over {square.across.name} and {self.lane_var.name}"
+            return f"{out} over {square.operand_var.name} and {self.lane_var.name}"
         out += f", {self.count} lanes over {self.lane_var.name}, {self.chunk} of it in a program"
         if self.inner:
             out += f", in loops over {' '.join(v.name for v in self.inner)}"

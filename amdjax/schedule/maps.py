@@ -115,7 +115,7 @@ class CpuMapEmitter(MapEmitter):
 
     def _squares(self, lane_var: LoopVar, square: Transposition) -> None:
         """Square tiles: what lies the other way is transposed in registers."""
-        k, w, across, side, block = self.k, self.w, square.across, square.side, square.block
+        k, w, across, side, block = self.k, self.w, square.operand_var, square.side, square.block
         pid = k.program_id()
         places: list[tile.Value] = []
         for n_blocks in reversed(self.plan.blocks):

@@ -82,12 +82,27 @@ class Reduction:
         # In the accumulator's own precision: narrow floats are rounded once, at the end.
         return El(x.dtype, aligned(b.k, name, x.value, y.value))
 
+    @property
+    def is_simple(self) -> bool:
+        """Whether it combines single numbers by one operation, in any order."""
+        kinds = (x.aval.dtype.kind for x in self.eqn.invars)
+        return isinstance(self.rule.combine, str) and (
+            self.rule.combine == "add" or "c" not in kinds
+        )
+
+    def segments(self, b: ElementBuilder, accs: Sequence[El], width: int) -> list[El]:
+        """What runs of `width` lanes combine to, in each of their lanes."""
+        out, distance = list(accs), 1
+        while distance < width:
+            there = [lane ^ distance for lane in range(out[0].parts[0].shape[0])]
+            others = [El(a.dtype, *(b.k.shuffle(p, there) for p in a.parts)) for a in out]
+            out = self.merge(b, out, others)
+            distance *= 2
+        return out
+
     def horizontal(self, b: ElementBuilder, accs: Sequence[El]) -> list[El]:
         """Combine the lanes of the accumulators."""
-        simple = isinstance(self.rule.combine, str) and not (
-            accs[0].is_complex and self.rule.combine != "add"
-        )
-        if simple:
+        if self.is_simple:
             assert isinstance(self.rule.combine, str)
             combine = self.rule.combine
             return [El(a.dtype, *(_reduced(b.k, combine, p) for p in a.parts)) for a in accs]

@@ -64,7 +64,7 @@ class RowPlan:
 
     @property
     def rows(self) -> int:
-        return extent(self.outer)
+        return math.prod(self.region.row_shape)
 
     @property
     def row_elements(self) -> int:
@@ -134,10 +134,16 @@ class CpuRowPlan(RowPlan):
     Attributes:
       lane_var: the loop in vector lanes; None where there is no loop.
       count: lanes.
+      segment: neighboring lanes that are elements of one row.
     """
 
     lane_var: LoopVar | None
     count: int
+    segment: int = 1
+
+    @property
+    def row_elements(self) -> int:
+        return extent(self.inner) * self.segment
 
     @property
     def lanes_reduce(self) -> bool:
@@ -181,6 +187,7 @@ class CpuRowPlan(RowPlan):
         out = f"rows of {self.row_elements}, {counted(self.grid * self.splits, 'program')}"
         if self.lane_var is not None:
             out += f", {self.count} lanes over {lanes} {self.lane_var.name}"
+            out += f" in segments of {self.segment}" if self.segment > 1 else ""
         out += f", {counted(self.levels + 1, 'pass', 'passes')}"
         if self.splits > 1:
             out += f", split {self.splits} ways along {self.split.name}"
@@ -202,9 +209,15 @@ def names_of(roots: Sequence[Root]) -> str:
 def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
     """Schedules of a region with reductions on a CPU, which split rows in different numbers."""
     region, fusion = domain.region, domain.fusion
-    lane_var = _lane_loop(domain)
+    lane_var, segment = _lane_loop(domain), 1
+    segmented = _segmented(domain)
+    if segmented is not None:
+        segment = domain.vars[-1].extent
+        domain, lane_var = segmented, segmented.vars[-1]
     count = 0 if lane_var is None else lane_count(domain, target, lane_var.extent)
-    plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count)
+    if lane_var is not None and segment > 1:
+        count = math.gcd(count, lane_var.extent)
+    plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count, segment)
     if plan.lanes_reduce:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
         plan = replace(plan, stashed=stashed)
@@ -238,6 +251,15 @@ def _lane_loop(domain: Domain) -> LoopVar | None:
         return outer[-1] if short else last
     narrow = last.extent < 4 and inner[-1].extent >= 16
     return inner[-1] if narrow else last
+
+
+def _segmented(domain: Domain) -> Domain | None:
+    """Loops of which lanes take several rows, where rows are many runs too short for lanes."""
+    if not domain.inner or domain.inner[-1].extent >= 16 or extent(domain.inner[:-1]) < 16:
+        return None
+    if not all(rule.is_simple for rule in reductions_of(domain.region).values()):
+        return None
+    return domain.segmented()
 
 
 def _most_splits(plan: CpuRowPlan, target: Machine) -> int:

@@ -209,9 +209,8 @@ class RowEmitter(ABC):
         return [first, combine.build()]
 
     def _store_partial(self, buffer: tile.Buffer, part: tile.Value, number: tile.Value) -> None:
-        row = Index(0)
-        for v in self.plan.outer:
-            row = row * v.extent + Index.of(v)
+        shape = self.region.row_shape
+        row = linear(self.domain.row_index(shape), shape)
         b, split = self.per_row, LoopVar("split", 1 << 30)
         b.scalars[split] = number
         b._store(buffer, Index.of(split) * self.plan.rows + row, part)
@@ -311,6 +310,8 @@ class CpuRowEmitter(RowEmitter):
         return nest(0, carried)
 
     def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
+        if self.plan.segment > 1:
+            return rule.segments(self.b, accs, self.plan.segment)
         return rule.horizontal(self.b, accs) if self.plan.lanes_reduce else accs
 
     def bounds(self, number: tile.Value) -> Bounds:

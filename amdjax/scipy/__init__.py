@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-from amdjax.core.errors import api_boundary as _api_boundary
+from amdjax.core.boundaries import api_boundary as _api_boundary
 
 _MODULES = (
     "cluster", "fft", "integrate", "interpolate", "linalg", "ndimage", "optimize", "signal",

@@ -12,8 +12,9 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.docs import complete as _complete
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,
@@ -22,6 +23,7 @@ from amdjax.numpy._util import (
     is_kind,
     promote_dtypes_inexact,
 )
+from amdjax.scipy import _docs
 
 __all__ = ["dct", "dctn", "idct", "idctn"]
 
@@ -100,22 +102,12 @@ def dct(
     """The discrete cosine transform of type 2.
 
     Args:
-      x: an array; of a complex one both parts are transformed.
-      type: must be 2.
       n: cut or pad the axis with zeros to this length first.
       axis: along which.
       norm: None or "backward" for plain sums, "ortho" for an orthogonal transform.
 
-    Returns:
-      An array of floats, of the shape of `x` but for `n`.
-
-    Raises:
-      NotImplementedError: `type` is not 2.
-      ValueError: `norm` is unknown.
-
-    Example:
-      >>> amdjax.scipy.fft.dct(jnp.ones(4))[0]
-      Array(8., dtype=float32)
+        >>> amdjax.scipy.fft.dct(jnp.ones(4))[0]
+        Array(8., dtype=float32)
     """
     x = _prepared("dct", x, type, norm)
     axis = canonical_axis(axis, x.ndim)
@@ -129,22 +121,12 @@ def idct(
     """The inverse of `dct`.
 
     Args:
-      x: an array; of a complex one both parts are transformed.
-      type: must be 2.
       n: cut or pad the axis with zeros to this length first.
       axis: along which.
       norm: None, "backward" or "ortho", as it was for `dct`.
 
-    Returns:
-      An array of floats, of the shape of `x` but for `n`.
-
-    Raises:
-      NotImplementedError: `type` is not 2.
-      ValueError: `norm` is unknown.
-
-    Example:
-      >>> amdjax.scipy.fft.idct(jnp.array([8.0, 0.0, 0.0, 0.0]))
-      Array([1., 1., 1., 1.], dtype=float32)
+        >>> amdjax.scipy.fft.idct(jnp.array([8.0, 0.0, 0.0, 0.0]))
+        Array([1., 1., 1., 1.], dtype=float32)
     """
     x = _prepared("idct", x, type, norm)
     axis = canonical_axis(axis, x.ndim)
@@ -197,22 +179,12 @@ def dctn(
     """The discrete cosine transform of type 2 along several axes.
 
     Args:
-      x: an array; of a complex one both parts are transformed.
-      type: must be 2.
       s: lengths to which the axes are cut or padded with zeros first.
       axes: along which; all, or the last `len(s)`, by default.
       norm: None, "backward" or "ortho".
 
-    Returns:
-      An array of floats, of the shape of `x` but for `s`.
-
-    Raises:
-      NotImplementedError: `type` is not 2.
-      ValueError: `norm` is unknown, or `s` has more entries than `x` has axes.
-
-    Example:
-      >>> amdjax.scipy.fft.dctn(jnp.ones((2, 2)))[0, 0]
-      Array(16., dtype=float32)
+        >>> amdjax.scipy.fft.dctn(jnp.ones((2, 2)))[0, 0]
+        Array(16., dtype=float32)
     """
     return _dctn(x, type, _hashable(s), _hashable(axes), norm)
 
@@ -227,25 +199,16 @@ def idctn(
     """The inverse of `dctn`.
 
     Args:
-      x: an array; of a complex one both parts are transformed.
-      type: must be 2.
       s: lengths to which the axes are cut or padded with zeros first.
       axes: along which; all, or the last `len(s)`, by default.
       norm: None, "backward" or "ortho", as it was for `dctn`.
 
-    Returns:
-      An array of floats, of the shape of `x` but for `s`.
-
-    Raises:
-      NotImplementedError: `type` is not 2.
-      ValueError: `norm` is unknown, or `s` has more entries than `x` has axes.
-
-    Example:
-      >>> amdjax.scipy.fft.idctn(jnp.array([[16.0, 0.0], [0.0, 0.0]]))
-      Array([[1., 1.],
-             [1., 1.]], dtype=float32)
+        >>> amdjax.scipy.fft.idctn(jnp.array([[16.0, 0.0], [0.0, 0.0]]))
+        Array([[1., 1.],
+               [1., 1.]], dtype=float32)
     """
     return _idctn(x, type, _hashable(s), _hashable(axes), norm)
 
 
+_complete(globals(), _docs.FFT, _docs.FFT_PHRASES)
 _public_surface(globals())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike
 
 __all__ = ["trapezoid"]
@@ -24,9 +24,8 @@ def trapezoid(
     Returns:
       The integrals, of the shape of `y` without `axis`.
 
-    Example:
-      >>> amdjax.scipy.integrate.trapezoid(jnp.array([0.0, 1.0, 2.0]))
-      Array(2., dtype=float32)
+        >>> amdjax.scipy.integrate.trapezoid(jnp.array([0.0, 1.0, 2.0]))
+        Array(2., dtype=float32)
     """
     return jnp.trapezoid(y, x, dx, axis)
 

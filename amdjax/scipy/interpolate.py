@@ -11,7 +11,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.numpy._util import ArrayLike, check_arraylike, promote_dtypes_inexact
 
@@ -43,11 +43,10 @@ class RegularGridInterpolator:
 
     An interpolator is a pytree; it may be passed to compiled functions and differentiated.
 
-    Example:
-      >>> values = jnp.array([0.0, 10.0, 20.0])
-      >>> f = amdjax.scipy.interpolate.RegularGridInterpolator((jnp.arange(3.0),), values)
-      >>> f(jnp.array([0.5, 1.25]))
-      Array([ 5. , 12.5], dtype=float32)
+        >>> values = jnp.array([0.0, 10.0, 20.0])
+        >>> f = amdjax.scipy.interpolate.RegularGridInterpolator((jnp.arange(3.0),), values)
+        >>> f(jnp.array([0.5, 1.25]))
+        Array([ 5. , 12.5], dtype=float32)
     """
 
     def __init__(

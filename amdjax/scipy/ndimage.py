@@ -13,8 +13,8 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, is_kind
 
 __all__ = ["map_coordinates"]
@@ -81,9 +81,8 @@ def map_coordinates(
       ValueError: there are not as many coordinates as axes.
       NotImplementedError: `order` is more than 1 or `mode` is none of these.
 
-    Example:
-      >>> amdjax.scipy.ndimage.map_coordinates(jnp.array([0.0, 10.0]), [jnp.array([0.25])], 1)
-      Array([2.5], dtype=float32)
+        >>> amdjax.scipy.ndimage.map_coordinates(jnp.array([0.0, 10.0]), [jnp.array([0.25])], 1)
+        Array([2.5], dtype=float32)
     """
     return _map_coordinates(input, list(coordinates), operator.index(order), mode, cval)
 

@@ -168,7 +168,7 @@ class Side:
 
     Args:
       buffer: where it is.
-      along: whether neighbors in memory are steps in `depth` or `lines` (rows of the left operand,
+      axis: whether neighbors in memory are steps in `depth` or `lines` (rows of the left operand,
         columns of the right one).
       vector: how many, in aligned groups, lie side by side; a group lies inside or outside of all
         limits as a whole.
@@ -179,7 +179,7 @@ class Side:
     """
 
     buffer: Buffer
-    along: str
+    axis: str
     vector: int = 1
     run: int | None = None
     limits: tuple[int, ...] = ()
@@ -187,7 +187,7 @@ class Side:
 
 
 _SIDE = re.compile(
-    r"\((?P<buffer>[^ ]+) (?P<along>depth|lines)×(?P<vector>\d+)(?: run=(?P<run>-?\d+))?"
+    r"\((?P<buffer>[^ ]+) (?P<axis>depth|lines)×(?P<vector>\d+)(?: run=(?P<run>-?\d+))?"
     r"(?: limits=(?P<limits>\([^)]*\)))?(?: shifts=(?P<shifts>\([^)]*\)))?\)"
 )
 
@@ -205,7 +205,7 @@ class Sides(Attribute[tuple[Side, Side]]):
         run = "" if x.run is None else f" run={x.run}"
         limits = f" limits={x.limits}" if x.limits else ""
         limits += f" shifts={x.shifts}" if any(x.shifts) else ""
-        return f"({_shown(x.buffer, buffers)} {x.along}×{x.vector}{run}{limits})"
+        return f"({_shown(x.buffer, buffers)} {x.axis}×{x.vector}{run}{limits})"
 
     def read(self, text: str, buffers: Buffers) -> tuple[Side, Side]:
         left, right = (self._side(m, buffers) for m in _SIDE.finditer(text))
@@ -217,7 +217,7 @@ class Sides(Attribute[tuple[Side, Side]]):
         run = None if m["run"] is None else int(m["run"])
         still = () if run is None else (0,) * len(limits)
         shifts = ast.literal_eval(m["shifts"]) if m["shifts"] else still
-        return Side(_seen(m["buffer"], buffers), m["along"], int(m["vector"]), run, limits, shifts)
+        return Side(_seen(m["buffer"], buffers), m["axis"], int(m["vector"]), run, limits, shifts)
 
 
 def _shown(buffer: Buffer, buffers: Buffers) -> str:

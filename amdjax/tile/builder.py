@@ -345,7 +345,7 @@ class Builder:
         a: tuple[Buffer, Value, int],
         b: tuple[Buffer, Value],
         c: tuple[Buffer, Value],
-        registers: tuple[int, int],
+        tile: tuple[int, int],
         steps: Value,
         fresh: Value,
     ) -> None:
@@ -357,7 +357,7 @@ class Builder:
           b: buffer and offset; a step is 16 rows of 32-bit words, each of which holds neighbors
             in depth of one column.
           c: buffer and offset of the sums, row by row.
-          registers: of accumulators, along rows and columns of the result; each holds 16 by 16.
+          tile: rows and columns of the result, each 16 or 32.
           steps: the depth, in units of 64 bytes of a row of `a`.
           fresh: whether sums start here.
         """
@@ -367,7 +367,7 @@ class Builder:
             "b": b[0],
             "c": c[0],
             "line": a[2],
-            "registers": registers,
+            "tile": tile,
         }
         self.emit(ops.AmxProduct, [a[1], b[1], c[1], steps, fresh], None, attrs)
 

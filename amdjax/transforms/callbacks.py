@@ -250,10 +250,8 @@ def pure_callback(
       ValueError: it is differentiated, or `vmap_method` is unknown.
       JaxRuntimeError: `callback` raised an error, which is its cause.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.pure_callback(np.cosh, np.float32(0), 0.0))
-      1.0
+        >>> print(amdjax.pure_callback(np.cosh, np.float32(0), 0.0))
+        1.0
     """
     if vmap_method is not None and vmap_method not in VMAP_METHODS:
         raise ValueError(f"vmap_method={vmap_method!r} is none of {', '.join(VMAP_METHODS)}.")
@@ -320,12 +318,10 @@ def io_callback(
       ValueError: it is differentiated, or ordered and mapped by `vmap`.
       JaxRuntimeError: `callback` raised an error, which is its cause.
 
-    Example:
-      >>> import amdjax
-      >>> seen = []
-      >>> amdjax.io_callback(lambda x: seen.append(float(x)), None, 2.0)
-      >>> seen
-      [2.0]
+        >>> seen = []
+        >>> amdjax.io_callback(lambda x: seen.append(float(x)), None, 2.0)
+        >>> seen
+        [2.0]
     """
     return _bind(io_callback_p, callback, result_shape_dtypes, args, kwargs, ordered=ordered)
 
@@ -394,12 +390,10 @@ def debug_callback(
     Returns:
       None; without `callback`, the function that calls one.
 
-    Example:
-      >>> import amdjax
-      >>> seen = []
-      >>> amdjax.debug.callback(lambda x: seen.append(float(x)), 2.0)
-      >>> seen
-      [2.0]
+        >>> seen = []
+        >>> amdjax.debug.callback(lambda x: seen.append(float(x)), 2.0)
+        >>> seen
+        [2.0]
     """
     if callback is None:
         refuse_in_first_call("debug_callback", args, kwargs)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from amdjax.core.aval import get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.jaxpr import eval_jaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import tree_flatten, tree_unflatten
@@ -28,13 +28,11 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Any, l
       `(converted, consts)`: `converted(*args, *consts)` computes `fun(*args)`, where `consts` are
       the values `fun` closes over that can be differentiated.
 
-    Example:
-      >>> import amdjax
-      >>> def scaled(y):
-      ...     f, consts = amdjax.closure_convert(lambda x: x * y, 1.0)
-      ...     return f(2.0, *consts)
-      >>> print(amdjax.grad(scaled)(3.0))
-      2.0
+        >>> def scaled(y):
+        ...     f, consts = amdjax.closure_convert(lambda x: x * y, 1.0)
+        ...     return f(2.0, *consts)
+        >>> print(amdjax.grad(scaled)(3.0))
+        2.0
     """
     leaves, flat = flatten_fun(fun, example_args, {})
     closed = trace_to_jaxpr(flat, [shaped(x) for x in leaves])
@@ -82,13 +80,11 @@ def custom_gradient(fun: Callable[..., Any]) -> Callable[..., Any]:
     Returns:
       A function that returns `result` and is differentiated by `vjp`.
 
-    Example:
-      >>> import amdjax
-      >>> @amdjax.custom_gradient
-      ... def f(x):
-      ...     return x**2, lambda g: (g * x,)
-      >>> print(f(3.0), amdjax.grad(f)(3.0))
-      9.0 3.0
+        >>> @amdjax.custom_gradient
+        ... def f(x):
+        ...     return x**2, lambda g: (g * x,)
+        >>> print(f(3.0), amdjax.grad(f)(3.0))
+        9.0 3.0
     """
     if not callable(fun):
         raise TypeError(f"custom_gradient: fun must be callable, got {fun!r}")

@@ -38,11 +38,9 @@ def axis_size(axis_name: AxisName) -> int:
     Raises:
       NameError: no axis of that name is being mapped.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: x * amdjax.lax.axis_size("i"), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [2. 6.]
+        >>> f = amdjax.vmap(lambda x: x * amdjax.lax.axis_size("i"), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [2. 6.]
     """
     size = 1
     for name in axis_names(axis_name):
@@ -174,8 +172,6 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     Args:
       x: pytree of arrays; those of booleans are counted in int32. A Python number gives that
         number times the size of the axis, known while tracing.
-      axis_name: name of the axis, or a tuple of names.
-      axis_index_groups: not supported.
 
     Returns:
       A pytree like `x`, the same for all elements of the axis.
@@ -183,11 +179,9 @@ def psum(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     Raises:
       NameError: the axis is not mapped.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> share = lambda x: x / amdjax.lax.psum(x, "i")
-      >>> print(amdjax.vmap(share, axis_name="i")(np.array([1.0, 3.0])))
-      [0.25 0.75]
+        >>> share = lambda x: x / amdjax.lax.psum(x, "i")
+        >>> print(amdjax.vmap(share, axis_name="i")(np.array([1.0, 3.0])))
+        [0.25 0.75]
     """
     size = axis_size(axis_name)
     leaves, tree = tree_flatten(x)
@@ -203,11 +197,9 @@ def _counted(x: Any) -> Any:
 def pmean(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """Mean over a mapped axis.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pmean(x, "i"), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [2. 2.]
+    >>> f = amdjax.vmap(lambda x: amdjax.lax.pmean(x, "i"), axis_name="i")
+    >>> print(f(np.array([1.0, 3.0])))
+    [2. 2.]
     """
     size = axis_size(axis_name)
     total = psum(x, axis_name, axis_index_groups=axis_index_groups)
@@ -226,11 +218,9 @@ def _over(x: Any, size: int) -> Any:
 def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """Maximum over a mapped axis.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pmax(x, "i"), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [3. 3.]
+    >>> f = amdjax.vmap(lambda x: amdjax.lax.pmax(x, "i"), axis_name="i")
+    >>> print(f(np.array([1.0, 3.0])))
+    [3. 3.]
     """
     return _apply_reduction(pmax_p, x, axis_name, axis_index_groups)
 
@@ -238,11 +228,9 @@ def pmax(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
 def pmin(x: Any, axis_name: AxisName, *, axis_index_groups: Any = None) -> Any:
     """Minimum over a mapped axis.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pmin(x, "i"), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [1. 1.]
+    >>> f = amdjax.vmap(lambda x: amdjax.lax.pmin(x, "i"), axis_name="i")
+    >>> print(f(np.array([1.0, 3.0])))
+    [1. 1.]
     """
     return _apply_reduction(pmin_p, x, axis_name, axis_index_groups)
 
@@ -281,8 +269,6 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
     """Send elements along a mapped axis.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       perm: pairs `(source, destination)` of positions; no source and no destination twice.
         Elements that nothing is sent to become zero.
 
@@ -293,11 +279,9 @@ def ppermute(x: Any, axis_name: AxisName, perm: Sequence[tuple[int, int]]) -> An
       ValueError: a position occurs twice or is out of range.
       NotImplementedError: there are several axes.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.ppermute(x, "i", [(0, 1)]), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [0. 1.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.ppermute(x, "i", [(0, 1)]), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [0. 1.]
     """
     if len(axis_names(axis_name)) > 1:
         raise NotImplementedError(
@@ -322,8 +306,6 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     """Permute a mapped axis: element `i` of the result is element `perm[i]` of `x`.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       perm: a permutation of its positions.
 
     Returns:
@@ -332,11 +314,9 @@ def pshuffle(x: Any, axis_name: AxisName, perm: Sequence[int]) -> Any:
     Raises:
       ValueError: `perm` is no permutation.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pshuffle(x, "i", [1, 0]), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [3. 1.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.pshuffle(x, "i", [1, 0]), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [3. 1.]
     """
     if set(perm) != set(range(axis_size(axis_name))):
         raise ValueError(f"pshuffle: `perm` does not represent a permutation: {list(perm)}")
@@ -373,11 +353,9 @@ def axis_index(axis_name: AxisName) -> Any:
     Returns:
       An int32 scalar.
 
-    Example:
-      >>> import amdjax
-      >>> f = amdjax.vmap(lambda: amdjax.lax.axis_index("i"), axis_name="i", axis_size=3)
-      >>> print(f())
-      [0 1 2]
+        >>> f = amdjax.vmap(lambda: amdjax.lax.axis_index("i"), axis_name="i", axis_size=3)
+        >>> print(f())
+        [0 1 2]
     """
     index: Any = None
     for name in axis_names(axis_name):

@@ -10,9 +10,10 @@ import numpy as np
 
 from amdjax.core.array import asarray_concrete
 from amdjax.core.aval import get_aval, is_valid_value
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import UnexpectedTracerError, api_boundary, hide_internal_frames
+from amdjax.core.errors import UnexpectedTracerError
 from amdjax.core.pytree import (
     keystr,
     tree_flatten,
@@ -22,6 +23,7 @@ from amdjax.core.pytree import (
 )
 from amdjax.core.ref import identity_of_ref, is_ref, refuse_aliases
 from amdjax.core.trace import Tracer
+from amdjax.core.tracebacks import hide_internal_frames
 from amdjax.transforms.custom_calls import custom_jvp_call_p, custom_vjp_call_p
 from amdjax.transforms.discharge import held
 from amdjax.transforms.flat import (
@@ -178,22 +180,19 @@ class custom_jvp(_CustomFunction):
     The rule serves reverse mode too, by linearization and transposition.
 
     Args:
-      fun: a function of pytrees of arrays.
       nondiff_argnums: positions of arguments the rule takes as they are, first; they are not
         differentiated and need not be arrays.
       nondiff_argnames: the same, by name.
 
-    Example:
-      >>> import amdjax
-      >>> @amdjax.custom_jvp
-      ... def f(x, y):
-      ...     return x * y
-      >>> @f.defjvp
-      ... def f_jvp(primals, tangents):
-      ...     (x, y), (dx, dy) = primals, tangents
-      ...     return f(x, y), y * dx + x * dy
-      >>> print(amdjax.grad(f)(2.0, 3.0))
-      3.0
+        >>> @amdjax.custom_jvp
+        ... def f(x, y):
+        ...     return x * y
+        >>> @f.defjvp
+        ... def f_jvp(primals, tangents):
+        ...     (x, y), (dx, dy) = primals, tangents
+        ...     return f(x, y), y * dx + x * dy
+        >>> print(amdjax.grad(f)(2.0, 3.0))
+        3.0
     """
 
     def __init__(
@@ -327,9 +326,8 @@ def custom_vjp_primal_tree_values(tree: Any) -> Any:
     Raises:
       TypeError: a leaf is no `CustomVJPPrimal`.
 
-    Example:
-      >>> custom_vjp_primal_tree_values([CustomVJPPrimal(1.0, True)])
-      [1.0]
+        >>> custom_vjp_primal_tree_values([CustomVJPPrimal(1.0, True)])
+        [1.0]
     """
 
     def value(leaf: Any) -> Any:
@@ -344,19 +342,16 @@ class custom_vjp(_CustomFunction):
     """A function whose reverse derivative is given by a pair of rules.
 
     Args:
-      fun: a function of pytrees of arrays.
       nondiff_argnums: positions of arguments that are not differentiated and need not be arrays;
         `fwd` takes them in place, `bwd` takes them first.
       nondiff_argnames: the same, by name.
 
-    Example:
-      >>> import amdjax
-      >>> @amdjax.custom_vjp
-      ... def clip_gradient(x):
-      ...     return x
-      >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, g: (g * 0.5,))
-      >>> print(amdjax.grad(clip_gradient)(2.0))
-      0.5
+        >>> @amdjax.custom_vjp
+        ... def clip_gradient(x):
+        ...     return x
+        >>> clip_gradient.defvjp(lambda x: (x, None), lambda _, g: (g * 0.5,))
+        >>> print(amdjax.grad(clip_gradient)(2.0))
+        0.5
     """
 
     def __init__(

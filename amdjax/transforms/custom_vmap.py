@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dead_code import dce_rules
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control
@@ -219,16 +219,14 @@ class custom_vmap:
     Args:
       fun: a function of pytrees of arrays, with positional arguments.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> @amdjax.custom_batching.custom_vmap
-      ... def f(x):
-      ...     return x
-      >>> @f.def_vmap
-      ... def rule(axis_size, in_batched, x):
-      ...     return amdjax.lax.neg(x), in_batched[0]
-      >>> print(amdjax.vmap(f)(np.ones(2)))
-      [-1. -1.]
+        >>> @amdjax.custom_batching.custom_vmap
+        ... def f(x):
+        ...     return x
+        >>> @f.def_vmap
+        ... def rule(axis_size, in_batched, x):
+        ...     return amdjax.lax.neg(x), in_batched[0]
+        >>> print(amdjax.vmap(f)(np.ones(2)))
+        [-1. -1.]
     """
 
     def __init__(self, fun: Callable[..., Any]):

@@ -10,8 +10,8 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval, is_array_like
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import Jaxpr, eval_jaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import Partial, PyTreeDef, tree_flatten, tree_structure, tree_unflatten
@@ -46,7 +46,6 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
       fun: a function of pytrees of arrays, with positional arguments.
       primals: tuple of arguments, the point.
       tangents: tuple of the same structure, shapes and dtypes; float0 for integer arguments.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
 
     Returns:
       `(result, tangent)`, or `(result, tangent, aux)`.
@@ -55,11 +54,9 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
       TypeError: primals and tangents differ in structure or dtype.
       ValueError: they differ in shape.
 
-    Example:
-      >>> import amdjax
-      >>> y, dy = amdjax.jvp(lambda x: x * x, (3.0,), (1.0,))
-      >>> print(y, dy)
-      9.0 6.0
+        >>> y, dy = amdjax.jvp(lambda x: x * x, (3.0,), (1.0,))
+        >>> print(y, dy)
+        9.0 6.0
     """
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(
@@ -116,19 +113,15 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     """The value of a function at a point and its derivative there as a linear function.
 
     Args:
-      fun: a function of pytrees of arrays.
       *primals: the point.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
 
     Returns:
       `(result, f_jvp)` or `(result, f_jvp, aux)`, where `f_jvp(*tangents)` may be called many
       times and does not compute `fun` again.
 
-    Example:
-      >>> import amdjax
-      >>> y, f_jvp = amdjax.linearize(lambda x: x * x, 3.0)
-      >>> print(y, f_jvp(1.0), f_jvp(2.0))
-      9.0 6.0 12.0
+        >>> y, f_jvp = amdjax.linearize(lambda x: x * x, 3.0)
+        >>> print(y, f_jvp(1.0), f_jvp(2.0))
+        9.0 6.0 12.0
     """
     leaves, flat = flatten_fun(fun, primals, {}, has_aux=has_aux)
     _check_values("linearize", leaves)
@@ -190,20 +183,15 @@ def vjp(
     """The value of a function and the pull-back of cotangents.
 
     Args:
-      fun: a function of pytrees of arrays.
       *primals: the point.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       `(result, f_vjp)` or `(result, f_vjp, aux)`; `f_vjp(cotangent)` takes a pytree like the
       result and returns a tuple with a cotangent for each argument.
 
-    Example:
-      >>> import amdjax
-      >>> y, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
-      >>> print(y, *f_vjp(1.0))
-      6.0 3.0 2.0
+        >>> y, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
+        >>> print(y, *f_vjp(1.0))
+        6.0 3.0 2.0
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to vjp is deprecated")
@@ -222,7 +210,6 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
       fun: a linear function of pytrees of arrays.
       *primals: examples of its arguments; only shapes and dtypes matter, `ShapeDtypeStruct` will
         do.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       A function from cotangents of the result to a tuple of cotangents of the arguments, a pytree.
@@ -231,11 +218,9 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any, reduce_axes: Any = 
       TypeError: of arguments and results some are integers and others not, or some are neither
         integers nor inexact; or the cotangent has another type than the result.
 
-    Example:
-      >>> import amdjax
-      >>> f_t = amdjax.linear_transpose(lambda x: 3.0 * x, 1.0)
-      >>> print(*f_t(2.0))
-      6.0
+        >>> f_t = amdjax.linear_transpose(lambda x: 3.0 * x, 1.0)
+        >>> print(*f_t(2.0))
+        6.0
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to transpose is deprecated")
@@ -289,11 +274,7 @@ def grad(
 
     Args:
       fun: returns a scalar; arguments are pytrees of arrays.
-      argnums: which positional arguments to differentiate by; an int or a tuple.
       has_aux: whether `fun` returns a pair `(result, aux)`.
-      holomorphic: whether `fun` is holomorphic, with complex arguments and result.
-      allow_int: whether integer arguments are allowed; their gradients are float0.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       A function with the arguments of `fun` that returns the gradient, with the structure of the
@@ -303,10 +284,8 @@ def grad(
       TypeError: an argument or the result has a dtype that cannot be differentiated, or the result
         is no scalar.
 
-    Example:
-      >>> import amdjax
-      >>> print(amdjax.grad(lambda x: x**3)(2.0))
-      12.0
+        >>> print(amdjax.grad(lambda x: x**3)(2.0))
+        12.0
     """
     both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int, reduce_axes)
 
@@ -331,11 +310,7 @@ def value_and_grad(
 
     Args:
       fun: returns a scalar; arguments are pytrees of arrays.
-      argnums: which positional arguments to differentiate by; an int or a tuple.
       has_aux: whether `fun` returns a pair `(result, aux)`.
-      holomorphic: whether `fun` is holomorphic, with complex arguments and result.
-      allow_int: whether integer arguments are allowed; their gradients are float0.
-      reduce_axes: accepted for compatibility; must be empty.
 
     Returns:
       A function with the arguments of `fun` that returns `(result, gradient)`, or
@@ -344,10 +319,8 @@ def value_and_grad(
     Raises:
       TypeError: as for `grad`.
 
-    Example:
-      >>> import amdjax
-      >>> print(*amdjax.value_and_grad(lambda x: x**3)(2.0))
-      8.0 12.0
+        >>> print(*amdjax.value_and_grad(lambda x: x**3)(2.0))
+        8.0 12.0
     """
     if reduce_axes:
         raise NotImplementedError("reduce_axes argument to grad is deprecated")

@@ -54,6 +54,12 @@ def _part(x: Any, at: int, count: int) -> Any:
     return ops.reshape(x, (*shape[:at], count, shape[at] // count, *shape[at + 1 :]))
 
 
+def _over_axis(p: CollectivePrimitive, x: Any, name: Any, tiled: bool, **axes: int) -> Any:
+    """A collective over one mapped axis."""
+    size = axis_size(name)
+    return p.bind(x, axis_index_groups=None, axis_name=(name,), axis_size=size, tiled=tiled, **axes)
+
+
 def all_gather(
     x: Any,
     axis_name: AxisName,
@@ -66,9 +72,6 @@ def all_gather(
     """Stack the elements of a mapped axis.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
-      axis_index_groups: not supported.
       axis: where the mapped axis appears in the result.
       tiled: whether elements are concatenated along an existing axis instead.
       to: "varying", "reduced" or "invarying"; of no effect, since axes mapped by `vmap` have no
@@ -80,11 +83,9 @@ def all_gather(
     Raises:
       ValueError: for another `to`.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.all_gather(x, "i").sum(), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [4. 4.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.all_gather(x, "i").sum(), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [4. 4.]
     """
     if to not in ("varying", "reduced", "invarying"):
         raise ValueError(f"all_gather: to must be 'varying', 'reduced' or 'invarying', got {to!r}")
@@ -94,14 +95,7 @@ def all_gather(
     def gather(leaf: Any) -> Any:
         at = axis % (get_aval(leaf).ndim + (not tiled))
         for name in reversed(names):  # the first changes slowest, so it comes last
-            leaf = all_gather_p.bind(
-                leaf,
-                all_gather_dimension=at,
-                axis_index_groups=None,
-                axis_name=(name,),
-                axis_size=axis_size(name),
-                tiled=tiled,
-            )
+            leaf = _over_axis(all_gather_p, leaf, name, tiled, all_gather_dimension=at)
         for _ in names[1:] if not tiled else ():
             leaf = _merge(leaf, at)
         return leaf
@@ -159,10 +153,7 @@ def psum_scatter(
     """Sum over a mapped axis, of which each element gets one part.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       scatter_dimension: the axis that is divided.
-      axis_index_groups: not supported.
       tiled: whether that axis stays, shortened, instead of being removed.
 
     Returns:
@@ -171,11 +162,9 @@ def psum_scatter(
     Raises:
       ValueError: the divided axis does not fit the mapped one.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.psum_scatter(x, "i"), axis_name="i")
-      >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
-      [4. 6.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.psum_scatter(x, "i"), axis_name="i")
+        >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
+        [4. 6.]
     """
     refuse_groups(axis_index_groups)
     names = axis_names(axis_name)
@@ -192,14 +181,7 @@ def psum_scatter(
         if len(names) > 1 and not tiled:
             leaf = ops.reshape(leaf, (*shape[:at], *map(axis_size, names), *shape[at + 1 :]))
         for name in names:
-            leaf = reduce_scatter_p.bind(
-                leaf,
-                axis_index_groups=None,
-                axis_name=(name,),
-                axis_size=axis_size(name),
-                scatter_dimension=at,
-                tiled=tiled,
-            )
+            leaf = _over_axis(reduce_scatter_p, leaf, name, tiled, scatter_dimension=at)
         return leaf
 
     return tree_map(scatter, x)
@@ -254,20 +236,16 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
     """Exchange a mapped axis with an axis of the elements, which stays where it is.
 
     Args:
-      x: pytree of arrays.
       axis_name: name of the mapped axis.
       axis: an axis of the elements, of the same size.
-      axis_index_groups: not supported.
 
     Returns:
       A pytree of arrays of the same shapes.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pswapaxes(x, "i", 0), axis_name="i")
-      >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
-      [[1. 3.]
-       [2. 4.]]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.pswapaxes(x, "i", 0), axis_name="i")
+        >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
+        [[1. 3.]
+         [2. 4.]]
     """
     return all_to_all(x, axis_name, axis, axis, axis_index_groups=axis_index_groups)
 
@@ -284,11 +262,9 @@ def all_to_all(
     """Exchange a mapped axis with an axis of the elements.
 
     Args:
-      x: pytree of arrays.
       axis_name: name of the mapped axis.
       split_axis: the axis that is divided among the elements.
       concat_axis: where the parts that an element receives are put together.
-      axis_index_groups: not supported.
       tiled: whether `split_axis` stays, shortened, and parts are concatenated along an existing
         axis.
 
@@ -299,12 +275,10 @@ def all_to_all(
       IndexError: an axis is out of bounds.
       ValueError: the divided axis does not fit the mapped one.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.all_to_all(x, "i", 0, 0), axis_name="i")
-      >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
-      [[1. 3.]
-       [2. 4.]]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.all_to_all(x, "i", 0, 0), axis_name="i")
+        >>> print(f(np.array([[1.0, 2.0], [3.0, 4.0]])))
+        [[1. 3.]
+         [2. 4.]]
     """
     refuse_groups(axis_index_groups)
     names = axis_names(axis_name)
@@ -323,15 +297,7 @@ def all_to_all(
 
 
 def _exchange(x: Any, name: Any, split: int, concat: int, tiled: bool) -> Any:
-    return all_to_all_p.bind(
-        x,
-        axis_index_groups=None,
-        axis_name=(name,),
-        axis_size=axis_size(name),
-        concat_axis=concat,
-        split_axis=split,
-        tiled=tiled,
-    )
+    return _over_axis(all_to_all_p, x, name, tiled, concat_axis=concat, split_axis=split)
 
 
 def _exchange_several(x: Any, names: Any, split: int, concat: int, tiled: bool) -> Any:
@@ -359,18 +325,14 @@ def pbroadcast(x: Any, axis_name: AxisName, source: int) -> Any:
     """The value that one element of a mapped axis has.
 
     Args:
-      x: pytree of arrays.
-      axis_name: name of the axis.
       source: position of the element.
 
     Returns:
       A pytree like `x`, the same for all elements of the axis.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> f = amdjax.vmap(lambda x: amdjax.lax.pbroadcast(x, "i", 1), axis_name="i")
-      >>> print(f(np.array([1.0, 3.0])))
-      [3. 3.]
+        >>> f = amdjax.vmap(lambda x: amdjax.lax.pbroadcast(x, "i", 1), axis_name="i")
+        >>> print(f(np.array([1.0, 3.0])))
+        [3. 3.]
     """
 
     def pick(leaf: Any) -> Any:

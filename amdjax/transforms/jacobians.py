@@ -10,8 +10,8 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.pytree import (
     tree_flatten,
     tree_map,
@@ -39,21 +39,13 @@ def jacfwd(
 ) -> Callable[..., Any]:
     """A function that computes the Jacobian column by column, by forward mode.
 
-    Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
-
     Returns:
       A function that returns, in the structure of the result of `fun`, the derivative by each
       leaf of the argument: an array of shape `(*result.shape, *argument.shape)`.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.jacfwd(lambda x: x * x)(np.array([1.0, 2.0])))
-      [[2. 0.]
-       [0. 4.]]
+        >>> print(amdjax.jacfwd(lambda x: x * x)(np.array([1.0, 2.0])))
+        [[2. 0.]
+         [0. 4.]]
     """
     check_callable(fun)
     check_argnums(argnums)
@@ -87,20 +79,14 @@ def jacrev(
     """A function that computes the Jacobian row by row, by reverse mode.
 
     Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
       allow_int: whether integer arguments are allowed.
 
     Returns:
       A function that returns what `jacfwd` does.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.jacrev(lambda x: x * x)(np.array([1.0, 2.0])))
-      [[2. 0.]
-       [0. 4.]]
+        >>> print(amdjax.jacrev(lambda x: x * x)(np.array([1.0, 2.0])))
+        [[2. 0.]
+         [0. 4.]]
     """
     check_callable(fun)
     check_argnums(argnums)
@@ -135,21 +121,13 @@ def hessian(
 ) -> Callable[..., Any]:
     """A function that computes the matrix of second derivatives, forward over reverse.
 
-    Args:
-      fun: a function of pytrees of arrays.
-      argnums: which positional arguments to differentiate by.
-      has_aux: whether `fun` returns a pair of which only the first is differentiated.
-      holomorphic: whether `fun` is holomorphic.
-
     Returns:
       A function that returns, for a scalar function of an array, an array of shape
       `(*argument.shape, *argument.shape)`; for pytrees a pytree of pytrees of such blocks.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0])))
-      [[0. 1.]
-       [1. 0.]]
+        >>> print(amdjax.hessian(lambda x: x[0] * x[1])(np.array([1.0, 2.0])))
+        [[0. 1.]
+         [1. 0.]]
     """
     inner = jacrev(fun, argnums, has_aux=has_aux, holomorphic=holomorphic)
     return jacfwd(inner, argnums, has_aux=has_aux, holomorphic=holomorphic)

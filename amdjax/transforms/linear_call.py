@@ -97,12 +97,10 @@ def linear_call(
     Raises:
       TypeError: `fun_transpose` returns another structure, or other types, than `linear_args`.
 
-    Example:
-      >>> import amdjax
-      >>> from amdjax.custom_derivatives import linear_call
-      >>> f = lambda x: linear_call(lambda r, x: x / r, lambda r, t: t / r, 3.0, x)
-      >>> print(amdjax.linear_transpose(f, 1.0)(18.0)[0])
-      6.0
+        >>> from amdjax.custom_derivatives import linear_call
+        >>> f = lambda x: linear_call(lambda r, x: x / r, lambda r, t: t / r, 3.0, x)
+        >>> print(amdjax.linear_transpose(f, 1.0)(18.0)[0])
+        6.0
     """
     residuals, res_tree = tree_flatten(residual_args)
     linear, lin_tree = tree_flatten(linear_args)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.dtypes import float0
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import Jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, register_pytree_node, tree_flatten, tree_unflatten
@@ -39,22 +39,18 @@ class _Mark:
 class GradValue:
     """Asks `with_refs` for a cotangent, to be returned.
 
-    Example:
-      >>> import amdjax
-      >>> _, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
-      >>> f_vjp.with_refs(GradValue(), DontWant())(1.0)
-      (Array(3., dtype=float32, weak_type=True), DidntWant())
+    >>> _, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
+    >>> f_vjp.with_refs(GradValue(), DontWant())(1.0)
+    (Array(3., dtype=float32, weak_type=True), DidntWant())
     """
 
 
 class DontWant:
     """Tells `with_refs` that a cotangent is not wanted, and need not be computed.
 
-    Example:
-      >>> import amdjax
-      >>> _, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
-      >>> f_vjp.with_refs(DontWant(), DontWant())(1.0)
-      (DidntWant(), DidntWant())
+    >>> _, f_vjp = amdjax.vjp(lambda x, y: x * y, 2.0, 3.0)
+    >>> f_vjp.with_refs(DontWant(), DontWant())(1.0)
+    (DidntWant(), DidntWant())
     """
 
 
@@ -144,7 +140,6 @@ class VJP:
           added, `DidntWant()` of what was not wanted.
 
         Example:
-          >>> import amdjax, amdjax.numpy as jnp
           >>> total = amdjax.new_ref(jnp.zeros(2))
           >>> _, f_vjp = amdjax.vjp(lambda x: (x * x).sum(), jnp.arange(2.0))
           >>> f_vjp.with_refs(total)(1.0)

@@ -11,10 +11,10 @@ import numpy as np
 
 from amdjax.core import dtypes, source_info
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.effects import remat_allowed_effects
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     Jaxpr,
@@ -325,7 +325,6 @@ def checkpoint(
     """Make a function recompute its intermediate results when it is differentiated in reverse.
 
     Args:
-      fun: a function of pytrees of arrays.
       prevent_cse: whether the compiler is kept from merging the recomputation with the first
         computation. It is not needed inside `scan`.
       policy: which intermediate results to keep after all, from `checkpoint_policies`; None keeps
@@ -337,12 +336,9 @@ def checkpoint(
     Returns:
       A function with the same results and derivatives that needs less memory and more time.
 
-    Example:
-      >>> import amdjax
-      >>> import amdjax.numpy as jnp
-      >>> f = amdjax.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
-      >>> print(round(float(amdjax.grad(f)(1.0)), 4))
-      0.36
+        >>> f = amdjax.checkpoint(lambda x: jnp.sin(jnp.sin(x)))
+        >>> print(round(float(amdjax.grad(f)(1.0)), 4))
+        0.36
     """
     if concrete:
         raise NotImplementedError(

@@ -10,7 +10,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_map
 
 name_p = Primitive("name")
-name_p.lowering = Pointwise(lambda b, x, **_: x)
+name_p.lowering = Pointwise(lambda b, x, **_: x, copies=True)
 name_p.def_abstract_eval(lambda x, **_: x)
 name_p.def_jvp(lambda primals, tangents, name: (name_p.bind(*primals, name=name), tangents[0]))
 name_p.def_batch(lambda axis, args, dims, name: (name_p.bind(*args, name=name), dims[0]))
@@ -26,10 +26,9 @@ def checkpoint_name(x: Any, name: str) -> Any:
     Returns:
       `x`.
 
-    Example:
-      >>> from amdjax.ad_checkpoint import checkpoint_name
-      >>> print(checkpoint_name(2.0, "width"))
-      2.0
+        >>> from amdjax.ad_checkpoint import checkpoint_name
+        >>> print(checkpoint_name(2.0, "width"))
+        2.0
     """
     return tree_map(
         lambda leaf: leaf if isinstance(leaf, bool) else name_p.bind(leaf, name=name), x
@@ -59,12 +58,10 @@ class Offloadable(NamedTuple):
 def everything_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
     """Keep every intermediate result.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.everything_saveable)
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policies.everything_saveable)
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
     return True
 
@@ -72,12 +69,10 @@ def everything_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
 def nothing_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
     """Compute every intermediate result again; the default.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.nothing_saveable)
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policies.nothing_saveable)
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
     return False
 
@@ -85,12 +80,10 @@ def nothing_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
 def dots_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
     """Keep results of matrix products and convolutions.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.dots_saveable)
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policies.dots_saveable)
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
     return prim.name in ("dot_general", "conv_general_dilated")
 
@@ -101,12 +94,10 @@ checkpoint_dots = dots_saveable
 def dots_with_no_batch_dims_saveable(prim: Primitive, *_: Any, **params: Any) -> bool:
     """Keep results of matrix products without batch dimensions.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.dots_with_no_batch_dims_saveable)
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policies.dots_with_no_batch_dims_saveable)
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
     if prim.name != "dot_general":
         return False
@@ -120,13 +111,11 @@ checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 def save_anything_except_these_names(*names: str) -> Policy:
     """Keep everything but the values given these names by `checkpoint_name`.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> policy = policies.save_anything_except_these_names("scratch")
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> policy = policies.save_anything_except_these_names("scratch")
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
@@ -138,12 +127,10 @@ def save_anything_except_these_names(*names: str) -> Policy:
 def save_any_names_but_these(*names: str) -> Policy:
     """Keep the values named by `checkpoint_name`, those with these names excepted.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_any_names_but_these("scratch"))
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_any_names_but_these("scratch"))
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
@@ -155,12 +142,10 @@ def save_any_names_but_these(*names: str) -> Policy:
 def save_only_these_names(*names: str) -> Policy:
     """Keep only the values given these names by `checkpoint_name`.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_only_these_names("width"))
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_only_these_names("width"))
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> bool:
@@ -172,13 +157,11 @@ def save_only_these_names(*names: str) -> Policy:
 def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     """Keep what either policy keeps.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_from_both_policies(
-      ...     policies.dots_saveable, policies.save_only_these_names("width")))
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policies.save_from_both_policies(
+    ...     policies.dots_saveable, policies.save_only_these_names("width")))
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
 
     def policy(prim: Primitive, *avals: Any, **params: Any) -> bool:
@@ -190,13 +173,11 @@ def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
     """Keep results of matrix products without batch dimensions, offloaded if possible.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> policy = policies.offload_dot_with_no_batch_dims("device", "pinned_host")
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> policy = policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
 
     def policy(prim: Primitive, *avals: Any, **params: Any) -> Any:
@@ -215,15 +196,13 @@ def save_and_offload_only_these_names(
 ) -> Policy:
     """Keep values with the first names, and offload, if possible, those with the second.
 
-    Example:
-      >>> import amdjax, amdjax.numpy as jnp
-      >>> from amdjax import checkpoint_policies as policies
-      >>> policy = policies.save_and_offload_only_these_names(
-      ...     names_which_can_be_saved=["width"], names_which_can_be_offloaded=["depth"],
-      ...     offload_src="device", offload_dst="pinned_host")
-      >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
-      >>> print(amdjax.grad(f)(0.0))
-      1.0
+    >>> from amdjax import checkpoint_policies as policies
+    >>> policy = policies.save_and_offload_only_these_names(
+    ...     names_which_can_be_saved=["width"], names_which_can_be_offloaded=["depth"],
+    ...     offload_src="device", offload_dst="pinned_host")
+    >>> f = amdjax.checkpoint(jnp.sin, policy=policy)
+    >>> print(amdjax.grad(f)(0.0))
+    1.0
     """
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> Any:

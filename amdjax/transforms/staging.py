@@ -12,9 +12,9 @@ from amdjax.core import source_info
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, register_aval
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.context import context
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
@@ -47,10 +47,8 @@ class ShapeDtypeStruct:
       weak_type: whether the dtype yields in promotion.
       is_ref: whether it stands for a reference to such an array.
 
-    Example:
-      >>> import amdjax
-      >>> amdjax.ShapeDtypeStruct((2, 3), "float32")
-      ShapeDtypeStruct(shape=(2, 3), dtype=float32)
+        >>> amdjax.ShapeDtypeStruct((2, 3), "float32")
+        ShapeDtypeStruct(shape=(2, 3), dtype=float32)
     """
 
     __slots__ = ("dtype", "is_ref", "shape", "sharding", "weak_type")
@@ -89,7 +87,6 @@ class ShapeDtypeStruct:
           The description.
 
         Example:
-          >>> import amdjax, numpy as np
           >>> amdjax.ShapeDtypeStruct.like(np.zeros(3, np.int8))
           ShapeDtypeStruct(shape=(3,), dtype=int8)
         """
@@ -157,10 +154,8 @@ register_aval(ShapeDtypeStruct, described_aval, abstract=True)
 def typeof(x: Any) -> Any:
     """The abstract value of an array: its shape, dtype, whether that is weak, and its sharding.
 
-    Example:
-      >>> import amdjax
-      >>> print(amdjax.typeof(1.0))
-      ~float32[]
+    >>> print(amdjax.typeof(1.0))
+    ~float32[]
     """
     sharding = getattr(x, "named", None)
     return shaped(x) if sharding is None else shaped(x).update(sharding=sharding)
@@ -173,7 +168,6 @@ def trace_function(
 
     Args:
       kind: what it is traced for, for error messages.
-      fun: a function of pytrees of arrays.
       args: arrays, or things with a shape and a dtype.
       kwargs: the same.
     """
@@ -194,7 +188,6 @@ def make_jaxpr(
     """A function that shows what `fun` does as a program.
 
     Args:
-      fun: a function of pytrees of arrays.
       static_argnums: positions of arguments that are not traced.
       axis_env: pairs of names and sizes of axes that collectives in `fun` may speak of.
       return_shape: whether to return the types of the results too.
@@ -204,10 +197,8 @@ def make_jaxpr(
       A function with the arguments of `fun` that returns a `ClosedJaxpr`, or a pair of it and a
       pytree of `ShapeDtypeStruct`s.
 
-    Example:
-      >>> import amdjax
-      >>> print(amdjax.make_jaxpr(lambda x: amdjax.lax.sin(x))(1.0))
-      { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
+        >>> print(amdjax.make_jaxpr(lambda x: amdjax.lax.sin(x))(1.0))
+        { lambda ; a:f32[]. let b:f32[] = sin a in (b,) }
     """
     numbers = positions_of(static_argnums)
     if not callable(fun):
@@ -265,7 +256,6 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The shapes and dtypes of a function's result, without computing it.
 
     Args:
-      fun: a function of pytrees of arrays.
       *args: arrays, or things with a shape and a dtype such as `ShapeDtypeStruct`.
       **kwargs: the same.
 
@@ -276,11 +266,9 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     Raises:
       ValueError: such an argument is on another mesh than the current one.
 
-    Example:
-      >>> import amdjax
-      >>> x = amdjax.ShapeDtypeStruct((2, 3), "float32")
-      >>> amdjax.eval_shape(lambda x: amdjax.lax.transpose(x, (1, 0)), x)
-      ShapeDtypeStruct(shape=(3, 2), dtype=float32)
+        >>> x = amdjax.ShapeDtypeStruct((2, 3), "float32")
+        >>> amdjax.eval_shape(lambda x: amdjax.lax.transpose(x, (1, 0)), x)
+        ShapeDtypeStruct(shape=(3, 2), dtype=float32)
     """
     if hasattr(fun, "trace") and hasattr(fun, "eval_shape"):  # compiled: it knows its shardings
         return fun.eval_shape(*args, **kwargs)
@@ -309,10 +297,8 @@ class named_scope(ContextDecorator):
     Args:
       name: the name.
 
-    Example:
-      >>> import amdjax
-      >>> with amdjax.named_scope("layer1"):
-      ...     y = amdjax.lax.sin(1.0)
+        >>> with amdjax.named_scope("layer1"):
+        ...     y = amdjax.lax.sin(1.0)
     """
 
     def __init__(self, name: str):
@@ -341,11 +327,9 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     Returns:
       A function with the same arguments and results.
 
-    Example:
-      >>> import amdjax
-      >>> double = amdjax.named_call(lambda x: amdjax.lax.add(x, x), name="double")
-      >>> print(double(2.0))
-      4.0
+        >>> double = amdjax.named_call(lambda x: amdjax.lax.add(x, x), name="double")
+        >>> print(double(2.0))
+        4.0
     """
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
@@ -394,14 +378,12 @@ def ensure_compile_time_eval() -> Iterator[None]:
 
     Operations on traced values are recorded as ever.
 
-    Example:
-      >>> import amdjax
-      >>> def f(x):
-      ...     with amdjax.ensure_compile_time_eval():
-      ...         n = int(amdjax.lax.add(1, 2))  # known while tracing
-      ...     return amdjax.lax.mul(x, float(n))
-      >>> print(amdjax.make_jaxpr(f)(1.0))
-      { lambda ; a:f32[]. let b:f32[] = mul a 3.0:f32[] in (b,) }
+    >>> def f(x):
+    ...     with amdjax.ensure_compile_time_eval():
+    ...         n = int(amdjax.lax.add(1, 2))  # known while tracing
+    ...     return amdjax.lax.mul(x, float(n))
+    >>> print(amdjax.make_jaxpr(f)(1.0))
+    { lambda ; a:f32[]. let b:f32[] = mul a 3.0:f32[] in (b,) }
     """
     outer = context.trace
     context.trace = outer if outer is eval_trace else KnownTrace(outer)
@@ -420,10 +402,8 @@ def block_until_ready(x: Any) -> Any:
     Returns:
       `x`.
 
-    Example:
-      >>> import amdjax
-      >>> print(amdjax.block_until_ready(amdjax.lax.add(1, 2)))
-      3
+        >>> print(amdjax.block_until_ready(amdjax.lax.add(1, 2)))
+        3
     """
 
     def wait(leaf: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from amdjax.core.array import asarray_concrete
 from amdjax.core.aval import get_aval
 from amdjax.core.backend import get_backend
+from amdjax.core.boundaries import lay_out_results
 from amdjax.core.constraints import (
     as_sharding,
     as_sharding_of_type,
@@ -17,7 +18,6 @@ from amdjax.core.constraints import (
     one_device_of,
     over_devices,
 )
-from amdjax.core.errors import lay_out_results
 from amdjax.core.lowering import Decompose
 from amdjax.core.mesh import Mesh, get_abstract_mesh
 from amdjax.core.primitive import Primitive

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, TypeVar
 
 from amdjax.core.aval import get_aval, is_array_like
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import (
     PyTreeDef,
     keystr,
@@ -42,7 +42,6 @@ def vmap(
     """Vectorize a function: it is written for one example and maps over an axis of its arguments.
 
     Args:
-      fun: a function of pytrees of arrays.
       in_axes: the axis to map over, for each argument; an int, None for an argument that is the
         same for all examples, or a pytree of them that is a prefix of the arguments. Keyword
         arguments are mapped over axis 0.
@@ -61,10 +60,8 @@ def vmap(
       ValueError: the mapped axes differ in size, or an axis is out of bounds.
       TypeError: `in_axes` or `out_axes` is of a wrong type.
 
-    Example:
-      >>> import amdjax, numpy as np
-      >>> print(amdjax.vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0), 2.0))
-      [0. 2. 4.]
+        >>> print(amdjax.vmap(lambda x, y: x * y, in_axes=(0, None))(np.arange(3.0), 2.0))
+        [0. 2. 4.]
     """
     if not callable(fun):
         raise TypeError(f"vmap: fun must be callable, got {fun!r}")

@@ -45,15 +45,14 @@ def register_vmappable(
         `cont(size, element, axis)` is the array of all elements.
       make_iota: the numbers of as many examples as it is given; None for integers from 0 on.
 
-    Example:
-      >>> class Row:
-      ...     def __init__(self, data):
-      ...         self.data = data
-      >>> register_vmappable(Row, int, int, lambda cont, _, row, axis: cont(row.data, axis),
-      ...                    lambda cont, size, x, axis: Row(cont(size, x, axis)), None)
-      >>> amdjax.vmap(lambda x: x + 1.0, axis_size=2)(Row(jnp.zeros(2)))
-      Array([1., 1.], dtype=float32)
-      >>> unregister_vmappable(Row)
+        >>> class Row:
+        ...     def __init__(self, data):
+        ...         self.data = data
+        >>> register_vmappable(Row, int, int, lambda cont, _, row, axis: cont(row.data, axis),
+        ...                    lambda cont, size, x, axis: Row(cont(size, x, axis)), None)
+        >>> amdjax.vmap(lambda x: x + 1.0, axis_size=2)(Row(jnp.zeros(2)))
+        Array([1., 1.], dtype=float32)
+        >>> unregister_vmappable(Row)
     """
     _rules[data_type] = _Rules(spec_type, to_elt, from_elt, make_iota)
 
@@ -64,8 +63,7 @@ def unregister_vmappable(data_type: type) -> None:
     Args:
       data_type: the type; nothing happens where it is not registered.
 
-    Example:
-      >>> unregister_vmappable(int)
+        >>> unregister_vmappable(int)
     """
     _rules.pop(data_type, None)
 
@@ -79,9 +77,8 @@ def is_vmappable(x: Any) -> bool:
     Returns:
       Whether it is.
 
-    Example:
-      >>> is_vmappable(1.0)
-      False
+        >>> is_vmappable(1.0)
+        False
     """
     return type(x) in _rules
 

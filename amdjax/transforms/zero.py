@@ -90,9 +90,8 @@ def is_undefined_primal(x: Any) -> bool:
     Returns:
       Whether it is.
 
-    Example:
-      >>> is_undefined_primal(1.0)
-      False
+        >>> is_undefined_primal(1.0)
+        False
     """
     return type(x) is UndefinedPrimal
 
@@ -109,11 +108,9 @@ def zeros_like_aval(aval: Any) -> Any:
     Raises:
       TypeError: it is not that of an array.
 
-    Example:
-      >>> from amdjax.core.aval import get_aval
-      >>> import numpy as np
-      >>> zeros_like_aval(get_aval(np.ones(2, np.float32))).shape
-      (2,)
+        >>> from amdjax.core.aval import get_aval
+        >>> zeros_like_aval(get_aval(np.ones(2, np.float32))).shape
+        (2,)
     """
     if isinstance(aval, ShapedArray):
         if aval.dtype == dtypes.float0:
@@ -141,10 +138,8 @@ def instantiate_zeros(x: Any) -> Any:
     Returns:
       An array.
 
-    Example:
-      >>> import amdjax.numpy as jnp
-      >>> instantiate_zeros(jnp.ones(1))
-      Array([1.], dtype=float32)
+        >>> instantiate_zeros(jnp.ones(1))
+        Array([1.], dtype=float32)
     """
     return zeros_like_aval(x.aval) if type(x) is Zero else x
 
@@ -159,9 +154,8 @@ def zero_from_primal(value: Any, symbolic_zeros: bool = False) -> Any:
     Returns:
       A pytree of zeros of the tangents' types: float0 for integers and booleans.
 
-    Example:
-      >>> print(zero_from_primal(2.0))
-      0.0
+        >>> print(zero_from_primal(2.0))
+        0.0
     """
 
     def zero(leaf: Any) -> Any:
@@ -196,10 +190,8 @@ def add_tangents(x: Any, y: Any) -> Any:
     Returns:
       Their sum.
 
-    Example:
-      >>> import amdjax.numpy as jnp
-      >>> add_tangents(jnp.ones(1), jnp.ones(1))
-      Array([2.], dtype=float32)
+        >>> add_tangents(jnp.ones(1), jnp.ones(1))
+        Array([2.], dtype=float32)
     """
     if type(x) is Zero:
         return y
@@ -245,7 +237,7 @@ def _identity(x: Any, **_: Any) -> Any:
 
 
 copy_p = Primitive("copy")
-copy_p.lowering = Pointwise(lambda b, x: x)
+copy_p.lowering = Pointwise(lambda b, x: x, copies=True)
 copy_p.def_abstract_eval(_identity)
 copy_p.def_jvp(
     lambda primals, tangents: (
@@ -257,7 +249,7 @@ copy_p.def_transpose(lambda ct, x: [ct if type(ct) is Zero else copy_p.bind(ct)]
 copy_p.def_batch(lambda axis, args, dims: (copy_p.bind(*args), dims[0]))
 
 stop_gradient_p = Primitive("stop_gradient")
-stop_gradient_p.lowering = Pointwise(lambda b, x: x)
+stop_gradient_p.lowering = Pointwise(lambda b, x: x, copies=True)
 stop_gradient_p.def_abstract_eval(_identity)
 stop_gradient_p.def_jvp(
     lambda primals, tangents: (

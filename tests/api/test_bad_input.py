@@ -17,7 +17,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn, optim, random, rnn, test_util, tree_util
 from amdjax.core.context import Context, context
-from amdjax.core.errors import PACKAGE_DIR
+from amdjax.core.tracebacks import PACKAGE_DIR
 from amdjax.scipy import special
 from amdjax.scipy.stats import norm
 

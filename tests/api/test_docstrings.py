@@ -14,9 +14,11 @@ import re
 import textwrap
 import typing
 
+import numpy as np
 import pytest
 
 import amdjax
+from amdjax.experimental import sparse
 from amdjax.scipy import special
 
 DISTRIBUTIONS = [
@@ -74,8 +76,10 @@ def parsed(doc):
     for line in doc.splitlines():
         if line.rstrip(":") in SECTIONS and line.endswith(":"):
             current = sections.setdefault(line.rstrip(":"), [])
-        else:
-            current.append(line)
+            continue
+        if line.lstrip().startswith(">>>"):  # which needs no heading
+            current = sections.setdefault("Example", [])
+        current.append(line)
     return "\n".join(text), sections
 
 
@@ -196,7 +200,8 @@ def test_refuses_what_is_no_array(name, function):
 def calls(name, function):
     """The calls of a function in its example, as (callee, args, keywords) of values."""
     short = name.rpartition(".")[2]
-    space = {"jnp": amdjax.numpy, "nn": amdjax.nn, "amdjax": amdjax, "special": special}
+    space = {"jnp": amdjax.numpy, "np": np, "amdjax": amdjax, "special": special, "sparse": sparse}
+    space |= {name: getattr(amdjax, name) for name in ("lax", "nn", "optim", "random", "rnn")}
     lines = [
         line.strip()[4:] for line in function.__doc__.splitlines() if line.strip()[:3] == ">>>"
     ]

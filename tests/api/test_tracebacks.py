@@ -15,7 +15,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn, optim, random
-from amdjax.core.errors import PACKAGE_DIR
+from amdjax.core.tracebacks import PACKAGE_DIR
 from amdjax.scipy import special
 
 X, V = jnp.ones((2, 3)), jnp.arange(4.0)

@@ -4,8 +4,10 @@ import pytest
 
 import amdjax
 from amdjax import errors
-from amdjax.core import errors as core_errors
+from amdjax.core import tracebacks
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import State, config
+from amdjax.core.errors import leaked_tracer_message
 
 
 class Tracer:
@@ -52,13 +54,13 @@ def test_bases():
 def test_context_and_leaks():
     e = errors.ConcretizationTypeError(Tracer(), "jnp.arange needs its length.")
     assert "jnp.arange needs its length." in str(e)
-    e = errors.UnexpectedTracerError(core_errors.leaked_tracer_message(Tracer(), "In f."))
+    e = errors.UnexpectedTracerError(leaked_tracer_message(Tracer(), "In f."))
     assert "float32[3]" in str(e) and "model.py:3" in str(e) and "jax_check_tracer_leaks" in str(e)
     assert "split" in str(errors.KeyReuseError("Key k was used twice."))
 
 
 def test_user_location_is_the_caller():
-    where = core_errors.user_location()
+    where = tracebacks.user_location()
     assert where.file == __file__
     assert where.function == "test_user_location_is_the_caller"
     assert f":{where.line} (" in str(where)
@@ -67,7 +69,7 @@ def test_user_location_is_the_caller():
 def compile_internal(source, name):
     """Define a function as if its file were part of the package."""
     namespace = {}
-    exec(compile(source, core_errors.PACKAGE_DIR + "fake.py", "exec"), namespace)
+    exec(compile(source, tracebacks.PACKAGE_DIR + "fake.py", "exec"), namespace)
     return namespace[name]
 
 
@@ -81,7 +83,7 @@ def deeper(f, *args):
 
 def test_user_location_skips_internal_frames():
     call = compile_internal(CALLER, "call")
-    assert call(core_errors.user_location).file == __file__
+    assert call(tracebacks.user_location).file == __file__
 
 
 def frames(e):
@@ -89,7 +91,7 @@ def frames(e):
 
 
 def test_api_boundary_filters():
-    api = core_errors.api_boundary(compile_internal(CALLER, "call"))
+    api = api_boundary(compile_internal(CALLER, "call"))
 
     def user():
         raise ValueError("mine")
@@ -101,11 +103,11 @@ def test_api_boundary_filters():
     assert files[0] == files[-1] == __file__
     with pytest.raises(ValueError) as caught:
         api(api, user)
-    assert not any(f.startswith(core_errors.PACKAGE_DIR) for f in frames(caught.value))
+    assert not any(f.startswith(tracebacks.PACKAGE_DIR) for f in frames(caught.value))
 
 
 def test_api_boundary_shows_all_on_request():
-    api = core_errors.api_boundary(compile_internal(CALLER, "call"))
+    api = api_boundary(compile_internal(CALLER, "call"))
     config.update("traceback", "full")
     try:
         with pytest.raises(ZeroDivisionError) as caught:
@@ -116,7 +118,7 @@ def test_api_boundary_shows_all_on_request():
 
 
 def test_frames_left_out_are_noted_once_on_request():
-    api = core_errors.api_boundary(compile_internal(CALLER, "call"))
+    api = api_boundary(compile_internal(CALLER, "call"))
     with State("traceback")("noted"), pytest.raises(ZeroDivisionError) as caught:
         api(api, lambda: 1 / 0)
     (note,) = caught.value.__notes__
@@ -125,7 +127,7 @@ def test_frames_left_out_are_noted_once_on_request():
 
 
 def files_outside(error):
-    return not any(f.startswith(core_errors.PACKAGE_DIR) for f in frames(error))
+    return not any(f.startswith(tracebacks.PACKAGE_DIR) for f in frames(error))
 
 
 @pytest.mark.parametrize("name", ["ConcretizationTypeError", "TracerBoolConversionError"])
@@ -138,14 +140,14 @@ def test_errors_of_tracing_name_the_page_that_explains_them(name):
 
 
 def test_api_boundary_keeps_a_fully_internal_traceback():
-    api = core_errors.api_boundary(compile_internal("def f():\n    return 1 / 0\n", "f"))
+    api = api_boundary(compile_internal("def f():\n    return 1 / 0\n", "f"))
     with pytest.raises(ZeroDivisionError) as caught:
         api()
     assert frames(caught.value)[0] == __file__
 
 
 def test_api_boundary_keeps_name_and_result():
-    @core_errors.api_boundary
+    @api_boundary
     def f(x, *, y=1):
         """Doc."""
         return x + y
@@ -157,5 +159,5 @@ def test_api_boundary_keeps_name_and_result():
 def test_warnings_point_at_the_user():
     warn = compile_internal("def w(warn):\n    warn('careful')\n", "w")
     with pytest.warns(UserWarning, match="careful") as caught:
-        warn(core_errors.warn)
+        warn(tracebacks.warn)
     assert caught[0].filename == __file__

@@ -24,8 +24,8 @@ NOT_SAID = {
 }  # fmt: skip
 #: As the whole name of a field: adverbs say how something is, fields are nouns.
 ADVERBS = {
-    "alone", "apart", "aside", "beside", "elsewhere", "everywhere", "far", "near", "there",
-    "together",
+    "across", "along", "alone", "apart", "aside", "before", "beside", "down", "elsewhere",
+    "everywhere", "far", "near", "there", "together", "up",
 }  # fmt: skip
 
 #: Stems and endings that are spelled otherwise in America.

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/quickstart.md", "docs/training.md"]
+PAGES = ["README.md", "docs/quickstart.md", "docs/training.md", "docs/layers.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -64,6 +64,14 @@ def test_char_lstm():
     assert output.split("\n\n", 1)[1].startswith("The ")
 
 
+def test_char_gpt_learns_and_writes():
+    options = {"steps": 5, "features": 16, "batch": 4, "length": 16, "characters": 20_000}
+    flags = [text for name, value in options.items() for text in (f"--{name}", value)]
+    output = run("char_gpt.py", *flags, "--sample", 20, "--prompt", "The ")
+    assert "5 steps, loss" in output
+    assert output.split("\n\n", 1)[1].startswith("The ")
+
+
 def test_emulated_gpus_learn_what_the_cpu_learns(tmp_path):
     """The losses agree as printed, but for the last digit; of the digits see below."""
     flags = "--steps 5 --hidden 32 --batch 8 --length 16 --characters 20000 --sample 40 --layers 2"
@@ -114,6 +122,8 @@ def test_digits_learn_the_same_everywhere(device, usually_learned, tmp_path):
         ("char_lstm.py", ["--prompt", "\u00e9"], "--prompt: the text the network learned from"),
         ("char_lstm.py", ["--characters", 500], "--characters: "),
         ("char_lstm.py", ["--temperature", -1], "argument --temperature"),
+        ("char_gpt.py", ["--features", 20], "argument --features: must be a multiple of"),
+        ("char_gpt.py", ["--characters", 100, "--length", 200], "--characters: 100 are too few"),
     ],
 )
 def test_bad_arguments_are_named(script, args, words):

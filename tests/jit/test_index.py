@@ -1,6 +1,7 @@
 """Index expressions against plain integers."""
 
 import itertools
+import math
 
 import pytest
 from hypothesis import assume, given, settings, strategies as st
@@ -155,6 +156,26 @@ def test_reshape_there_and_back_is_the_identity(shape, random):
     for k in range(size):
         (symbol,) = [s for s, _ in position.terms] or [None]
         assert evaluate(again, {symbol: k}) == k
+
+
+@given(shapes, st.integers(0, 3))
+def test_delinear_then_linear_is_the_identity(shape, count):
+    """Of a position that is any expression, here one read from data, and of its last digits."""
+    position = Index.of(Dynamic(None, 0, 10_000)) * 3 + Index.of(VARS[2])
+    digits = delinear(position, shape)
+    assert linear(digits, shape) == position
+    inner = shape[len(shape) - count :] if 0 < count < len(shape) else ()
+    if inner:
+        again = linear(digits[len(shape) - count :], inner)
+        assert again == position % math.prod(inner)
+
+
+@given(expressions, divisors, divisors)
+def test_nested_quotients(a, m, n):
+    assert everywhere(a // m // n, lambda p: evaluate(a, p) // (m * n))
+    x = Index.of(Dynamic(None, 0, 10_000))
+    assert x // m // n == x // (m * n)
+    assert x // m % n * m + x % m == x % (n * m)
 
 
 @given(shapes)

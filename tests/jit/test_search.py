@@ -89,6 +89,7 @@ PROGRAMS = {
 MORE = {
     "few rows": ("attention on a CPU", uniform_attention, [(1, 2, 4, 16), *[(1, 512, 2, 16)] * 2]),
     "dot products": ("product on a CPU", lambda x, y: x @ y.T, [(3, 4000), (100, 4000)]),
+    "implicit": ("product on a CPU", conv, [(2, 9, 20, 8), (3, 3, 8, 40)]),
     "few columns": ("product on a CPU", few_features, [(2, 24, 24, 16), (2, 3, 3, 16)]),
     "network": ("sort on a CPU", lambda x: lax.sort(x), [(40, 100)]),
     "depthwise": ("convolution on a CPU", *PROGRAMS["depthwise convolution"]),

@@ -1,3 +1,5 @@
+import contextlib
+import dataclasses
 import math
 
 import numpy as np
@@ -10,6 +12,8 @@ from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels.products.convolution import phases_of_axis
+from amdjax.kernels.products.cpu.dispatch import PRODUCTS
+from amdjax.kernels.products.cpu.implicit import IMPLICIT, implicit_plans
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.lax.elementwise import add_p
 from tests.support.kernel_runner import Runner, target
@@ -110,10 +114,19 @@ def make(
 
 
 def check(
-    x, w, layout, strides, padding, dilation=None, window_dilation=None, groups=1, batch_groups=1
+    x,
+    w,
+    layout,
+    strides,
+    padding,
+    dilation=None,
+    window_dilation=None,
+    groups=1,
+    batch_groups=1,
+    **machine,
 ):
     runner, operands, out_spec = make(
-        x, w, layout, strides, padding, dilation, window_dilation, groups, batch_groups
+        x, w, layout, strides, padding, dilation, window_dilation, groups, batch_groups, **machine
     )
     got = np.transpose(runner(*operands), out_spec)
     ones = (1,) * len(strides)
@@ -211,6 +224,58 @@ GRADIENTS = [
     ((32, 3, 14, 14), (64, 3, 14, 14), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=8)),
     ((16, 8, 40, 40), (16, 8, 40, 40), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
 ]
+
+
+@contextlib.contextmanager
+def implicit_products(number):
+    """Implicit products wherever there are such, by the plan of that number."""
+
+    def usual(product, machine):
+        plans = implicit_plans(product, machine)
+        return plans[number % len(plans)] if plans else None
+
+    usually = PRODUCTS.solvers
+    PRODUCTS.solvers = [dataclasses.replace(IMPLICIT, usual=usual, tier=-1), *usually]
+    try:
+        yield
+    finally:
+        PRODUCTS.solvers = usually
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    convolutions(), st.sampled_from([np.float32] * 3 + [np.float64, np.float16, np.int32]),
+    st.integers(0, 5), st.integers(1, 3), st.sampled_from([128, 512]),
+)  # fmt: skip
+def test_implicit_products(conv, dtype, number, threads, bits):
+    x_shape, w_shape, options = conv
+    machine = dataclasses.replace(target(threads), vector_bits=min(bits, target().vector_bits))
+    if has_room(x_shape, w_shape, options):
+        with implicit_products(number):
+            operands = arrays(0, x_shape, w_shape, dtype)
+            check(*operands, **options | {"layout": "last"}, cpu_target=machine)
+
+
+@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("x_shape, w_shape, options", CASES)
+def test_implicit_products_of_networks(x_shape, w_shape, options, number):
+    with implicit_products(number):
+        check(*arrays(1, x_shape, w_shape), layout="last", **options)
+        runner, operands, _ = make(*arrays(1, x_shape, w_shape), "last", **options)
+    others, _, _ = make(*arrays(1, x_shape, w_shape), "last", **options)
+    np.testing.assert_allclose(runner(*operands), others(*operands), rtol=1e-4, atol=1e-3)
+
+
+def test_implicit_products_read_nothing_that_does_not_exist():
+    """What is not finite reaches only the results whose windows hold it."""
+    x, w = arrays(0, (2, 5, 9, 10), (7, 5, 3, 3))
+    x[1, 2, 4, 5] = np.inf
+    with implicit_products(0):
+        runner, operands, out = make(x, w, "last", (1, 1), [(1, 1)] * 2)
+    finite = np.isfinite(np.transpose(runner(*operands), out)).all(1)
+    want = np.ones((2, 9, 10), bool)
+    want[1, 3:6, 4:7] = False
+    np.testing.assert_array_equal(finite, want)
 
 
 @pytest.mark.parametrize("layout", ["last", "first", "transposed"])

@@ -155,7 +155,7 @@ FRONTS: dict[str, Callable[[str], Lenient]] = {
     "jax._src.api": _front("", "transforms.ops", "transforms.pullback"),
     "jax._src.core": _front(
         *("core.aval", "core.jaxpr", "core.dead_code", "core.trace", "core.jaxpr_trace"),
-        *("core.check", "core.errors", "core.array", "core.mesh"),
+        *("core.check", "core.errors", "core.boundaries", "core.array", "core.mesh"),
         *("core", "extend.core", "extend.core.programs"),
         reset_trace_state=lambda: True,
         typeof=amdjax.typeof,

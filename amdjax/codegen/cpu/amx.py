@@ -64,7 +64,7 @@ def amx_product(
     """
     a_at, b_at, c_at, steps, fresh = (scalar(v) for v in op.operands)
     a, b, c = address(op.a, a_at), address(op.b, b_at), address(op.c, c_at)
-    high, wide = op.registers
+    high, wide = (n // AMX_ROWS for n in op.tile)
     line = wide * AMX_ROW_BYTES  # of `b` and of accumulators
 
     def move_accumulators(name: str) -> list[Value]:
@@ -91,7 +91,7 @@ def amx_product(
 
 def _multiply(f: Function, op: ops.AmxProduct, left: Value, right: Value, line: int) -> None:
     """One step in depth: load the registers of both operands, multiply each with each."""
-    high, wide = op.registers
+    high, wide = (n // AMX_ROWS for n in op.tile)
     a_line = op.line * tile.itemsize(op.a.dtype)
     for v in range(wide):
         _move(f, "tileloadd64", _RIGHT + v, f.gep(right, v * AMX_ROW_BYTES, I8), line)

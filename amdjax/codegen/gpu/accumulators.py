@@ -69,7 +69,7 @@ class Slicing:
 
     Args:
       vector: neighbors that a thread has of a row.
-      across: elements of which every thread has such a vector.
+      stride: elements of all threads' vectors, from one vector of a thread to its next.
       fragments: rows of fragments that pass at a time.
       by_wave: whether one row of waves passes at a time.
       height: rows of the result that pass at a time.
@@ -77,7 +77,7 @@ class Slicing:
     """
 
     vector: int
-    across: int
+    stride: int
     fragments: int
     by_wave: bool
     height: int
@@ -132,7 +132,7 @@ class Accumulators(Deferred):
         """The next rows of the result: the thread's elements, in vectors of neighbors."""
         g, slicing = self.product.g, self.slicing
         g.isa.begin_region(g.f)  # lest LLVM compute with several slices at once
-        parts = max(count * self.product.tiling.columns // slicing.across, 1)
+        parts = max(count * self.product.tiling.columns // slicing.stride, 1)
         while len(self._taken) < parts:
             buffer = g.buffers.temporary("u8", slicing.height * slicing.row_bytes)
             g.buffers.access(buffer, "write")
@@ -182,7 +182,7 @@ class Accumulators(Deferred):
             each if self.slicing.vector > 1 else 0
         )
         out = []
-        for e in range(0, self.slicing.height * columns, self.slicing.across):
+        for e in range(0, self.slicing.height * columns, self.slicing.stride):
             r, c = divmod(e, columns)
             parts = [
                 f.load(kind, lds_address(f, memory, *place(r, c + x)), each * self.size)

@@ -43,7 +43,7 @@ class Operand:
         Lines past the last repeat it.
         """
         index, last = self.base.type, self.last
-        if self.side.along == "lines" and self.side.vector > 1:
+        if self.side.axis == "lines" and self.side.vector > 1:
             last = f.sub(last, llvm.const(index, self.side.vector - 1))
         number = f.intrinsic("smin", index, f.int_resize(number, index.elem, False), last)
         offset, *coords = self.lines(number)
@@ -100,7 +100,7 @@ def shared_layout(tiling: Tiling, side: Side, lines: int) -> SharedLayout:
     """Where the cells of an operand's tile lie in LDS."""
     atom = tiling.atom
     slices = tiling.depth // atom.cell_depth
-    interleave = side.vector if side.along == "lines" and not atom.across else 1
+    interleave = side.vector if side.axis == "lines" and not atom.across else 1
     return SharedLayout(lines, slices, interleave, atom.cell_lines)
 
 
@@ -151,7 +151,7 @@ class Staging(ABC):
     @property
     def step(self) -> int:
         """Steps in depth of one load."""
-        return self.side.vector if self.side.along == "depth" else 1
+        return self.side.vector if self.side.axis == "depth" else 1
 
     def store(self, values: list[Value], stage: Value) -> None:
         """What `load` brought, as cells in LDS."""
@@ -207,7 +207,7 @@ class LineStaging(Staging):
         super().__init__(g, tiling, operand, layout, origin)
         lines = layout.lines
         f, wide, vector = self.f, tiling.atom.cell_lines, self.side.vector
-        along = self.side.along == "depth"
+        along = self.side.axis == "depth"
         self.depth_steps = vector if along else 1
         fast, slow = (tiling.depth // vector, lines) if along else (lines // vector, tiling.depth)
         self.parts = fast * slow
@@ -224,7 +224,7 @@ class LineStaging(Staging):
 
     def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
         (x,) = parts
-        if self.side.along == "lines":
+        if self.side.axis == "lines":
             self._put(stage, target, 0, [x])
             return
         for j in range(self.side.vector):
@@ -246,7 +246,7 @@ class DepthStaging(Staging):
         lines = layout.lines
         self.cell = tiling.atom.cell
         vector = self.side.vector
-        if self.side.along == "depth":
+        if self.side.axis == "depth":
             self.depth_steps = self.cell
             self.parts = layout.slices * lines
             distributed = distribute(self.f, g.threads.number, g.workgroup, layout.slices, lines)
@@ -265,7 +265,7 @@ class DepthStaging(Staging):
         """What is known of a cell or rectangle before the loop."""
         f, side = self.f, self.side
         depth = f.mul(block, i32(self.depth_steps))
-        if side.along == "depth":
+        if side.axis == "depth":
             cell = f.add(f.mul(block, i32(self.layout.slice_stride)), line)
             target = f.mul(cell, i32(CELL_BYTES))
         else:
@@ -280,7 +280,7 @@ class DepthStaging(Staging):
         return _Slot(offset, coords, step, target)
 
     def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
-        if self.side.along == "depth":
+        if self.side.axis == "depth":
             self._put(stage, target, 0, parts)
             return
         if parts[0].type.bits == 8 and self.side.vector == 4 and len(parts) % 4 == 0:

@@ -172,7 +172,7 @@ class _Copies:
 
     def __init__(self, g: GpuEmitter, operand: Operand, lines: int, origin: int):
         self.g, self.f, self.operand, self.origin = g, g.f, operand, origin
-        self.by_lines = operand.side.along == "lines"
+        self.by_lines = operand.side.axis == "lines"
         self.block_bytes = BLOCK * WARPGROUP_ROW_BYTES if self.by_lines else CELL_BYTES
         self.step_bytes = (
             WARPGROUP_STEP_BYTES // 2 * WARPGROUP_ROW_BYTES

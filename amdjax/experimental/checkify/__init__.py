@@ -12,8 +12,8 @@ whether written with `check` or added to operations (`nan_checks`, `div_checks`,
     -1.0 has no root (`check` failed)
 """
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.experimental.checkify.checks import (
     check as check,
     check_error as check_error,

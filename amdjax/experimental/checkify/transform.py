@@ -306,11 +306,10 @@ def checkify(
     Raises:
       TypeError: `f` is no function.
 
-    Example:
-      >>> from amdjax.experimental import checkify
-      >>> error, _ = checkify.checkify(lambda x: 1 / x, errors=checkify.div_checks)(jnp.zeros(()))
-      >>> error.get().startswith("division by zero")
-      True
+        >>> from amdjax.experimental import checkify
+        >>> error, _ = checkify.checkify(lambda x: 1 / x, errors=checkify.div_checks)(jnp.zeros(()))
+        >>> error.get().startswith("division by zero")
+        True
     """
     if not callable(f):
         raise TypeError(f"checkify takes a function, got {f!r}")

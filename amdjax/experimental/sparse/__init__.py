@@ -11,8 +11,8 @@ that they can hold is static.
     (BCOO(float32[2, 2], nse=2), Array([2., 3.], dtype=float32))
 """
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.experimental.sparse import (
     _docs as _docs,
     bcoo_methods as bcoo_methods,

@@ -6,6 +6,11 @@ from amdjax.core.docs import Family, Phrases
 
 PHRASES = Phrases(
     {
+        "dimensions": "the axes.",
+        "dtype": "that of its data.",
+        "operand": "a `BCOO`.",
+        "sparse_format": '"bcoo", "bcsr", "coo", "csr" or "csc".',
+        "unique_indices": "promise that no place comes twice.",
         "B": "the other matrix.",
         "argnums": "which positional arguments to differentiate by.",
         "arr": "an array or a sparse array.",
@@ -33,16 +38,10 @@ PHRASES = Phrases(
 
 FAMILIES = (
     Family("grad value_and_grad jacfwd jacrev", "A function of the arguments of `fun`."),
-    Family(
-        "bcsr_broadcast_in_dim bcsr_concatenate bcsr_sum_duplicates bcsr_todense",
-        mat="a `BCSR`.",
-        operands="`BCSR`s of the same numbers of batch and dense axes.",
-    ),
+    Family("bcsr_broadcast_in_dim bcsr_concatenate bcsr_sum_duplicates bcsr_todense",
+           mat="a `BCSR`.", operands="`BCSR`s of the same numbers of batch and dense axes."),
     Family("bcsr_fromdense", mat="an array."),
     Family("bcsr_dot_general", "An array.", lhs="a `BCSR`.", rhs="an array."),
-    Family(
-        "coo_todense coo_matvec coo_matmat csr_todense csr_matvec csr_matmat",
-        "An array.",
-        mat="the matrix.",
-    ),
-)
+    Family("coo_todense coo_matvec coo_matmat csr_todense csr_matvec csr_matmat", "An array.",
+           mat="the matrix."),
+)  # fmt: skip

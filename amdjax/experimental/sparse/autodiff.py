@@ -70,7 +70,6 @@ def grad(
 ) -> Callable[..., Any]:
     """As `amdjax.grad`; the gradient in a sparse array is one with the same places.
 
-    >>> from amdjax.experimental import sparse
     >>> sparse.grad(lambda m: (m @ jnp.ones(2)).sum())(sparse.eye(2)).data
     Array([1., 1.], dtype=float32)
     """
@@ -84,11 +83,9 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """As `amdjax.value_and_grad`; see `grad`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> value, gradient = sparse.value_and_grad(lambda m: (m @ jnp.ones(2)).sum())(sparse.eye(2))
-      >>> value, gradient.data
-      (Array(2., dtype=float32), Array([1., 1.], dtype=float32))
+    >>> value, gradient = sparse.value_and_grad(lambda m: (m @ jnp.ones(2)).sum())(sparse.eye(2))
+    >>> value, gradient.data
+    (Array(2., dtype=float32), Array([1., 1.], dtype=float32))
     """
     options = {"has_aux": has_aux, **kwargs}
     restore = lambda tree, found: (found[0], _filled(tree, found[1]))
@@ -105,7 +102,6 @@ def _jacobian(transform: Callable[..., Any]) -> Callable[..., Any]:
         Each element of the result has its own derivative, so that one in a sparse array is a batch.
 
         Example:
-          >>> from amdjax.experimental import sparse
           >>> sparse.jacfwd(lambda m: m @ jnp.ones(2))(sparse.eye(2))
           BCOO(float32[2, 2, 2], nse=2, n_batch=1)
         """

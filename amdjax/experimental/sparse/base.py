@@ -136,9 +136,8 @@ def over_batch(f: Callable[..., Any], n_batch: int) -> Callable[..., Any]:
     Returns:
       A function of batches.
 
-    Example:
-      >>> over_batch(jnp.sum, 1)(jnp.ones((2, 3))).shape
-      (2,)
+        >>> over_batch(jnp.sum, 1)(jnp.ones((2, 3))).shape
+        (2,)
     """
     for _ in range(n_batch):
         f = vmap(f)

@@ -21,12 +21,10 @@ class BCOO(JAXSparse):
         `(*batch, entries, sparse axes)`.
       shape: that of the array: batch, sparse and dense axes in this order.
       indices_sorted: promise that indices are.
-      unique_indices: promise that no place comes twice.
 
     Entries at one place add up; an index beyond the array is none. A `BCOO` is a pytree of data and
     indices.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.BCOO((jnp.array([5.0]), jnp.array([[1, 0]])), shape=(2, 2))
         >>> m.todense()
         Array([[0., 0.],

@@ -23,9 +23,7 @@ class BCSR(JAXSparse):
         where each row begins among them, with the end, `(*batch, rows + 1)`.
       shape: that of the array: batch axes, rows, columns, dense axes.
       indices_sorted: promise that the columns of a row are.
-      unique_indices: promise that no place comes twice.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
         >>> m, m @ jnp.ones(2)
         (BCSR(float32[2, 2], nse=2), Array([2., 3.], dtype=float32))
@@ -219,10 +217,8 @@ def bcsr_fromdense(
 ) -> BCSR:  # fmt: skip
     """The entries of an array that are not zero; see `bcoo_fromdense`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.bcsr_fromdense(jnp.array([[0.0, 5.0]])).indices
-      Array([1], dtype=int32)
+    >>> sparse.bcsr_fromdense(jnp.array([[0.0, 5.0]])).indices
+    Array([1], dtype=int32)
     """
     return BCSR.fromdense(mat, nse=nse, n_batch=n_batch, n_dense=n_dense, index_dtype=index_dtype)
 
@@ -230,12 +226,10 @@ def bcsr_fromdense(
 def bcsr_todense(mat: BCSR) -> Array:
     """The array that a `BCSR` stands for.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcsr_todense(m)
-      Array([[0., 2.],
-             [3., 0.]], dtype=float32)
+    >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.bcsr_todense(m)
+    Array([[0., 2.],
+           [3., 0.]], dtype=float32)
     """
     return mat.todense()
 
@@ -251,11 +245,9 @@ def bcsr_extract(indices: Any, indptr: Any, mat: Any) -> Array:
     Returns:
       Data of shape `(*batch, entries, *dense)`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcsr_extract(m.indices, m.indptr, jnp.arange(4.0).reshape(2, 2))
-      Array([1., 2.], dtype=float32)
+        >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcsr_extract(m.indices, m.indptr, jnp.arange(4.0).reshape(2, 2))
+        Array([1., 2.], dtype=float32)
     """
     mat, indices = jnp.asarray(mat), jnp.asarray(indices)
     dense = mat.shape[indices.ndim + 1 :]
@@ -270,11 +262,9 @@ def bcsr_dot_general(
 ) -> Any:  # fmt: skip
     """The product of a `BCSR` with an array; see `bcoo_dot_general`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcsr_dot_general(m, jnp.ones(2), dimension_numbers=(((1,), (0,)), ((), ())))
-      Array([2., 3.], dtype=float32)
+    >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.bcsr_dot_general(m, jnp.ones(2), dimension_numbers=(((1,), (0,)), ((), ())))
+    Array([2., 3.], dtype=float32)
     """
     sides = [x.to_bcoo() if isinstance(x, BCSR) else x for x in (lhs, rhs)]
     return products.bcoo_dot_general(
@@ -286,11 +276,9 @@ def bcsr_dot_general(
 def bcsr_sum_duplicates(mat: BCSR, nse: int | None = None) -> BCSR:
     """The same array with one entry at each place.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcsr_sum_duplicates(m).nse
-      2
+    >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.bcsr_sum_duplicates(m).nse
+    2
     """
     return BCSR.from_bcoo(layout.bcoo_sum_duplicates(mat.to_bcoo(), nse))
 
@@ -300,11 +288,9 @@ def bcsr_broadcast_in_dim(
 ) -> BCSR:
     """The array in a larger shape; see `bcoo_broadcast_in_dim`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcsr_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
-      (3, 2, 2)
+    >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.bcsr_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
+    (3, 2, 2)
     """
     found = shapes.bcoo_broadcast_in_dim(
         mat.to_bcoo(), shape=shape, broadcast_dimensions=broadcast_dimensions
@@ -318,11 +304,9 @@ def bcsr_broadcast_in_dim(
 def bcsr_concatenate(operands: Sequence[BCSR], *, dimension: int) -> BCSR:
     """Sparse arrays, joined along an axis; see `bcoo_concatenate`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcsr_concatenate([m, m], dimension=0).shape
-      (4, 2)
+    >>> m = sparse.BCSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.bcsr_concatenate([m, m], dimension=0).shape
+    (4, 2)
     """
     joined = shapes.bcoo_concatenate([x.to_bcoo() for x in operands], dimension=dimension)
     return BCSR.from_bcoo(joined)

@@ -35,7 +35,6 @@ todense_p = primitive_of("todense", _todense)
 def todense(arr: Any) -> Array:
     """An array from one that may be sparse.
 
-    >>> from amdjax.experimental import sparse
     >>> sparse.todense(jnp.ones(1))
     Array([1.], dtype=float32)
     """
@@ -60,15 +59,12 @@ def empty(
 
     Args:
       shape: its shape.
-      dtype: that of its data.
       index_dtype: that of its indices.
-      sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc".
       kwds: `nse`, `n_batch`, `n_dense`.
 
     Returns:
       The array.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.empty((2, 3))
         BCOO(float32[2, 3], nse=0)
     """
@@ -90,15 +86,12 @@ def eye(
       N: rows.
       M: columns; as many by default.
       k: which diagonal, above the main one.
-      dtype: that of its data.
       index_dtype: that of its indices.
-      sparse_format: "bcoo", "bcsr", "coo", "csr" or "csc".
       kwds: `n_batch`, `n_dense`.
 
     Returns:
       The matrix.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.eye(2, 3, k=1)
         BCOO(float32[2, 3], nse=2)
     """
@@ -136,11 +129,8 @@ def random_bcoo(
     Args:
       key: a key.
       shape: its shape.
-      dtype: that of its data.
       indices_dtype: that of its indices.
       nse: the number of entries, or, below one, their share.
-      n_batch: leading axes that are batches.
-      n_dense: trailing axes that are not sparse.
       unique_indices: draw no place twice.
       sorted_indices: sort the entries.
       generator: draws the data, as `generator(key, shape=, dtype=, **kwds)`.
@@ -152,10 +142,8 @@ def random_bcoo(
     Raises:
       ValueError: `nse` is negative, or not below the number of places.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.random_bcoo(amdjax.random.key(0), (4, 5), nse=3)
-      BCOO(float32[4, 5], nse=3)
+        >>> sparse.random_bcoo(amdjax.random.key(0), (4, 5), nse=3)
+        BCOO(float32[4, 5], nse=3)
     """
     shape = tuple(shape)
     if n_batch < 0 or n_dense < 0 or n_batch + n_dense > len(shape):

@@ -9,8 +9,8 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.dtypes import canonicalize_dtype
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.experimental.sparse.base import JAXSparse, Shape
 from amdjax.experimental.sparse.layout import count_entries
@@ -35,7 +35,6 @@ class COO(JAXSparse):
       rows_sorted: promise that the entries are sorted by row.
       cols_sorted: promise that they are sorted by column.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
         >>> m, m @ jnp.ones(2)
         (COO(float32[2, 2], nse=2), Array([2., 3.], dtype=float32))
@@ -144,12 +143,10 @@ coo_matmat_p = primitive_of("coo_matmat", _matvec)
 def coo_todense(mat: COO) -> Array:
     """The matrix that a `COO` stands for; entries at one place add up.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.coo_todense(m)
-      Array([[0., 2.],
-             [3., 0.]], dtype=float32)
+    >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.coo_todense(m)
+    Array([[0., 2.],
+           [3., 0.]], dtype=float32)
     """
     return coo_todense_p.bind(*mat._bufs, spinfo=mat._info)
 
@@ -159,8 +156,6 @@ def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
 
     Args:
       mat: the matrix.
-      nse: how many entries there can be; as many as needed by default.
-      index_dtype: that of the indices.
 
     Returns:
       A `COO`; of more entries than `nse` the first are kept.
@@ -168,10 +163,8 @@ def coo_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
     Raises:
       ValueError: `nse` is not given under a transformation.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.coo_fromdense(jnp.array([[0.0, 5.0]])).data
-      Array([5.], dtype=float32)
+        >>> sparse.coo_fromdense(jnp.array([[0.0, 5.0]])).data
+        Array([5.], dtype=float32)
     """
     mat = jnp.asarray(mat)
     nse = count_entries((mat != 0).sum()) if nse is None else int(nse)
@@ -190,19 +183,12 @@ def _check_product(what: str, mat: Any, x: Array, ndim: int, transpose: bool) ->
 def coo_matvec(mat: COO, v: Any, transpose: bool = False) -> Array:
     """The product of a `COO` and a vector of its dtype.
 
-    Args:
-      mat: the matrix.
-      v: the vector.
-      transpose: whether the matrix is transposed.
-
     Raises:
       TypeError: shapes or dtypes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.coo_matvec(m, jnp.ones(2))
-      Array([2., 3.], dtype=float32)
+        >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.coo_matvec(m, jnp.ones(2))
+        Array([2., 3.], dtype=float32)
     """
     v = jnp.asarray(v)
     _check_product("coo_matvec", mat, v, 1, transpose)
@@ -213,19 +199,16 @@ def coo_matmat(mat: COO, B: Any, *, transpose: bool = False) -> Array:
     """The product of a `COO` and a matrix of its dtype.
 
     Args:
-      mat: the matrix.
       B: the other one.
       transpose: whether `mat` is transposed.
 
     Raises:
       TypeError: shapes or dtypes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.coo_matmat(m, jnp.eye(2))
-      Array([[0., 2.],
-             [3., 0.]], dtype=float32)
+        >>> m = sparse.COO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.coo_matmat(m, jnp.eye(2))
+        Array([[0., 2.],
+               [3., 0.]], dtype=float32)
     """
     B = jnp.asarray(B)
     _check_product("coo_matmat", mat, B, 2, transpose)

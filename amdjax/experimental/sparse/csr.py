@@ -9,8 +9,8 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.dtypes import canonicalize_dtype
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree_registry import register_pytree_node
 from amdjax.experimental.sparse import coo
 from amdjax.experimental.sparse.base import JAXSparse, Shape
@@ -98,7 +98,6 @@ class CSR(_Compressed):
         them, with the end, `(rows + 1,)`.
       shape: that of the matrix.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.CSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
         >>> m, m @ jnp.ones(2)
         (CSR(float32[2, 2], nse=2), Array([2., 3.], dtype=float32))
@@ -115,7 +114,6 @@ class CSC(_Compressed):
         them, with the end, `(columns + 1,)`.
       shape: that of the matrix.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.CSC.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]])).indices
         Array([1, 0], dtype=int32)
     """
@@ -156,12 +154,10 @@ csr_matmat_p = primitive_of("csr_matmat", _matvec)
 def csr_todense(mat: CSR) -> Array:
     """The matrix that a `CSR` stands for; entries at one place add up.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.CSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.csr_todense(m)
-      Array([[0., 2.],
-             [3., 0.]], dtype=float32)
+    >>> m = sparse.CSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.csr_todense(m)
+    Array([[0., 2.],
+           [3., 0.]], dtype=float32)
     """
     return mat.todense()
 
@@ -171,8 +167,6 @@ def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
 
     Args:
       mat: the matrix.
-      nse: how many entries there can be; as many as needed by default.
-      index_dtype: that of the indices.
 
     Returns:
       A `CSR`; of more entries than `nse` the first are kept.
@@ -180,10 +174,8 @@ def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
     Raises:
       ValueError: `nse` is not given under a transformation.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.csr_fromdense(jnp.array([[0.0, 5.0]])).data
-      Array([5.], dtype=float32)
+        >>> sparse.csr_fromdense(jnp.array([[0.0, 5.0]])).data
+        Array([5.], dtype=float32)
     """
     mat = jnp.asarray(mat)
     nse = count_entries((mat != 0).sum()) if nse is None else int(nse)
@@ -194,11 +186,9 @@ def csr_fromdense(mat: Any, *, nse: int | None = None, index_dtype: Any = np.int
 def csr_matvec(mat: CSR, v: Any, transpose: bool = False) -> Array:
     """The product of a `CSR` and a vector of its dtype; see `coo_matvec`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.CSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.csr_matvec(m, jnp.ones(2))
-      Array([2., 3.], dtype=float32)
+    >>> m = sparse.CSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.csr_matvec(m, jnp.ones(2))
+    Array([2., 3.], dtype=float32)
     """
     v = jnp.asarray(v)
     coo._check_product("csr_matvec", mat, v, 1, transpose)
@@ -208,12 +198,10 @@ def csr_matvec(mat: CSR, v: Any, transpose: bool = False) -> Array:
 def csr_matmat(mat: CSR, B: Any, *, transpose: bool = False) -> Array:
     """The product of a `CSR` and a matrix of its dtype; see `coo_matmat`.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.CSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.csr_matmat(m, jnp.eye(2))
-      Array([[0., 2.],
-             [3., 0.]], dtype=float32)
+    >>> m = sparse.CSR.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+    >>> sparse.csr_matmat(m, jnp.eye(2))
+    Array([[0., 2.],
+           [3., 0.]], dtype=float32)
     """
     B = jnp.asarray(B)
     coo._check_product("csr_matmat", mat, B, 2, transpose)

@@ -55,7 +55,6 @@ def masked(data: Array, keep: Array) -> Array:
 def bcoo_todense(mat: BCOO) -> Array:
     """The array that a `BCOO` stands for; entries at one place add up.
 
-    >>> from amdjax.experimental import sparse
     >>> sparse.bcoo_todense(sparse.eye(2))
     Array([[1., 0.],
            [0., 1.]], dtype=float32)
@@ -93,7 +92,6 @@ def bcoo_extract(sparr: BCOO, arr: Any, *, assume_unique: bool | None = None) ->
     Raises:
       ValueError: the shapes differ.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.bcoo_extract(sparse.eye(2), jnp.arange(4.0).reshape(2, 2)).data
         Array([0., 3.], dtype=float32)
     """
@@ -143,9 +141,6 @@ def bcoo_fromdense(
     Args:
       mat: the array.
       nse: how many entries each element of the batch can hold; as many as needed by default.
-      n_batch: leading axes that are batches.
-      n_dense: trailing axes that are not sparse.
-      index_dtype: that of the indices.
 
     Returns:
       A `BCOO`; of more entries than `nse` the first are kept.
@@ -153,7 +148,6 @@ def bcoo_fromdense(
     Raises:
       ValueError: the axes are not as many, or `nse` is not given under a transformation.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.bcoo_fromdense(jnp.array([0.0, 5.0])).indices
         Array([[1]], dtype=int32)
     """
@@ -190,22 +184,16 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
     """The array with its axes in another order; batch, sparse and dense axes stay what they are.
 
     Args:
-      mat: a `BCOO`.
       permutation: the axes in their new order.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       NotImplementedError: an axis would change its kind.
       ValueError: the axes are not those of the array.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_transpose(m, permutation=(1, 0)).todense()
-      Array([[0., 3.],
-             [2., 0.]], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_transpose(m, permutation=(1, 0)).todense()
+        Array([[0., 3.],
+               [2., 0.]], dtype=float32)
     """
     order = [operator.index(p) for p in permutation]
     if sorted(order) != list(range(mat.ndim)):
@@ -231,11 +219,9 @@ def bcoo_transpose(mat: BCOO, *, permutation: Sequence[int]) -> BCOO:
 def bcoo_sort_indices(mat: BCOO) -> BCOO:
     """The same array with its entries in order.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[1], [0]])), shape=(2,))
-      >>> sparse.bcoo_sort_indices(m).data
-      Array([2., 1.], dtype=float32)
+    >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[1], [0]])), shape=(2,))
+    >>> sparse.bcoo_sort_indices(m).data
+    Array([2., 1.], dtype=float32)
     """
     if mat.indices_sorted:
         return mat
@@ -266,21 +252,12 @@ def _distinct(indices: Array, shape: Shape) -> tuple[Array, Array]:
 def bcoo_sum_duplicates(mat: BCOO, nse: int | None = None) -> BCOO:
     """The same array with one entry at each place, in order.
 
-    Args:
-      mat: a `BCOO`.
-      nse: how many entries there can be; as many as needed by default.
-
-    Returns:
-      A `BCOO`.
-
     Raises:
       ValueError: `nse` is not given under a transformation.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[0], [0]])), shape=(2,))
-      >>> sparse.bcoo_sum_duplicates(m).data
-      Array([3.], dtype=float32)
+        >>> m = sparse.BCOO((jnp.array([1.0, 2.0]), jnp.array([[0], [0]])), shape=(2,))
+        >>> sparse.bcoo_sum_duplicates(m).data
+        Array([3.], dtype=float32)
     """
     data, indices = full_batch(mat)
     shape = sparse_shape(mat)
@@ -309,23 +286,17 @@ def bcoo_update_layout(
     """The same array with other axes batched, sparse or dense.
 
     Args:
-      mat: a `BCOO`.
       n_batch: leading axes that are batches; as they are by default.
       n_dense: trailing axes that are not sparse; as they are by default.
       on_inefficient: "error" or "warn" where each entry becomes a whole row, None for neither.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: there are not so many axes.
       SparseEfficiencyError: a sparse axis would become a batch or dense one.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_update_layout(m, n_batch=1, on_inefficient=None).n_batch
-      1
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_update_layout(m, n_batch=1, on_inefficient=None).n_batch
+        1
     """
     n_batch = mat.n_batch if n_batch is None else n_batch
     n_dense = mat.n_dense if n_dense is None else n_dense

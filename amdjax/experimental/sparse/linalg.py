@@ -10,8 +10,8 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.experimental.sparse.csr import rows_of
 from amdjax.transforms.callbacks import pure_callback
 
@@ -37,7 +37,6 @@ def spsolve(
     Raises:
       TypeError: shapes or dtypes do not fit.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.BCSR.fromdense(jnp.array([[2.0, 0.0], [1.0, 4.0]]))
         >>> sparse.linalg.spsolve(m.data, m.indices, m.indptr, jnp.array([2.0, 5.0]))
         Array([1., 1.], dtype=float32)

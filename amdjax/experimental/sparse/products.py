@@ -62,15 +62,10 @@ def bcoo_dot_general(
     Args:
       lhs: an array or a `BCOO`.
       rhs: an array or a `BCOO`.
-      dimension_numbers: the axes that are contracted and those that are batches.
-      precision: accepted.
-      preferred_element_type: the dtype of the result.
-      out_sharding: accepted.
 
     Returns:
       An array; a `BCOO` if both are sparse, with an entry for each pair of entries.
 
-        >>> from amdjax.experimental import sparse
         >>> sparse.bcoo_dot_general(sparse.eye(2), jnp.ones(2), dimension_numbers=(((1,), (0,)),
         ...                         ((), ())))
         Array([1., 1.], dtype=float32)
@@ -205,11 +200,9 @@ def bcoo_dot_general_sampled(
     Raises:
       TypeError: the axes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.bcoo_dot_general_sampled(jnp.ones((2, 3)), jnp.ones((3, 2)),
-      ...     jnp.array([[0, 1]]), dimension_numbers=(((1,), (0,)), ((), ())))
-      Array([3.], dtype=float32)
+        >>> sparse.bcoo_dot_general_sampled(jnp.ones((2, 3)), jnp.ones((3, 2)),
+        ...     jnp.array([[0, 1]]), dimension_numbers=(((1,), (0,)), ((), ())))
+        Array([3.], dtype=float32)
     """
     A, B = promote_dtypes(jnp.asarray(A), jnp.asarray(B))
     lc, rc, lb, rb = _axes(dimension_numbers)
@@ -250,17 +243,14 @@ def bcoo_reduce_sum(mat: BCOO, *, axes: Sequence[int]) -> BCOO:
     """The sum over some axes.
 
     Args:
-      mat: a `BCOO`.
       axes: over which.
 
     Returns:
       A `BCOO` of the other axes.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_reduce_sum(m, axes=[0]).todense()
-      Array([3., 2.], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_reduce_sum(m, axes=[0]).todense()
+        Array([3., 2.], dtype=float32)
     """
     over = canonical_axes(axes, mat.ndim)
     b, s = mat.n_batch, mat.n_sparse
@@ -298,11 +288,9 @@ def bcoo_multiply_dense(sp_mat: BCOO, v: Any) -> Array:
     Raises:
       NotImplementedError: the array has more axes.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_multiply_dense(m, jnp.array([1.0, 10.0]))
-      Array([20.,  3.], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_multiply_dense(m, jnp.array([1.0, 10.0]))
+        Array([20.,  3.], dtype=float32)
     """
     v = jnp.asarray(v)
     if lax.broadcast_shapes(sp_mat.shape, v.shape) != sp_mat.shape:
@@ -344,11 +332,9 @@ def bcoo_multiply_sparse(lhs: BCOO, rhs: BCOO) -> BCOO:
       A `BCOO` with the indices of `lhs`, whose entries must not repeat unless those of `rhs` do
       not.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_multiply_sparse(m, m).data
-      Array([4., 9.], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_multiply_sparse(m, m).data
+        Array([4., 9.], dtype=float32)
     """
     if lhs.shape != rhs.shape:
         shape = lax.broadcast_shapes(lhs.shape, rhs.shape)

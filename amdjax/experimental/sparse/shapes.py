@@ -37,23 +37,12 @@ def bcoo_broadcast_in_dim(
     New axes before the first sparse one are batches, those after the first dense one dense, others
     sparse.
 
-    Args:
-      mat: a `BCOO`.
-      shape: the new shape.
-      broadcast_dimensions: where each axis of `mat` comes to lie.
-      sharding: accepted.
-
-    Returns:
-      A `BCOO`.
-
     Raises:
       ValueError: the shapes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
-      (3, 2, 2)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_broadcast_in_dim(m, shape=(3, 2, 2), broadcast_dimensions=(1, 2)).shape
+        (3, 2, 2)
     """
     places = [operator.index(d) for d in broadcast_dimensions]
     if len(places) != mat.ndim:
@@ -120,19 +109,13 @@ def bcoo_concatenate(operands: Sequence[BCOO], *, dimension: int) -> BCOO:
 
     Args:
       operands: `BCOO`s of as many dense axes; the batch axes are the fewest of one.
-      dimension: along which.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: the dense axes or shapes do not fit.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_concatenate([m, m], dimension=0).shape
-      (4, 2)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_concatenate([m, m], dimension=0).shape
+        (4, 2)
     """
     layouts = {(m.n_dense, m.ndim) for m in operands}
     if len(layouts) != 1:
@@ -181,7 +164,6 @@ def bcoo_slice(
     """A window of the array.
 
     Args:
-      mat: a `BCOO`.
       start_indices: where it begins on each axis.
       limit_indices: where it ends.
       strides: how far apart its elements are; ones by default.
@@ -189,12 +171,10 @@ def bcoo_slice(
     Returns:
       A `BCOO` with as many entries; those outside the window are none.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_slice(m, start_indices=(0, 1), limit_indices=(2, 2)).todense()
-      Array([[2.],
-             [0.]], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_slice(m, start_indices=(0, 1), limit_indices=(2, 2)).todense()
+        Array([[2.],
+               [0.]], dtype=float32)
     """
     steps = [1] * mat.ndim if strides is None else list(strides)
     b, s = mat.n_batch, mat.n_sparse
@@ -227,22 +207,15 @@ def bcoo_reshape(
     Batch axes become batch axes of as many elements, sparse ones sparse, dense ones dense.
 
     Args:
-      mat: a `BCOO`.
       new_sizes: the new shape; one may be -1.
       dimensions: the order in which the axes are taken first; batch axes stay in front.
-      sharding: accepted.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: the sizes do not fit, or an axis would be of two kinds.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
-      >>> sparse.bcoo_reshape(m, new_sizes=(4,)).todense()
-      Array([0., 2., 3., 0.], dtype=float32)
+        >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
+        >>> sparse.bcoo_reshape(m, new_sizes=(4,)).todense()
+        Array([0., 2., 3., 0.], dtype=float32)
     """
     sizes = [operator.index(n) for n in new_sizes]
     if -1 in sizes:

@@ -36,16 +36,8 @@ def _with_columns(mat: BCOO, columns: Sequence[Any], keep: Array) -> Array:
 def bcoo_rev(operand: BCOO, dimensions: Sequence[int]) -> BCOO:
     """The array with some axes reversed.
 
-    Args:
-      operand: a `BCOO`.
-      dimensions: the axes.
-
-    Returns:
-      A `BCOO`.
-
-        >>> from amdjax.experimental import sparse
-        >>> sparse.bcoo_rev(sparse.BCOO.fromdense(jnp.arange(3)), dimensions=[0]).todense()
-        Array([2, 1, 0], dtype=int32)
+    >>> sparse.bcoo_rev(sparse.BCOO.fromdense(jnp.arange(3)), dimensions=[0]).todense()
+    Array([2, 1, 0], dtype=int32)
     """
     axes = canonical_axes(dimensions, operand.ndim)
     b, s = operand.n_batch, operand.n_sparse
@@ -70,18 +62,12 @@ def bcoo_squeeze(arr: BCOO, *, dimensions: Sequence[int]) -> BCOO:
 
     Args:
       arr: a `BCOO`.
-      dimensions: the axes.
-
-    Returns:
-      A `BCOO`.
 
     Raises:
       ValueError: an axis is longer.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> sparse.bcoo_squeeze(sparse.empty((1, 3)), dimensions=[0]).shape
-      (3,)
+        >>> sparse.bcoo_squeeze(sparse.empty((1, 3)), dimensions=[0]).shape
+        (3,)
     """
     axes = canonical_axes(dimensions, arr.ndim)
     if any(arr.shape[d] != 1 for d in axes):
@@ -106,7 +92,6 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     """A window whose start may be traced; see `lax.dynamic_slice`.
 
     Args:
-      mat: a `BCOO`.
       start_indices: where it begins on each axis; moved so that the window lies within.
       slice_sizes: its shape.
 
@@ -116,11 +101,9 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
     Raises:
       TypeError: the window is larger than the array.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
-      >>> sparse.bcoo_dynamic_slice(x, [1], [2]).todense()
-      Array([1., 2.], dtype=float32)
+        >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
+        >>> sparse.bcoo_dynamic_slice(x, [1], [2]).todense()
+        Array([1., 2.], dtype=float32)
     """
     sizes = tuple(operator.index(n) for n in slice_sizes)
     if any(not 0 <= size <= n for size, n in zip(sizes, mat.shape, strict=True)):
@@ -168,7 +151,6 @@ def bcoo_gather(
     """Windows of a sparse array, of which the axes of `start_indices` become batches.
 
     Args:
-      operand: a `BCOO`.
       start_indices: see `lax.gather`.
       dimension_numbers: see `lax.gather`.
       slice_sizes: the shape of a window.
@@ -177,19 +159,14 @@ def bcoo_gather(
       mode: accepted; windows are moved so that they lie within.
       fill_value: must be None.
 
-    Returns:
-      A `BCOO`.
-
     Raises:
       NotImplementedError: axes are batched with the indices.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
-      >>> numbers = amdjax.lax.GatherDimensionNumbers((1,), (), (0,))
-      >>> sparse.bcoo_gather(x, jnp.array([[1], [0]]), numbers, [2]).todense()
-      Array([[1., 2.],
-             [0., 1.]], dtype=float32)
+        >>> x = sparse.BCOO.fromdense(jnp.arange(3.0))
+        >>> numbers = amdjax.lax.GatherDimensionNumbers((1,), (), (0,))
+        >>> sparse.bcoo_gather(x, jnp.array([[1], [0]]), numbers, [2]).todense()
+        Array([[1., 2.],
+               [0., 1.]], dtype=float32)
     """
     numbers = dimension_numbers
     start_indices = jnp.asarray(start_indices)
@@ -237,9 +214,6 @@ def bcoo_conv_general_dilated(
       dimension_numbers: must be those of `(batch, features, space)`.
       feature_group_count: must be 1.
       batch_group_count: must be 1.
-      precision: accepted.
-      preferred_element_type: the dtype of the result.
-      out_sharding: accepted.
 
     Returns:
       A `BCOO` of shape `(1, 1, positions)` with two batch axes, and an entry for each pair of an
@@ -248,12 +222,10 @@ def bcoo_conv_general_dilated(
     Raises:
       NotImplementedError: anything else.
 
-    Example:
-      >>> from amdjax.experimental import sparse
-      >>> x = sparse.BCOO.fromdense(jnp.arange(3.0).reshape(1, 1, 3))
-      >>> sparse.bcoo_conv_general_dilated(x, jnp.ones((1, 1, 2)), window_strides=(1,),
-      ...     padding="VALID").todense()
-      Array([[[1., 3.]]], dtype=float32)
+        >>> x = sparse.BCOO.fromdense(jnp.arange(3.0).reshape(1, 1, 3))
+        >>> sparse.bcoo_conv_general_dilated(x, jnp.ones((1, 1, 2)), window_strides=(1,),
+        ...     padding="VALID").todense()
+        Array([[[1., 3.]]], dtype=float32)
     """
     ones = [window_strides, lhs_dilation or [1], rhs_dilation or [1]]
     if any(any(n != 1 for n in values) for values in ones):

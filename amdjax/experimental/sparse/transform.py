@@ -14,9 +14,9 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.aval import ShapedArray, get_aval, register_aval
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.context import context
 from amdjax.core.dtypes import register_array_type
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.primitive import Primitive
@@ -90,7 +90,6 @@ def sparsify(f: Callable[..., Any], use_tracer: bool = False) -> Callable[..., A
     Raises:
       NotImplementedError: an operation would fill in the zeros, or has no rule.
 
-        >>> from amdjax.experimental import sparse
         >>> m = sparse.BCOO.fromdense(jnp.array([[0.0, 2.0], [3.0, 0.0]]))
         >>> sparse.sparsify(lambda m, v: jnp.sin(m).T @ v)(m, jnp.ones(2)).round(3)
         Array([0.141, 0.909], dtype=float32)

@@ -7,7 +7,7 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.experimental.sparse.base import (
     Shape as Shape,
     SparseEfficiencyError as SparseEfficiencyError,
@@ -32,10 +32,9 @@ def nfold_vmap(fun: Callable[..., Any], N: int, *, broadcasted: bool = True) -> 
     Returns:
       A function of arrays with these axes.
 
-    Example:
-      >>> from amdjax.experimental.sparse import util
-      >>> util.nfold_vmap(jnp.sum, 2)(jnp.ones((2, 3, 4))).shape
-      (2, 3)
+        >>> from amdjax.experimental.sparse import util
+        >>> util.nfold_vmap(jnp.sum, 2)(jnp.ones((2, 3, 4))).shape
+        (2, 3)
     """
     return over_batch(fun, N)
 
@@ -51,10 +50,9 @@ def count_stored_elements_per_batch(mat: Any, n_batch: int = 0, n_dense: int = 0
     Returns:
       Integers of the shape of the batch.
 
-    Example:
-      >>> from amdjax.experimental.sparse import util
-      >>> util.count_stored_elements_per_batch(jnp.eye(3), n_batch=1)
-      Array([1, 1, 1], dtype=int32)
+        >>> from amdjax.experimental.sparse import util
+        >>> util.count_stored_elements_per_batch(jnp.eye(3), n_batch=1)
+        Array([1, 1, 1], dtype=int32)
     """
     mat = jnp.asarray(mat)
     mask = (mat != 0).any(tuple(range(mat.ndim - n_dense, mat.ndim)))
@@ -72,10 +70,9 @@ def count_stored_elements(mat: Any, n_batch: int = 0, n_dense: int = 0) -> Array
     Returns:
       An integer.
 
-    Example:
-      >>> from amdjax.experimental.sparse import util
-      >>> util.count_stored_elements(jnp.eye(3), n_batch=1)
-      Array(1, dtype=int32)
+        >>> from amdjax.experimental.sparse import util
+        >>> util.count_stored_elements(jnp.eye(3), n_batch=1)
+        Array(1, dtype=int32)
     """
     return count_stored_elements_per_batch(mat, n_batch, n_dense).max(initial=0)
 

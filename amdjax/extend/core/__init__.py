@@ -59,10 +59,8 @@ def valid_jaxtype(x: _Any) -> bool:
     Returns:
       Whether it is an array, of a dtype that arrays have, or a scalar.
 
-    Example:
-      >>> import numpy as np
-      >>> valid_jaxtype(np.zeros(2)), valid_jaxtype(np.zeros(2, object))
-      (True, False)
+        >>> valid_jaxtype(np.zeros(2)), valid_jaxtype(np.zeros(2, object))
+        (True, False)
     """
     try:
         _get_aval(x)

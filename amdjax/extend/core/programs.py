@@ -68,9 +68,8 @@ def get_opaque_trace_state(convention: Any = None) -> OpaqueTraceState:
     Returns:
       The state.
 
-    Example:
-      >>> get_opaque_trace_state() == get_opaque_trace_state()
-      True
+        >>> get_opaque_trace_state() == get_opaque_trace_state()
+        True
     """
     return OpaqueTraceState(context.trace)
 
@@ -84,9 +83,8 @@ def find_top_trace(values: Any) -> Trace:
     Returns:
       The trace.
 
-    Example:
-      >>> find_top_trace([]) is eval_trace
-      True
+        >>> find_top_trace([]) is eval_trace
+        True
     """
     return context.trace
 
@@ -109,9 +107,8 @@ def trace_state_clean() -> bool:
     Returns:
       Whether it is so.
 
-    Example:
-      >>> trace_state_clean()
-      True
+        >>> trace_state_clean()
+        True
     """
     return context.trace is eval_trace and not config.axis_env
 
@@ -131,9 +128,8 @@ def unsafe_am_i_under_a_jit_DO_NOT_USE() -> bool:
     Returns:
       Whether it is so.
 
-    Example:
-      >>> unsafe_am_i_under_a_jit_DO_NOT_USE()
-      False
+        >>> unsafe_am_i_under_a_jit_DO_NOT_USE()
+        False
     """
     return _enclosing(JaxprTrace)
 
@@ -144,9 +140,8 @@ def unsafe_am_i_under_a_vmap_DO_NOT_USE() -> bool:
     Returns:
       Whether it is so.
 
-    Example:
-      >>> unsafe_am_i_under_a_vmap_DO_NOT_USE()
-      False
+        >>> unsafe_am_i_under_a_vmap_DO_NOT_USE()
+        False
     """
     return _enclosing(BatchTrace)
 
@@ -157,9 +152,8 @@ def unsafe_get_axis_names_DO_NOT_USE() -> list[Any]:
     Returns:
       A list.
 
-    Example:
-      >>> unsafe_get_axis_names_DO_NOT_USE()
-      []
+        >>> unsafe_get_axis_names_DO_NOT_USE()
+        []
     """
     return list(config.axis_env)
 
@@ -170,9 +164,8 @@ def nonempty_axis_env_DO_NOT_USE() -> bool:
     Returns:
       Whether it is so.
 
-    Example:
-      >>> nonempty_axis_env_DO_NOT_USE()
-      False
+        >>> nonempty_axis_env_DO_NOT_USE()
+        False
     """
     return bool(config.axis_env)
 
@@ -188,10 +181,9 @@ def call_impl(fun: Any, *args: Any, **params: Any) -> Any:
     Returns:
       What the function returns.
 
-    Example:
-      >>> from amdjax.extend.linear_util import wrap_init
-      >>> call_impl(wrap_init(lambda x: x + 1), 2, name="f")
-      3
+        >>> from amdjax.extend.linear_util import wrap_init
+        >>> call_impl(wrap_init(lambda x: x + 1), 2, name="f")
+        3
     """
     return fun.call_wrapped(*args)
 
@@ -205,9 +197,8 @@ def gensym(suffix: str = "") -> Callable[[AbstractValue], Var]:
     Returns:
       The function.
 
-    Example:
-      >>> gensym()(ShapedArray((2,), "float32"))
-      Var(f32[2])
+        >>> gensym()(ShapedArray((2,), "float32"))
+        Var(f32[2])
     """
     return Var
 
@@ -221,11 +212,9 @@ def jaxprs_in_params(params: dict[str, Any]) -> Iterator[Jaxpr]:
     Returns:
       An iterator over them.
 
-    Example:
-      >>> import amdjax
-      >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
-      >>> len(list(jaxprs_in_params(closed.jaxpr.eqns[0].params)))
-      1
+        >>> closed = amdjax.make_jaxpr(amdjax.jit(lambda x: x * 2))(1.0)
+        >>> len(list(jaxprs_in_params(closed.jaxpr.eqns[0].params)))
+        1
     """
     for value in params.values():
         yield from map(open_jaxpr, subjaxprs_of_value(value))
@@ -245,9 +234,8 @@ def mapped_aval(size: int, axis: int | None, aval: Any) -> Any:
     Raises:
       ValueError: the axis is not of that size.
 
-    Example:
-      >>> mapped_aval(3, 0, ShapedArray((3, 2), "float32"))
-      ShapedArray(float32[2])
+        >>> mapped_aval(3, 0, ShapedArray((3, 2), "float32"))
+        ShapedArray(float32[2])
     """
     if axis is None or not isinstance(aval, ShapedArray):
         return aval
@@ -269,9 +257,8 @@ def unmapped_aval(size: int, axis: int | None, aval: Any, *rest: Any) -> Any:
     Returns:
       A type.
 
-    Example:
-      >>> unmapped_aval(3, 1, ShapedArray((2,), "float32"))
-      ShapedArray(float32[2,3])
+        >>> unmapped_aval(3, 1, ShapedArray((2,), "float32"))
+        ShapedArray(float32[2,3])
     """
     if rest:  # as JAX once had it: (size, name, axis, aval)
         axis, aval = aval, rest[0]
@@ -304,11 +291,10 @@ def new_jaxpr_eqn(
     Returns:
       The equation.
 
-    Example:
-      >>> from amdjax.extend.core.primitives import neg_p
-      >>> x, y = Var(ShapedArray((), "float32")), Var(ShapedArray((), "float32"))
-      >>> new_jaxpr_eqn([x], [y], neg_p, {}, frozenset()).primitive is neg_p
-      True
+        >>> from amdjax.extend.core.primitives import neg_p
+        >>> x, y = Var(ShapedArray((), "float32")), Var(ShapedArray((), "float32"))
+        >>> new_jaxpr_eqn([x], [y], neg_p, {}, frozenset()).primitive is neg_p
+        True
     """
     source = _sources.current() if source_info is None else source_info
     return JaxprEqn(primitive, list(invars), list(outvars), params, effects, source)

@@ -126,8 +126,8 @@ class AmxForward(Forward):
 
         def square(line: Value) -> None:
             k.amx_product(
-                ("bf16", "bf16"), (a[0], line * a[1], a[1]), b, (c[0], c[1] + line * ROWS), (2, 2),
-                k.const("index", depth // DEPTH), k.const("bool", fresh),
+                ("bf16", "bf16"), (a[0], line * a[1], a[1]), b, (c[0], c[1] + line * ROWS),
+                (ROWS, ROWS), k.const("index", depth // DEPTH), k.const("bool", fresh),
             )  # fmt: skip
 
         k.for_(0, lines, ROWS, square)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from amdjax.core.integers import ceil_div
 from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
-from amdjax.tile import FLOATS
+from amdjax.tile import FLOATS, Builder, Value
 
 
 @dataclass(frozen=True)
@@ -258,22 +258,69 @@ class Contraction:
         return replace(self, a=a, b=b, out=out)
 
 
+@dataclass(frozen=True)
+class WindowAxis:
+    """An axis of the left operand along which a window moves.
+
+    Args:
+      extent: of the operand.
+      stride: elements from one coordinate to the next.
+      start: coordinate of the first position's first tap; zero is read outside the operand.
+      positions: how many there are.
+      shift: coordinates from one position to the next.
+      taps: how many a position sees.
+      tap_shift: coordinates from one tap to the next.
+    """
+
+    extent: int
+    stride: int
+    start: int
+    positions: int
+    shift: int
+    taps: int
+    tap_shift: int
+
+    @property
+    def leaves(self) -> bool:
+        """Whether some tap of some position lies outside the operand."""
+        if not self.taps:
+            return False
+        return self.start < 0 or self.start + self.reach(self.positions) > self.extent
+
+    def reach(self, positions: int) -> int:
+        """Coordinates from the first tap of a position to the last one of the last of several."""
+        return (positions - 1) * self.shift + (self.taps - 1) * self.tap_shift + 1
+
+    def taps_inside(self, k: Builder, position: Value) -> tuple[Value, Value]:
+        """The range of taps that a position sees inside the operand."""
+        at = position * self.shift + self.start
+        step, zero = self.tap_shift, k.const("index", 0)
+        low = (k.max(-at, zero) + (step - 1)) // step
+        outside = k.max(-at + (self.extent - 1 + step), zero)
+        return low, k.min(outside // step, self.taps)
+
+
 class ProductProblem(NamedTuple):
     """A contraction that the solvers of a family compute.
 
     Args:
       loops: as it is stated.
       merged: with as few loops as possible.
+      windows: of a convolution whose rows are images and positions and whose depth are taps and
+        features, in this order and the features side by side: images, as windows of one tap, and
+        the spatial axes, outermost first.
     """
 
     loops: Contraction
     merged: Contraction
+    windows: tuple[WindowAxis, ...] = ()
 
     @staticmethod
-    def of(problem: Contraction) -> ProductProblem:
+    def of(problem: Contraction, windows: tuple[WindowAxis, ...] = ()) -> ProductProblem:
         """A contraction of real numbers, or a complex one as such."""
-        problem = problem.as_real() if problem.is_complex else problem
-        return ProductProblem(problem, problem.merged())
+        if problem.is_complex:
+            problem, windows = problem.as_real(), ()
+        return ProductProblem(problem, problem.merged(), windows)
 
 
 def accumulate_dtype(out: Any, *operands: Any) -> str:

@@ -22,11 +22,11 @@ from amdjax.kernels.products.contraction import (
     Limit,
     Sink,
     Source,
+    WindowAxis,
     accumulate_dtype,
 )
 from amdjax.kernels.shaped import ShapedContext, Temp
 from amdjax.schedule.values import part_dtype, short_dtype
-from amdjax.tile import Builder, Value
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,11 @@ class Phase:
     shift: int
     tap_shift: int
 
-    def leaves(self, extent: int) -> bool:
-        """Whether some tap of some position lies outside `range(extent)`."""
-        if not self.taps:
-            return False
-        last = self.start + (self.count - 1) * self.shift + (self.taps - 1) * self.tap_shift
-        return self.start < 0 or last >= extent
+    def window(self, extent: int, stride: int = 1) -> WindowAxis:
+        """As an axis of an input with this extent and stride."""
+        return WindowAxis(
+            extent, stride, self.start, self.count, self.shift, self.taps, self.tap_shift
+        )
 
     def blocks(self, number: int) -> Iterator[Phase]:
         """The positions in so many runs of about equal length."""
@@ -68,14 +67,6 @@ class Phase:
                 start=self.start + done * self.shift,
             )  # fmt: skip
             done += count
-
-    def taps_inside(self, k: Builder, position: Value, extent: int) -> tuple[Value, Value]:
-        """The range of taps that a position sees in `range(extent)`."""
-        at = position * self.shift + self.start
-        step, zero = self.tap_shift, k.const("index", 0)
-        low = (k.max(-at, zero) + (step - 1)) // step
-        reach = k.max(-at + (extent - 1 + step), zero)
-        return low, k.min(reach // step, self.taps)
 
 
 def phase_offset(phases: Sequence[Phase], strides: Sequence[int], field: str) -> int:
@@ -197,7 +188,7 @@ class Convolution:
         """
         every = [(phase, *rest) for phase, rest in zip(phases, more or [()] * self.spatial)]
         extents = self.lhs[2:]
-        limited = [d for d, n in enumerate(extents) if any(p.leaves(n) for p in every[d])]
+        limited = [d for d, n in enumerate(extents) if any(p.window(n).leaves for p in every[d])]
         loops = _Loops(self, phases, limited)
         batch = [loops.groups(), *loops.later_phases(every)]
         rows, columns = loops.rows(), loops.columns()
@@ -228,6 +219,25 @@ class Convolution:
         problem = Contraction(a, b, sink, accumulate, out_dtype in ("c64", "c128"))
         problem = _without_depth(problem) if not problem.depth else problem
         return problem.swapped() if transposed else problem
+
+    def windows(self, phases: Sequence[Phase]) -> tuple[WindowAxis, ...]:
+        """What windows of a phase move along, see `ProductProblem`; nothing in other orders."""
+        order = sorted(range(self.spatial), key=lambda d: -self.lhs_strides[2 + d])
+        taps = [(phases[d].taps, self.lhs_strides[2 + d] * phases[d].tap_shift) for d in order]
+        written = [(self.lhs[0], self.out_strides[0])]
+        written += [(phases[d].count, self.out_strides[2 + d] * phases[d].step) for d in order]
+        if not all(_descending(loops) for loops in (taps, written)) or self._is_transposed():
+            return ()
+        innermost = (
+            self.lhs_strides[1] if self.rhs[1] > 1 or not order else self.lhs_strides[2 + order[-1]]
+        )
+        if self.batch_groups > 1 or innermost != 1:
+            return ()
+        if not all(p.taps and p.count for p in phases):
+            return ()
+        images = WindowAxis(self.lhs[0], self.lhs_strides[0], 0, self.lhs[0], 1, 1, 1)
+        axes = (phases[d].window(self.lhs[2 + d], self.lhs_strides[2 + d]) for d in order)
+        return (images, *axes)
 
     def _is_transposed(self) -> bool:
         """Whether positions, not features, lie side by side in the result."""
@@ -344,6 +354,12 @@ def _in_step(phases: Sequence[Phase]) -> bool:
         for here, there in itertools.pairwise(places)
     }
     return len(alike) == 1 and len(steps) <= 1
+
+
+def _descending(loops: Sequence[tuple[int, int]]) -> bool:
+    """Whether loops, by extent and stride, go from the outermost to the innermost."""
+    strides = [stride for extent, stride in loops if extent != 1]
+    return all(outer >= inner for outer, inner in itertools.pairwise(strides))
 
 
 def _dtype(owner: Any) -> str:

@@ -244,6 +244,50 @@ def store_tile(
     k.for_(0, rows, 1, one)
 
 
+def store_sums(
+    writer: Writer,
+    scratch: tile.Buffer,
+    base: Value,
+    shape: TileShape,
+    sums: Sequence[Value],
+    rows: tuple[Value, Value],
+    columns: tuple[Value, Value],
+    all_rows: bool = False,
+    all_columns: bool = False,
+) -> None:
+    """A finished tile: from registers where it is whole and plain, else row by row.
+
+    Args:
+      writer: of the result.
+      scratch: has room for the tile ...
+      base: ... from here on.
+      shape: of the tile.
+      sums: its vectors, row by row.
+      rows: the first, and how many of the tile exist.
+      columns: the first, and how many the result has.
+      all_rows: all rows exist, in every tile ...
+      all_columns: ... and all columns, and no tile begins in the middle of another.
+    """
+    k = writer.k
+
+    def row_by_row() -> None:
+        for n, x in enumerate(sums):
+            k.store(scratch, base + n * shape.lanes, x, (1,))
+        store_tile(k, writer, scratch, base, *rows, *columns, shape, all_columns)
+
+    def at_once() -> None:
+        starts = range(0, len(sums), shape.vectors)
+        writer.store_rows(rows[0], columns[0], [sums[i : i + shape.vectors] for i in starts])
+
+    if not writer.is_plain:
+        row_by_row()
+    elif all_rows and all_columns:
+        at_once()
+    else:
+        whole = (rows[1] >= shape.rows) & ((columns[0] + shape.columns) <= columns[1])
+        k.if_(whole, at_once, row_by_row)
+
+
 def store_lanes(
     k: tile.Builder,
     writer: Writer,

@@ -113,6 +113,14 @@ class RecordLayout:
         return k.convert(record >> k.const("u64", 32, record.shape), dtype)
 
 
+def precedes(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
+    """Lexicographic order of records."""
+    less = a[-1] < b[-1]
+    for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
+        less = (x < y) | (k.eq(x, y) & less)
+    return less
+
+
 class SortedRows:
     """Writes sorted rows: from keys where these are enough, else by gathering operands."""
 
@@ -120,6 +128,13 @@ class SortedRows:
         self.ctx, self.geometry, self.keys = ctx, problem.geometry, problem.keys
         self.outputs, self.taken, self.single = problem.outputs, problem.taken, problem.single
         self.needs_position = problem.needs_position
+
+    def decoding(self, source: Any, positioned: bool = False) -> Key | None:
+        """The key that has all of an operand; with positions, those tell zeros apart."""
+        key = self.single
+        if key is None or not key.reversible or source is not self.keys[0][0]:
+            return None
+        return None if positioned and key.loses_zeros else key
 
     def gather(
         self,

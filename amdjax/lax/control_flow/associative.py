@@ -1,4 +1,4 @@
-"""`associative_scan`: running combinations in logarithmic depth."""
+"""`associative_scan`: prefix combinations in logarithmic depth."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from amdjax.core.aval import get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.lax._rules import canonical_axis
 from amdjax.lax.control_flow._common import as_array, check_callable, checked_leaves
@@ -24,9 +24,9 @@ Leaves = list[Any]
 
 @api_boundary
 def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, axis: int = 0) -> T:
-    """Running combinations of elements under an associative function.
+    """Prefix combinations of elements under an associative function.
 
-    Pairs of neighbors are combined first, then the running combinations of the pairs are found,
+    Pairs of neighbors are combined first, then the prefix combinations of the pairs are found,
     and from them those of the elements: about twice as many combinations as one after another, in
     `2 log2(n)` rounds whose combinations are computed at once (Blelloch, *Prefix Sums and Their
     Applications*, 1990).
@@ -47,11 +47,8 @@ def associative_scan(fn: Callable[[T, T], T], elems: T, reverse: bool = False, a
       ValueError: the sizes along `axis` differ, `axis` is out of bounds, or `fn` changes the
         number of arrays.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> lax.associative_scan(lax.add, np.arange(5)).tolist()
-      [0, 1, 3, 6, 10]
+        >>> lax.associative_scan(lax.add, np.arange(5)).tolist()
+        [0, 1, 3, 6, 10]
     """
     check_callable("associative_scan", fn=fn)
     leaves, tree = checked_leaves("associative_scan", "elems", elems)
@@ -92,7 +89,7 @@ def _running(combine: Callable[[Leaves, Leaves], Leaves], xs: Leaves, axis: int)
         return xs
     even, odd = _every_second(xs, 0, axis), _every_second(xs, 1, axis)
     full = [_first(x, count // 2, axis) for x in even]
-    # Running combinations of the pairs are those of the elements at odd positions. Each, combined
+    # Prefix combinations of the pairs are those of the elements at odd positions. Each, combined
     # with the element that follows it, gives one at an even position.
     at_odd = _running(combine, combine(full, odd), axis)
     if count == 2:

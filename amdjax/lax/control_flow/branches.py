@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import (
@@ -19,7 +20,6 @@ from amdjax.core.effects import (
     has_side_effects,
     join_effects,
 )
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     JaxprEqn,
@@ -359,10 +359,8 @@ def cond(
       TypeError: `pred` is not a scalar of a boolean or numeric type, a function is not callable,
         an operand is not an array, or the functions' results differ in structure or type.
 
-    Example:
-      >>> from amdjax import lax
-      >>> float(lax.cond(True, lambda x: x + 1, lambda x: x * 10, 2.0))
-      3.0
+        >>> float(lax.cond(True, lambda x: x + 1, lambda x: x * 10, 2.0))
+        3.0
     """
     if not callable(true_fun) and callable(false_fun) and len(operands) == 2:
         return _old_cond(pred, true_fun, false_fun, *operands)
@@ -436,10 +434,8 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any, **o
         array, or the branches' results differ in structure or type.
       ValueError: there are no branches.
 
-    Example:
-      >>> from amdjax import lax
-      >>> float(lax.switch(7, [lambda x: x, lambda x: -x, lambda x: x * x], 3.0))
-      9.0
+        >>> float(lax.switch(7, [lambda x: x, lambda x: -x, lambda x: x * x], 3.0))
+        9.0
     """
     branches = tuple(branches)
     check_callable("switch", **{f"branches[{i}]": b for i, b in enumerate(branches)})

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from amdjax.core.aval import get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import tree_map, tree_unflatten
 from amdjax.lax.control_flow._common import Body, check_callable, checked_leaves
 from amdjax.lax.control_flow.scans import scan_body, scan_length
@@ -40,11 +40,8 @@ def map(f: Callable[[X], Y], xs: X, *, batch_size: int | None = None) -> Y:
       TypeError: `f` is not callable, or `xs` holds something else than arrays.
       ValueError: the sizes of axis 0 differ, there are no arrays, or `batch_size` is negative.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> lax.map(lambda x: x * 2, np.arange(3.0)).tolist()
-      [0.0, 2.0, 4.0]
+        >>> lax.map(lambda x: x * 2, np.arange(3.0)).tolist()
+        [0.0, 2.0, 4.0]
     """
     check_callable("map", f=f)
     if batch_size is None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from amdjax.core.aval import ShapedArray
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.lowering import Decompose
 from amdjax.core.primitive import Primitive
 from amdjax.core.trace import full_lower, is_concrete
@@ -58,10 +58,8 @@ def platform_dependent(
       ValueError: no function is given, or one for the ambiguous platform `gpu`.
       NotImplementedError: there is neither a function for the platform nor a default.
 
-    Example:
-      >>> from amdjax import lax
-      >>> float(lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x))
-      3.0
+        >>> float(lax.platform_dependent(2.0, cpu=lambda x: x + 1, default=lambda x: x))
+        3.0
     """
     functions: dict[Any, list[str] | None] = {}
     check_callable("platform_dependent", **per_platform)

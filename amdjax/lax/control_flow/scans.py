@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import Effects, control_flow_allowed_effects, has_side_effects
-from amdjax.core.errors import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, eval_jaxpr, memoize_on_jaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers
 from amdjax.core.lowering import Control
@@ -377,12 +377,9 @@ def scan(
       ValueError: the sizes of axis 0 differ among each other or from `length`, or there is
         nothing that tells the number of steps; `unroll` is negative.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> total, sums = lax.scan(lambda c, x: (c + x, c + x), 0.0, np.arange(4.0))
-      >>> float(total), sums.tolist()
-      (6.0, [0.0, 1.0, 3.0, 6.0])
+        >>> total, sums = lax.scan(lambda c, x: (c + x, c + x), 0.0, np.arange(4.0))
+        >>> float(total), sums.tolist()
+        (6.0, [0.0, 1.0, 3.0, 6.0])
     """
     del _split_transpose  # a hint to JAX's scheduler
     check_callable("scan", f=f)

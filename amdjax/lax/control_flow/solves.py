@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.errors import api_boundary
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.jaxpr import ClosedJaxpr, eval_jaxpr, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
@@ -201,21 +201,17 @@ def custom_root(
       has_aux: whether `solve` returns a pair of the solution and further results, which have no
         derivative.
 
-    Returns:
-      What `solve` returns.
-
     Raises:
       TypeError: an argument is not callable, or results differ from `initial_guess` in structure
         or type.
 
-    Example:
-      >>> from amdjax import grad, lax
-      >>> def newton(f, x):
-      ...     return lax.fori_loop(0, 20, lambda i, x: x - f(x) / (2 * x), x)
-      >>> def square_root(a):
-      ...     return lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
-      >>> f"{square_root(4.0):.3f} {grad(square_root)(4.0):.3f}"
-      '2.000 0.250'
+        >>> from amdjax import grad, lax
+        >>> def newton(f, x):
+        ...     return lax.fori_loop(0, 20, lambda i, x: x - f(x) / (2 * x), x)
+        >>> def square_root(a):
+        ...     return lax.custom_root(lambda x: x * x - a, 1.0, newton, lambda g, y: y / g(1.0))
+        >>> f"{square_root(4.0):.3f} {grad(square_root)(4.0):.3f}"
+        '2.000 0.250'
     """
     check_callable("custom_root", f=f, solve=solve, tangent_solve=tangent_solve)
     leaves, tree = checked_leaves("custom_root", "initial_guess", initial_guess)
@@ -269,21 +265,15 @@ def custom_linear_solve(
       has_aux: whether the solvers return a pair of the solution and further results, which have
         no derivative.
 
-    Returns:
-      What `solve` returns.
-
     Raises:
       TypeError: an argument is not callable, or results differ from `b` in structure.
       ValueError: results differ from `b` in shape.
 
-    Example:
-      >>> import numpy as np
-      >>> from amdjax import lax
-      >>> d = np.array([2.0, 4.0], np.float32)
-      >>> lax.custom_linear_solve(
-      ...     lambda x: d * x, np.ones(2, np.float32), lambda mv, b: b / d, symmetric=True
-      ... ).tolist()
-      [0.5, 0.25]
+        >>> d = np.array([2.0, 4.0], np.float32)
+        >>> lax.custom_linear_solve(
+        ...     lambda x: d * x, np.ones(2, np.float32), lambda mv, b: b / d, symmetric=True
+        ... ).tolist()
+        [0.5, 0.25]
     """
     if transpose_solve is None and symmetric:
         transpose_solve = solve

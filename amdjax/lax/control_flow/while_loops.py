@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
 from amdjax.core.effects import (
@@ -18,7 +19,7 @@ from amdjax.core.effects import (
     has_side_effects,
     join_effects,
 )
-from amdjax.core.errors import TracerBoolConversionError, api_boundary
+from amdjax.core.errors import TracerBoolConversionError
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, jaxpr_as_fun, memoize_on_jaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control
@@ -283,10 +284,8 @@ def while_loop(cond_fun: Callable[[T], Any], body_fun: Callable[[T], T], init_va
       TypeError: a function is not callable, `init_val` holds something else than arrays,
         `cond_fun` does not return a boolean scalar, or `body_fun` changes the carry's type.
 
-    Example:
-      >>> from amdjax import lax
-      >>> int(lax.while_loop(lambda x: x < 50, lambda x: x * 2, 1))
-      64
+        >>> int(lax.while_loop(lambda x: x < 50, lambda x: x * 2, 1))
+        64
     """
     check_callable("while_loop", cond_fun=cond_fun, body_fun=body_fun)
     if config.disable_jit:
@@ -387,10 +386,8 @@ def fori_loop(
         real numbers of one type.
       ValueError: `unroll` is given but the bounds are not known.
 
-    Example:
-      >>> from amdjax import lax
-      >>> int(lax.fori_loop(0, 5, lambda i, total: total + i, 0))
-      10
+        >>> int(lax.fori_loop(0, 5, lambda i, total: total + i, 0))
+        10
     """
     check_callable("fori_loop", body_fun=body_fun)
     dtype = _bound_dtype(lower, upper)

@@ -3,7 +3,9 @@
 They run LAPACK through SciPy and NumPy on the host. What LAPACK cannot factor comes back as NaN.
 """
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
+from amdjax.core.docs import Phrases as _Phrases, complete as _complete
+from amdjax.lax import _docs
 from amdjax.lax.linalg.eigen import (
     EighImplementation,
     EigImplementation,
@@ -59,4 +61,5 @@ __all__ = [
     "tridiagonal_solve", "tridiagonal_solve_p",
 ]  # fmt: skip
 
+_complete(globals(), _docs.LINALG, _Phrases())
 _public_surface(globals())

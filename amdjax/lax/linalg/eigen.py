@@ -120,26 +120,18 @@ def eigh(
     """The eigenvectors and eigenvalues of Hermitian matrices.
 
     Args:
-      x: matrices of shape `(..., n, n)`.
       lower: which triangle counts where the input is not symmetrized.
       symmetrize_input: whether to take the Hermitian part first.
       sort_eigenvalues: accepted for JAX's sake; eigenvalues always ascend.
       subset_by_index: the first and one past the last eigenvalue wanted, in ascending order.
-      implementation: accepted for JAX's sake; of no effect.
 
     Returns:
       `v` of shape `(..., n, d)`, its columns the eigenvectors; `w` of shape `(..., d)`, the
       eigenvalues, of a real dtype.
 
-    Raises:
-      ValueError: if the matrices are not square.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> v, w = lax.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]], np.float32))
-      >>> print(w.round(3))
-      [1. 3.]
+        >>> v, w = lax.linalg.eigh(np.array([[2.0, 1.0], [1.0, 2.0]], np.float32))
+        >>> print(w.round(3))
+        [1. 3.]
     """
     v, w = eigh_p.bind(
         symmetrize(x) if symmetrize_input else x,
@@ -247,12 +239,10 @@ def eig(
     Eigenvectors have length one and a real component of largest magnitude.
 
     Args:
-      x: matrices of shape `(..., n, n)`.
       compute_left_eigenvectors: whether the left ones are among the results.
       compute_right_eigenvectors: whether the right ones are among the results.
       enable_eigvec_derivs: whether eigenvectors may be differentiated. That is right only where all
         eigenvalues differ and no two components of an eigenvector tie for largest magnitude.
-      implementation: accepted for JAX's sake; of no effect.
       use_magma: accepted for JAX's sake; of no effect.
 
     Returns:
@@ -263,12 +253,9 @@ def eig(
       TypeError: if what says which eigenvectors to compute is no boolean.
       ValueError: if the matrices are not square.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> w, *_ = lax.linalg.eig(np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32))
-      >>> sorted(np.asarray(w).imag.round(3).tolist())
-      [-1.0, 1.0]
+        >>> w, *_ = lax.linalg.eig(np.array([[0.0, 1.0], [-1.0, 0.0]], np.float32))
+        >>> sorted(np.asarray(w).imag.round(3).tolist())
+        [-1.0, 1.0]
     """
     flags = compute_left_eigenvectors, compute_right_eigenvectors
     if not all(isinstance(flag, (int, np.bool_, np.integer)) for flag in flags):
@@ -321,7 +308,6 @@ def schur(
     """The Schur form of square matrices: `x == q @ t @ q.conj().T` with unitary q.
 
     Args:
-      x: matrices of shape `(..., n, n)`.
       compute_schur_vectors: whether q is among the results.
       sort_eig_vals: must be False; sorting is not implemented.
       select_callable: accepted for JAX's sake; of no effect.
@@ -334,12 +320,9 @@ def schur(
       ValueError: if the matrices are not square.
       NotImplementedError: if sorting is asked for.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> t, q = lax.linalg.schur(np.array([[1.0, 2.0], [0.0, 3.0]], np.float32))
-      >>> t.tolist()
-      [[1.0, 2.0], [0.0, 3.0]]
+        >>> t, q = lax.linalg.schur(np.array([[1.0, 2.0], [0.0, 3.0]], np.float32))
+        >>> t.tolist()
+        [[1.0, 2.0], [0.0, 3.0]]
     """
     if sort_eig_vals:
         raise NotImplementedError("schur does not sort eigenvalues; pass sort_eig_vals=False.")
@@ -371,22 +354,13 @@ hessenberg_p = matrix_primitive("hessenberg", (2,), _hessenberg_results, _hessen
 def hessenberg(a: Any) -> tuple[Any, Any]:
     """Square matrices reduced to upper Hessenberg form by reflections, in compact form.
 
-    Args:
-      a: matrices of shape `(..., n, n)`.
-
     Returns:
       A matrix with the Hessenberg form on and above the first subdiagonal and reflectors below,
       of the shape of `a`; and their scalar factors, of shape `(..., n - 1)`.
 
-    Raises:
-      ValueError: if the matrices are not square.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> h, taus = lax.linalg.hessenberg(np.eye(3, dtype=np.float32))
-      >>> taus.shape
-      (2,)
+        >>> h, taus = lax.linalg.hessenberg(np.eye(3, dtype=np.float32))
+        >>> taus.shape
+        (2,)
     """
     compact, taus = hessenberg_p.bind(a)
     return compact, taus
@@ -418,21 +392,14 @@ def tridiagonal(a: Any, *, lower: bool = True) -> tuple[Any, Any, Any, Any]:
     """Hermitian matrices reduced to tridiagonal form by reflections, in compact form.
 
     Args:
-      a: matrices of shape `(..., n, n)`.
       lower: which triangle of `a` counts.
 
     Returns:
       A matrix with the three diagonals and reflectors beyond them, of the shape of `a`; the main
       diagonal; the diagonal beside it; and the reflectors' scalar factors.
 
-    Raises:
-      ValueError: if the matrices are not square.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> _, d, e, _ = lax.linalg.tridiagonal(2 * np.eye(3, dtype=np.float32))
-      >>> d.tolist(), e.tolist()
-      ([2.0, 2.0, 2.0], [0.0, 0.0])
+        >>> _, d, e, _ = lax.linalg.tridiagonal(2 * np.eye(3, dtype=np.float32))
+        >>> d.tolist(), e.tolist()
+        ([2.0, 2.0, 2.0], [0.0, 0.0])
     """
     return tridiagonal_p.bind(a, lower=bool(lower))

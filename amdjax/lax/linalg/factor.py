@@ -80,14 +80,8 @@ def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
       An array of `x`'s shape and dtype, or floats for integers; NaN for a matrix that is not
       positive definite.
 
-    Raises:
-      ValueError: if the matrices are not square.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]], np.float32)).tolist()
-      [[2.0, 0.0], [1.0, 1.0]]
+        >>> lax.linalg.cholesky(np.array([[4.0, 2.0], [2.0, 2.0]], np.float32)).tolist()
+        [[2.0, 0.0], [1.0, 1.0]]
     """
     shape = shape_of(x)
     if len(shape) > 1 and shape[-1] != shape[-2]:
@@ -141,12 +135,9 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
 
     Source: Givens rotations as in LINPACK's dchud.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> r, w = np.eye(2, dtype=np.float32), np.array([0.75, 0.0], np.float32)
-      >>> lax.linalg.cholesky_update(r, w).tolist()
-      [[1.25, 0.0], [0.0, 1.0]]
+        >>> r, w = np.eye(2, dtype=np.float32), np.array([0.75, 0.0], np.float32)
+        >>> lax.linalg.cholesky_update(r, w).tolist()
+        [[1.25, 0.0], [0.0, 1.0]]
     """
     return cholesky_update_p.bind(r_matrix, w_vector)
 
@@ -208,23 +199,14 @@ def _widened_eye(like: Any, k: int, n: int) -> Any:
 def lu(x: Any) -> tuple[Any, Any, Any]:
     """The factors of `P @ x == L @ U`, rows exchanged so that pivots are largest.
 
-    Args:
-      x: matrices of shape `(..., m, n)`.
-
     Returns:
       `lu`, of the shape of `x`, with U in its upper triangle and L without its unit diagonal below;
       `pivots`, int32 of shape `(..., min(m, n))`: row i was exchanged with row `pivots[i]`, in
       order; `permutation`, int32 of shape `(..., m)`: `x[permutation] == L @ U`.
 
-    Raises:
-      TypeError: if `x` has fewer than two dimensions.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> factors, pivots, order = lax.linalg.lu(np.array([[1.0, 2.0], [2.0, 2.0]], np.float32))
-      >>> factors.tolist(), order.tolist()
-      ([[2.0, 2.0], [0.5, 1.0]], [1, 0])
+        >>> factors, pivots, order = lax.linalg.lu(np.array([[1.0, 2.0], [2.0, 2.0]], np.float32))
+        >>> factors.tolist(), order.tolist()
+        ([[2.0, 2.0], [0.5, 1.0]], [1, 0])
     """
     return lu_p.bind(x)
 
@@ -277,11 +259,8 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
     Raises:
       ValueError: if there are more pivots than rows.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> lax.linalg.lu_pivots_to_permutation(np.array([2, 2], np.int32), 3).tolist()
-      [2, 0, 1]
+        >>> lax.linalg.lu_pivots_to_permutation(np.array([2, 2], np.int32), 3).tolist()
+        [2, 0, 1]
     """
     size = operator.index(permutation_size)
     return lu_pivots_to_permutation_p.bind(pivots, permutation_size=size)
@@ -296,18 +275,12 @@ def lu_solve(lu: Any, permutation: Any, b: Any, trans: int = 0) -> Any:
       b: right-hand sides of shape `(..., n, k)`, or `(..., n)` with one axis fewer than `lu`.
       trans: 0 for `a @ x == b`, 1 for `a.T @ x == b`, 2 for `a.conj().T @ x == b`.
 
-    Returns:
-      The solutions, of the shape of `b`.
-
     Raises:
       ValueError: if shapes do not fit or `trans` is another number.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> factors, _, order = lax.linalg.lu(np.array([[0.0, 2.0], [1.0, 0.0]], np.float32))
-      >>> lax.linalg.lu_solve(factors, order, np.array([4.0, 3.0], np.float32)).tolist()
-      [3.0, 2.0]
+        >>> factors, _, order = lax.linalg.lu(np.array([[0.0, 2.0], [1.0, 0.0]], np.float32))
+        >>> lax.linalg.lu_solve(factors, order, np.array([4.0, 3.0], np.float32)).tolist()
+        [3.0, 2.0]
     """
     if trans not in (0, 1, 2):
         raise ValueError(f"lu_solve trans must be 0, 1 or 2, got {trans}.")

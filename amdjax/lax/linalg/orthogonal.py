@@ -118,7 +118,6 @@ def qr(
     """The factors of `x == q @ r`: orthonormal columns times an upper triangle.
 
     Args:
-      x: matrices of shape `(..., m, n)`.
       pivoting: whether columns are exchanged so that the diagonal of `r` descends in magnitude.
       full_matrices: whether `q` is square; otherwise it has `min(m, n)` columns.
       use_magma: accepted for JAX's sake; of no effect.
@@ -126,16 +125,10 @@ def qr(
     Returns:
       `q` and `r`; with `pivoting` also `p`, int32 of shape `(..., n)`, and `x[:, p] == q @ r`.
 
-    Raises:
-      TypeError: if `x` has fewer than two dimensions.
-
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> x = np.array([[3.0, 1.0], [4.0, 2.0]], np.float32)
-      >>> q, r = lax.linalg.qr(x)
-      >>> np.allclose(np.asarray(q) @ np.asarray(r), x, atol=1e-6)
-      True
+        >>> x = np.array([[3.0, 1.0], [4.0, 2.0]], np.float32)
+        >>> q, r = lax.linalg.qr(x)
+        >>> np.allclose(np.asarray(q) @ np.asarray(r), x, atol=1e-6)
+        True
     """
     outs = qr_p.bind(
         x, pivoting=bool(pivoting), full_matrices=bool(full_matrices), use_magma=use_magma
@@ -172,12 +165,9 @@ def geqrf(a: Any) -> tuple[Any, Any]:
     Raises:
       TypeError: if `a` has fewer than two dimensions.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> h, taus = lax.linalg.geqrf(np.eye(2, dtype=np.float32))
-      >>> taus.shape
-      (2,)
+        >>> h, taus = lax.linalg.geqrf(np.eye(2, dtype=np.float32))
+        >>> taus.shape
+        (2,)
     """
     compact, taus = geqrf_p.bind(a)
     return compact, taus
@@ -225,12 +215,9 @@ def householder_product(a: Any, taus: Any) -> Any:
     Raises:
       ValueError: if the shapes do not fit.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> a = np.array([[0.0], [1.0]], np.float32)
-      >>> lax.linalg.householder_product(a, np.ones(1, np.float32)).tolist()
-      [[0.0], [-1.0]]
+        >>> a = np.array([[0.0], [1.0]], np.float32)
+        >>> lax.linalg.householder_product(a, np.ones(1, np.float32)).tolist()
+        [[0.0], [-1.0]]
     """
     return householder_product_p.bind(a, taus)
 
@@ -274,13 +261,10 @@ def ormqr(a: Any, taus: Any, c: Any, *, left: bool = True, transpose: bool = Fal
     Raises:
       ValueError: if shapes do not fit.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> h, taus = lax.linalg.geqrf(np.array([[3.0], [4.0]], np.float32))
-      >>> q = np.asarray(lax.linalg.ormqr(h, taus, np.eye(2, dtype=np.float32)))
-      >>> print(np.abs(q).round(2))
-      [[0.6 0.8]
-       [0.8 0.6]]
+        >>> h, taus = lax.linalg.geqrf(np.array([[3.0], [4.0]], np.float32))
+        >>> q = np.asarray(lax.linalg.ormqr(h, taus, np.eye(2, dtype=np.float32)))
+        >>> print(np.abs(q).round(2))
+        [[0.6 0.8]
+         [0.8 0.6]]
     """
     return ormqr_p.bind(a, taus, c, left=bool(left), transpose=bool(transpose))

@@ -158,7 +158,6 @@ def svd(
     """The singular value decomposition `x == u @ diag(s) @ vh`.
 
     Args:
-      x: matrices of shape `(..., m, n)`.
       full_matrices: whether `u` and `vh` are square; otherwise they keep `min(m, n)` vectors.
       compute_uv: whether singular vectors are among the results.
       subset_by_index: the first and one past the last singular value wanted, in descending order.
@@ -170,9 +169,6 @@ def svd(
     Raises:
       ValueError: if `full_matrices` meets `subset_by_index`.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
       >>> lax.linalg.svd(np.array([[3.0, 0.0], [0.0, -4.0]], np.float32), compute_uv=False).tolist()
       [4.0, 3.0]
     """
@@ -215,12 +211,9 @@ def qdwh(
     Raises:
       ValueError: if there are more columns than rows.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> u, h, _, ok = lax.linalg.qdwh(np.array([[-2.0, 0.0], [0.0, 3.0]], np.float32))
-      >>> np.abs(h).round(3).tolist(), bool(ok)
-      ([[2.0, 0.0], [0.0, 3.0]], True)
+        >>> u, h, _, ok = lax.linalg.qdwh(np.array([[-2.0, 0.0], [0.0, 3.0]], np.float32))
+        >>> np.abs(h).round(3).tolist(), bool(ok)
+        ([[2.0, 0.0], [0.0, 3.0]], True)
     """
     m, n = shape_of(x)
     for limit in (max_iterations, eps):

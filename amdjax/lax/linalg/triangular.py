@@ -143,18 +143,12 @@ def triangular_solve(
       conjugate_a: whether `op` conjugates.
       unit_diagonal: whether the diagonal counts as ones, without being looked at.
 
-    Returns:
-      The solutions, of the shape of `b`.
-
     Raises:
       ValueError: if shapes do not fit.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> a, b = np.array([[2.0, 0.0], [1.0, 1.0]], np.float32), np.array([2.0, 3.0], np.float32)
-      >>> lax.linalg.triangular_solve(a, b, left_side=True, lower=True).tolist()
-      [1.0, 2.0]
+        >>> a, b = np.array([[2.0, 0.0], [1.0, 1.0]], np.float32), np.array([2.0, 3.0], np.float32)
+        >>> lax.linalg.triangular_solve(a, b, left_side=True, lower=True).tolist()
+        [1.0, 2.0]
     """
     vector = len(shape_of(b)) == len(shape_of(a)) - 1
     axis = len(shape_of(a)) - (1 if left_side else 2)
@@ -284,13 +278,10 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: boo
     Raises:
       TypeError: if the shapes do not fit.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> one = np.ones(3, np.float32)
-      >>> b = np.array([[3.0], [4.0], [3.0]], np.float32)
-      >>> lax.linalg.tridiagonal_solve(one, 2 * one, one, b).tolist()
-      [[1.0], [1.0], [1.0]]
+        >>> one = np.ones(3, np.float32)
+        >>> b = np.array([[3.0], [4.0], [3.0]], np.float32)
+        >>> lax.linalg.tridiagonal_solve(one, 2 * one, one, b).tolist()
+        [[1.0], [1.0], [1.0]]
     """
     return tridiagonal_solve_p.bind(dl, d, du, b, perturb_singular=bool(perturb_singular))
 
@@ -356,12 +347,9 @@ def symmetric_product(
     Raises:
       ValueError: if shapes do not fit.
 
-    Example:
-      >>> from amdjax import lax
-      >>> import numpy as np
-      >>> a, c = np.array([[1.0], [2.0]], np.float32), np.eye(2, dtype=np.float32)
-      >>> lax.linalg.symmetric_product(a, c, beta=3.0).tolist()
-      [[4.0, 2.0], [2.0, 7.0]]
+        >>> a, c = np.array([[1.0], [2.0]], np.float32), np.eye(2, dtype=np.float32)
+        >>> lax.linalg.symmetric_product(a, c, beta=3.0).tolist()
+        [[4.0, 2.0], [2.0, 7.0]]
     """
     out = symmetric_product_p.bind(a_matrix, c_matrix, alpha=float(alpha), beta=float(beta))
     if symmetrize_output:

@@ -61,17 +61,9 @@ class GLU(Module):
     With `nn.relu` it is ReGLU, with `nn.gelu` GEGLU, with `nn.silu` SwiGLU (Shazeer, 2020).
 
     Args:
-      in_features: size of the last axis of the input.
-      out_features: size of the last axis of the result.
-      key: key of the parameters' random start.
       activation: function of the gate.
-      use_bias: whether there is a bias.
       kernel_init: how the kernel starts, `(in_features, 2 * out_features)`; the gate is behind.
       bias_init: how the bias starts, `(2 * out_features,)`.
-      dtype: dtype of the parameters; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer.
 
         >>> layer = nn.GLU(3, 4, activation=nn.silu, key=amdjax.random.key(0))
         >>> layer(jnp.ones((2, 3))).shape

@@ -32,7 +32,6 @@ class MultiHeadAttention(Module):
     Args:
       features: size of the last axis of the input and of the result.
       heads: number of heads.
-      key: key of the parameters' random start.
       kv_heads: number of heads of keys and values, a divisor of `heads` (Ainslie et al., 2023);
         None means as many.
       head_features: features of a head; None means `features // heads`.
@@ -45,7 +44,6 @@ class MultiHeadAttention(Module):
       rope_scaling: the `scaling` of that.
       kernel_init: how kernels start.
       bias_init: how biases start.
-      dtype: dtype of the parameters; None means the default float.
 
     Raises:
       ValueError: a size is no positive integer or does not divide another, `rate` is no

@@ -71,22 +71,10 @@ class Conv(_ConvBase):
     """A convolution; 1-D, 2-D or 3-D as `kernel_size` has entries.
 
     Args:
-      in_channels: channels of the input.
-      out_channels: channels of the result.
-      kernel_size: sizes of the window; an integer means a square.
-      key: key of the parameters' random start.
       strides: steps of the window, one for all spatial axes or one for each.
       padding: "SAME", "VALID", an integer, or for each spatial axis an integer or a pair.
-      dilation: distances between neighbors in the window.
-      groups: how many groups the channels are cut into.
-      use_bias: whether there is a bias.
-      layout: "channels_last" or "channels_first".
       kernel_init: how the kernel starts; None means LeCun's normal distribution.
       bias_init: how the bias starts, `(out_channels,)`.
-      dtype: dtype of the parameters; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer, or `groups` does not divide the channels.
 
         >>> layer = nn.Conv(3, 16, (3, 3), key=amdjax.random.key(0))
         >>> layer(jnp.ones((1, 8, 8, 3))).shape
@@ -108,9 +96,6 @@ class ConvTranspose(_ConvBase):
     """A transposed convolution, with the arguments of `Conv` and `output_padding`.
 
     Args:
-      in_channels: channels of the input.
-      out_channels: channels of the result.
-      kernel_size: sizes of the window; an integer means a square.
       output_padding: elements to add after each spatial axis.
       kwargs: the other arguments of `Conv`.
 

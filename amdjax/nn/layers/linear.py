@@ -20,21 +20,9 @@ _KERNEL = initializers.lecun_normal()
 class Dense(Module):
     """`x @ kernel + bias` on the last axis.
 
-    Args:
-      in_features: size of the last axis of the input.
-      out_features: size of the last axis of the result.
-      key: key of the parameters' random start.
-      use_bias: whether there is a bias.
-      kernel_init: how the kernel starts, `(in_features, out_features)`.
-      bias_init: how the bias starts, `(out_features,)`.
-      dtype: dtype of the parameters; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer.
-
-        >>> layer = nn.Dense(3, 4, key=amdjax.random.key(0))
-        >>> layer(jnp.ones((2, 3))).shape
-        (2, 4)
+    >>> layer = nn.Dense(3, 4, key=amdjax.random.key(0))
+    >>> layer(jnp.ones((2, 3))).shape
+    (2, 4)
     """
 
     kernel: Array
@@ -68,17 +56,8 @@ class Dense(Module):
 class Linear(Dense):
     """`Dense` by its other name.
 
-    Args:
-      in_features: size of the last axis of the input.
-      out_features: size of the last axis of the result.
-      key: key of the parameters' random start.
-      use_bias: whether there is a bias.
-      kernel_init: how the kernel starts, `(in_features, out_features)`.
-      bias_init: how the bias starts, `(out_features,)`.
-      dtype: dtype of the parameters; None means the default float.
-
-        >>> nn.Linear(3, 4, key=amdjax.random.key(0))
-        Linear(kernel=float32[3,4], bias=float32[4])
+    >>> nn.Linear(3, 4, key=amdjax.random.key(0))
+    Linear(kernel=float32[3,4], bias=float32[4])
     """
 
 
@@ -91,9 +70,6 @@ class Embedding(Module):
       key: key of the table's random start.
       table_init: how the table starts, `(count, features)`.
       dtype: dtype of the table; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer.
 
         >>> layer = nn.Embedding(10, 4, key=amdjax.random.key(0))
         >>> layer(jnp.array([1, 2, 3])).shape

@@ -61,11 +61,7 @@ class BatchNorm(Module):
       features: size of the feature axis, or a tuple of sizes for several.
       axis: the feature axis: -1 for channels last, 1 for channels first; or a tuple of axes, all
         but the first for statistics of each activation.
-      momentum: how much of the running statistics remains after an update.
-      epsilon: added to the variance.
       affine: whether features get a trained scale and bias.
-      axis_name: axes of `vmap` over which the batch goes on.
-      dtype: dtype of the parameters; None means the default float.
 
     Raises:
       ValueError: a size is no positive integer, `momentum` is not in [0, 1], or `axis` has another
@@ -134,14 +130,7 @@ class LayerNorm(Module):
     """Normalize each example over its last axis or axes.
 
     Args:
-      features: size of the last axis, or a tuple of the sizes of the last axes.
-      epsilon: added to the variance.
-      use_scale: whether features get a trained scale.
       use_bias: whether features get a trained bias.
-      dtype: dtype of the parameters; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer.
 
         >>> nn.LayerNorm((3, 4))(jnp.ones((2, 3, 4))).shape
         (2, 3, 4)
@@ -183,14 +172,7 @@ class AddLayerNorm(LayerNorm):
     """`LayerNorm` of a sum, of the same arguments: what follows a residual connection.
 
     Args:
-      features: size of the last axis, or a tuple of the sizes of the last axes.
-      epsilon: added to the variance.
-      use_scale: whether features get a trained scale.
       use_bias: whether features get a trained bias.
-      dtype: dtype of the parameters; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer.
 
         >>> nn.AddLayerNorm(4)(jnp.ones((2, 4)), jnp.zeros((2, 4))).shape
         (2, 4)
@@ -206,13 +188,8 @@ class RMSNorm(Module):
     """Divide each example by the root mean square of its last axis or axes.
 
     Args:
-      features: size of the last axis, or a tuple of the sizes of the last axes.
       epsilon: added to the mean square.
-      use_scale: whether features get a trained scale.
       dtype: dtype of the scale; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer.
 
         >>> nn.RMSNorm(2)(jnp.array([3.0, 4.0])).round(3)
         Array([0.849, 1.131], dtype=float32)
@@ -247,9 +224,7 @@ class T5LayerNorm(RMSNorm):
     """`RMSNorm` by the name it has in T5 (Raffel et al., 2020).
 
     Args:
-      features: size of the last axis, or a tuple of the sizes of the last axes.
       epsilon: added to the mean square.
-      use_scale: whether features get a trained scale.
       dtype: dtype of the scale; None means the default float.
 
         >>> nn.T5LayerNorm(2)(jnp.array([3.0, 4.0])).round(3)
@@ -261,15 +236,7 @@ class GroupNorm(Module):
     """Normalize each example over groups of channels and all of space.
 
     Args:
-      channels: size of the channel axis.
-      groups: how many groups the channels are cut into.
       axis: the channel axis: -1 for channels last, 1 for channels first.
-      epsilon: added to the variance.
-      affine: whether channels get a trained scale and bias.
-      dtype: dtype of the parameters; None means the default float.
-
-    Raises:
-      ValueError: a size is no positive integer, or `groups` does not divide the channels.
 
         >>> nn.GroupNorm(4, groups=2)(jnp.ones((1, 5, 5, 4))).shape
         (1, 5, 5, 4)
@@ -313,14 +280,9 @@ class InstanceNorm(Module):
     """Normalize each channel of each example over space.
 
     Args:
-      channels: size of the channel axis.
       axis: the channel axis: -1 for channels last, 1 for channels first.
-      epsilon: added to the variance.
-      affine: whether channels get a trained scale and bias.
       running_statistics: whether to gather statistics in training, within `nn.apply`, and to
         normalize by them otherwise.
-      momentum: how much of the running statistics remains after an update.
-      dtype: dtype of the parameters; None means the default float.
 
     Raises:
       ValueError: `channels` is no positive integer.
@@ -384,11 +346,7 @@ class LocalResponseNorm(Module):
 
     Args:
       size: extent of the neighborhood.
-      alpha: factor of the mean square.
-      beta: exponent.
-      k: what is added to the mean square.
       mode: "cross_channel" or "within_channel".
-      layout: "channels_last" or "channels_first".
 
         >>> nn.LocalResponseNorm(5)(jnp.ones((1, 4, 4, 8))).shape
         (1, 4, 4, 8)

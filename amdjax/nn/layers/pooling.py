@@ -44,15 +44,6 @@ class MaxPool(_Pool):
 
     Args:
       window: sizes of the window.
-      strides: steps of the window; None means its size.
-      padding: "SAME", "VALID", or integers.
-      layout: "channels_last" or "channels_first".
-      dilation: distances between neighbors in the window.
-      ceil_mode: whether there is a window for what is left over at the end of an axis.
-      return_indices: whether it returns the pair of elements and their positions.
-
-    Raises:
-      ValueError: a size is no positive integer, or `layout` has no such name.
 
         >>> nn.MaxPool(2)(jnp.ones((1, 4, 4, 3))).shape
         (1, 2, 2, 3)
@@ -91,15 +82,8 @@ class AvgPool(_Pool):
 
     Args:
       window: sizes of the window.
-      strides: steps of the window; None means its size.
-      padding: "SAME", "VALID", or integers.
-      layout: "channels_last" or "channels_first".
       count_include_pad: whether padding counts.
       divisor: what to divide all windows by instead of their elements.
-      ceil_mode: whether there is a window for what is left over at the end of an axis.
-
-    Raises:
-      ValueError: a size is no positive integer, or `layout` has no such name.
 
         >>> nn.AvgPool(2)(jnp.ones((1, 4, 4, 3))).shape
         (1, 2, 2, 3)
@@ -138,13 +122,6 @@ class LpPool(_Pool):
     Args:
       window: sizes of the window.
       p: the exponent.
-      strides: steps of the window; None means its size.
-      padding: "SAME", "VALID", or integers.
-      layout: "channels_last" or "channels_first".
-      ceil_mode: whether there is a window for what is left over at the end of an axis.
-
-    Raises:
-      ValueError: a size is no positive integer, or `layout` has no such name.
 
         >>> nn.LpPool(2, 2.0)(jnp.ones((1, 4, 4, 3)))[0, 0, 0, 0]
         Array(2., dtype=float32)
@@ -176,12 +153,7 @@ class MaxUnpool(_Pool):
 
     Args:
       window: sizes of the window that pooled.
-      strides: steps of the window; None means its size.
       padding: "VALID" or integers.
-      layout: "channels_last" or "channels_first".
-
-    Raises:
-      ValueError: a size is no positive integer, or `layout` has no such name.
 
         >>> y, indices = nn.max_pool(jnp.ones((1, 4, 4, 3)), 2, return_indices=True)
         >>> nn.MaxUnpool(2)(y, indices).shape
@@ -209,10 +181,6 @@ class AdaptiveAvgPool(_Adaptive):
 
     Args:
       size: spatial size of the result.
-      layout: "channels_last" or "channels_first".
-
-    Raises:
-      ValueError: a size is no positive integer, or `layout` has no such name.
 
         >>> nn.AdaptiveAvgPool(2)(jnp.ones((1, 5, 5, 3))).shape
         (1, 2, 2, 3)
@@ -228,11 +196,6 @@ class AdaptiveMaxPool(_Adaptive):
 
     Args:
       size: spatial size of the result.
-      layout: "channels_last" or "channels_first".
-      return_indices: whether it returns the pair of elements and their positions.
-
-    Raises:
-      ValueError: a size is no positive integer, or `layout` has no such name.
 
         >>> nn.AdaptiveMaxPool(2)(jnp.ones((1, 5, 5, 3))).shape
         (1, 2, 2, 3)

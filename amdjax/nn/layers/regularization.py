@@ -18,9 +18,6 @@ __all__ = ["Dropout"]
 class Dropout(Module):
     """Set elements to zero at random while training.
 
-    Args:
-      rate: probability of an element to become zero.
-
     Raises:
       ValueError: `rate` is no probability.
 

@@ -21,7 +21,6 @@ class Upsample(Module):
       scale_factor: the new size divided by the old one.
       method: "nearest", "nearest_exact", "linear", "cubic" or "area".
       align_corners: whether the outermost samples keep their places.
-      layout: "channels_last" or "channels_first".
 
     Raises:
       ValueError: not just one of `size` and `scale_factor` is given.
@@ -66,10 +65,6 @@ class PixelShuffle(Module):
 
     Args:
       factor: how many times larger each spatial axis becomes.
-      layout: "channels_last" or "channels_first".
-
-    Raises:
-      ValueError: `factor` is no positive integer.
 
         >>> nn.PixelShuffle(2)(jnp.ones((1, 4, 4, 12))).shape
         (1, 8, 8, 3)
@@ -92,10 +87,6 @@ class PixelUnshuffle(Module):
 
     Args:
       factor: how many times smaller each spatial axis becomes.
-      layout: "channels_last" or "channels_first".
-
-    Raises:
-      ValueError: `factor` is no positive integer.
 
         >>> nn.PixelUnshuffle(2)(jnp.ones((1, 8, 8, 3))).shape
         (1, 4, 4, 12)

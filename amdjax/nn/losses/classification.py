@@ -10,8 +10,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import log_sigmoid, log_softmax, sigmoid
 from amdjax.nn.losses._reduction import check_same_shape, reduced
 from amdjax.numpy._util import (
@@ -51,13 +51,8 @@ def softmax_cross_entropy(
       axis: the axis of the classes.
       weight: factor of each class, `(classes,)`. With class numbers, "mean" divides by the sum of
         the labels' weights; with probabilities, by the number of examples.
-      ignore_index: a class number that does not count either.
       label_smoothing: share of each label that is spread evenly over all classes (Szegedy et al.,
         2016).
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of the examples if `reduction` is "none".
 
     Raises:
       ValueError: the shapes do not fit, or `reduction` or `label_smoothing` has no such value, or
@@ -107,15 +102,6 @@ def nll_loss(
         that are no class do not count: their loss is 0, and "mean" divides by the others.
       axis: the axis of the classes.
       weight: factor of each class, `(classes,)`; "mean" divides by the sum of the labels' weights.
-      ignore_index: a class number that does not count either.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of the examples if `reduction` is "none".
-
-    Raises:
-      TypeError: the labels are no integers.
-      ValueError: the shapes do not fit, or there is no such `reduction`.
 
         >>> nn.nll_loss(jnp.log(jnp.array([[0.25, 0.75]])), jnp.array([1]))
         Array(0.2876..., dtype=float32)
@@ -220,17 +206,8 @@ def sigmoid_cross_entropy(
     """Cross-entropy of independent yes-or-no decisions.
 
     Args:
-      logits: log-odds, floating-point.
-      labels: 0, 1, or probabilities in between, in the shape of `logits`.
       weight: factor of each loss; broadcasts to `logits`.
       pos_weight: factor of what a label of 1 costs; broadcasts to `logits`.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of all decisions if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> nn.sigmoid_cross_entropy(jnp.array([0.0, 2.0]), jnp.array([1, 1]))
         Array(0.410..., dtype=float32)
@@ -290,13 +267,6 @@ def binary_cross_entropy(
       probabilities: of yes, between 0 and 1.
       labels: 0, 1, or probabilities in between, of the same shape.
       weight: factor of each loss; broadcasts to `probabilities`.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of all decisions if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> nn.binary_cross_entropy(jnp.array([0.5, 0.25]), jnp.array([1, 0]), reduction="none")
         Array([0.6931472 , 0.28768206], dtype=float32)
@@ -322,17 +292,8 @@ def focal_loss(
     The loss of a decision whose right answer has probability p is `-(1 - p)**gamma * log(p)`.
 
     Args:
-      logits: log-odds, floating-point.
-      labels: 0, 1, or probabilities in between, in the shape of `logits`.
       alpha: factor where the label is 1, and `1 - alpha` where it is 0; None means none.
       gamma: how much less; 0 gives the cross-entropy.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of all decisions if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> nn.focal_loss(jnp.array([0.0, 5.0]), jnp.array([1, 1]), reduction="none").round(5)
         Array([0.04332, 0.     ], dtype=float32)
@@ -369,9 +330,6 @@ def kl_divergence(
 
     Returns:
       A scalar, or the divergences of all distributions if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> even = jnp.log(jnp.array([[0.5, 0.5]]))
         >>> nn.kl_divergence(even, jnp.array([[1.0, 0.0]]))

@@ -10,8 +10,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import log_softmax
 from amdjax.nn.losses._reduction import REDUCTIONS
 from amdjax.numpy._util import ArrayLike, as_array, convert, promote_args_inexact

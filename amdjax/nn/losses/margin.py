@@ -8,8 +8,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.functions import softplus
 from amdjax.nn.losses._reduction import check_same_shape, positive_part, reduced
 from amdjax.nn.losses.classification import sigmoid_cross_entropy
@@ -71,15 +71,10 @@ def multi_margin_loss(
     (Crammer & Singer, 2001.) Labels that are no class cost nothing.
 
     Args:
-      predictions: scores, `(..., classes)`.
       labels: class numbers, integers of shape `(...)`.
       p: 1 or 2.
       margin: by how much the label's score must exceed the others.
       weight: factor of the examples of each class, `(classes,)`.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of the examples if `reduction` is "none".
 
     Raises:
       TypeError: the labels are no integers.
@@ -117,17 +112,8 @@ def multilabel_margin_loss(
     """The mean over classes of `max(0, 1 - (score of a label - score of a class that is none))`.
 
     Args:
-      predictions: scores, `(..., classes)`.
       labels: for each example its class numbers, integers of shape `(..., classes)`; what follows
         the first negative one is not read.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of the examples if `reduction` is "none".
-
-    Raises:
-      TypeError: the labels are no integers.
-      ValueError: the shapes do not fit, or there is no such `reduction`.
 
         >>> x = jnp.array([[0.1, 0.2, 0.4, 0.8]])
         >>> nn.multilabel_margin_loss(x, jnp.array([[3, 0, -1, 1]]))
@@ -159,13 +145,6 @@ def multilabel_soft_margin_loss(
       predictions: log-odds, `(..., classes)`.
       targets: 0 or 1, of the same shape.
       weight: factor of each class; broadcasts to `predictions`.
-      reduction: "mean", "sum" or "none".
-
-    Returns:
-      A scalar, or the losses of the examples if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> nn.multilabel_soft_margin_loss(jnp.zeros((1, 2)), jnp.array([[1, 0]]))
         Array(0.6931472, dtype=float32)
@@ -236,7 +215,6 @@ def cosine_embedding_loss(
       second: vectors, in the same shape.
       targets: 1 if they belong together, else -1; `(...)`.
       margin: how alike those may be that do not.
-      reduction: "mean", "sum" or "none".
 
     Returns:
       A scalar, or the losses of the pairs if `reduction` is "none".
@@ -288,13 +266,9 @@ def triplet_margin_loss(
       p: the order of the norm.
       epsilon: added to differences, so that the norm has a slope at 0.
       swap: use the distance of `negative` from `positive` where it is smaller.
-      reduction: "mean", "sum" or "none".
 
     Returns:
       A scalar, or the losses of the triplets if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> a, near, far = jnp.zeros((1, 2)), jnp.array([[3.0, 4.0]]), jnp.array([[6.0, 8.0]])
         >>> nn.triplet_margin_loss(a, near, far, margin=7.0)

@@ -7,8 +7,8 @@ import math
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.nn.losses._reduction import check_same_shape, reduced
 from amdjax.numpy._util import ArrayLike, broadcast_to, promote_args_inexact
 
@@ -102,13 +102,9 @@ def poisson_nll_loss(
       log_predictions: whether `predictions` are logarithms.
       full: add the constant, by Stirling's formula where a count is above 1.
       epsilon: added to expected counts before their logarithm is taken.
-      reduction: "mean", "sum" or "none".
 
     Returns:
       A scalar, or the losses of all counts if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> nn.poisson_nll_loss(jnp.array([0.0, 1.0]), jnp.array([1.0, 2.0]), reduction="none")
         Array([1.        , 0.71828175], dtype=float32)
@@ -142,13 +138,9 @@ def gaussian_nll_loss(
       variance: variances; broadcasts to that shape.
       full: add the constant `log(2π) / 2`.
       epsilon: the least variance: smaller ones count as this, but are pushed as if they did not.
-      reduction: "mean", "sum" or "none".
 
     Returns:
       A scalar, or the losses of all numbers if `reduction` is "none".
-
-    Raises:
-      ValueError: the shapes differ, or there is no such `reduction`.
 
         >>> nn.gaussian_nll_loss(jnp.zeros(2), jnp.array([0.0, 2.0]), jnp.ones(2))
         Array(1., dtype=float32)

@@ -43,7 +43,7 @@ class Staging:
     def __init__(self, driver: Driver, stream: Any) -> None:
         self._driver, self._stream = driver, stream
         kinds = driver.hip.hipMemcpyKind
-        self._up, self._down = kinds.hipMemcpyHostToDevice, kinds.hipMemcpyDeviceToHost
+        self._to_device, self._to_host = kinds.hipMemcpyHostToDevice, kinds.hipMemcpyDeviceToHost
         self._chunks: list[_Chunk] = []
         self._current = 0
 
@@ -53,7 +53,7 @@ class Staging:
             chunk = self._room(count)
             at = chunk.address + chunk.used
             ctypes.memmove(at, source + offset, count)
-            self._copy(address + offset, at, count, self._up, chunk)
+            self._copy(address + offset, at, count, self._to_device, chunk)
             chunk.used += round_up(count, _ALIGNMENT)
 
     def read(self, address: int, out: int, nbytes: int) -> None:
@@ -61,14 +61,14 @@ class Staging:
         issued: list[tuple[_Chunk, int, int]] = []
         for offset, count in _cut(nbytes):
             if len(issued) == _CHUNKS - 1:
-                self._fetch(*issued.pop(0))
+                self._finish(*issued.pop(0))
             chunk = self._next()
-            self._copy(chunk.address, address + offset, count, self._down, chunk)
+            self._copy(chunk.address, address + offset, count, self._to_host, chunk)
             issued.append((chunk, out + offset, count))
         for item in issued:
-            self._fetch(*item)
+            self._finish(*item)
 
-    def _fetch(self, chunk: _Chunk, out: int, count: int) -> None:
+    def _finish(self, chunk: _Chunk, out: int, count: int) -> None:
         self._driver.call("hipEventSynchronize", chunk.event)
         ctypes.memmove(out, chunk.address, count)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.core.lowering import Reduce
+from amdjax.core.lowering import Element, Pointwise, Reduce
 from amdjax.schedule.domain import region_producers
 from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.values import compute_dtype, short_dtype
@@ -120,10 +120,24 @@ class _Form:
 
 _KNOWN, _CONSTANT, _OPERAND, _ROW = map(_Form, ("known", "constant", "operand", "row"))
 _FREE = (_KNOWN, _CONSTANT, _OPERAND)
-#: Operations that pass a float on, at the same place.
-_SAME = ("convert_element_type", "stop_gradient", "copy")
-#: Operations on values of rows: what follows from them is one, too.
-_PLACING = ("broadcast_in_dim", "reshape", "squeeze", "expand_dims")
+
+
+def _operation(eqn: JaxprEqn) -> str:
+    """The tile op that computes an element of a result, if it is one."""
+    rule = eqn.primitive.lowering
+    return rule.op if isinstance(rule, Pointwise) and isinstance(rule.op, str) else ""
+
+
+def _copies(eqn: JaxprEqn) -> bool:
+    """Whether a result is the operand at the same place, perhaps in another dtype."""
+    rule = eqn.primitive.lowering
+    return isinstance(rule, Pointwise) and rule.copies
+
+
+def _places(eqn: JaxprEqn) -> bool:
+    """Whether a result's elements are the operand's, wherever they are."""
+    rule = eqn.primitive.lowering
+    return _copies(eqn) or (isinstance(rule, Element) and rule.keeps_order)
 
 
 class _Terms:
@@ -150,7 +164,7 @@ class _Terms:
 
     def _origin(self, x: Any) -> Any:
         """The value that an atom is, perhaps of another dtype."""
-        while (eqn := self._maker(x)) is not None and eqn.primitive.name in _SAME:
+        while (eqn := self._maker(x)) is not None and _copies(eqn):
             if not _keeps_value(eqn):
                 break
             x = eqn.invars[0]
@@ -181,14 +195,14 @@ class _Terms:
         return self._result(eqn, [f for f in forms if f is not None])
 
     def _result(self, eqn: JaxprEqn, forms: list[_Form]) -> _Form | None:
-        name, first = eqn.primitive.name, forms[0] if forms else _CONSTANT
+        name, first = _operation(eqn), forms[0] if forms else _CONSTANT
         if all(f == _CONSTANT for f in forms):
-            return _CONSTANT if name in (*_PLACING, *_SAME, "neg") else _KNOWN
+            return _CONSTANT if _places(eqn) or name == "neg" else _KNOWN
         if all(f in _FREE for f in forms):
             return _KNOWN
         if all(f in (_ROW, _CONSTANT) for f in forms):
             return _ROW
-        if name in _SAME or (name == "neg" and first.kind == "term"):
+        if _copies(eqn) or (name == "neg" and first.kind == "term"):
             return first if _kind(eqn.outvars[0]) == "f" else None
         if name in ("sub", "mul", "div", "neg"):
             return self._arithmetic(eqn, forms)
@@ -198,7 +212,7 @@ class _Terms:
         return None
 
     def _arithmetic(self, eqn: JaxprEqn, forms: list[_Form]) -> _Form | None:
-        name, first, last = eqn.primitive.name, forms[0], forms[-1]
+        name, first, last = _operation(eqn), forms[0], forms[-1]
         if name == "sub" and {first, last} == {_OPERAND, _ROW}:
             shift = eqn.invars[1 if first == _OPERAND else 0]
             return _Form("exponent", 1.0 if first == _OPERAND else -1.0, shift)
@@ -226,7 +240,7 @@ class _Terms:
         if isinstance(x, Literal):
             return float(x.val)
         eqn = self._maker(x)
-        if eqn is None or eqn.primitive.name not in (*_PLACING, *_SAME):
+        if eqn is None or not _places(eqn):
             return None
         return self._number(eqn.invars[0])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, check_arraylike, promote_dtypes_inexact
 
 __all__ = ["vq"]
@@ -26,9 +26,8 @@ def vq(obs: ArrayLike, code_book: ArrayLike, check_finite: bool = True) -> tuple
     Raises:
       ValueError: the ranks differ, or are not 1 or 2.
 
-    Example:
-      >>> amdjax.scipy.cluster.vq.vq(jnp.array([0.0, 4.0]), jnp.array([1.0, 3.0]))
-      (Array([0, 1], dtype=int32), Array([1., 1.], dtype=float32))
+        >>> amdjax.scipy.cluster.vq.vq(jnp.array([0.0, 4.0]), jnp.array([1.0, 3.0]))
+        (Array([0, 1], dtype=int32), Array([1., 1.], dtype=float32))
     """
     check_arraylike("scipy.cluster.vq.vq", obs, code_book)
     obs, codes = promote_dtypes_inexact(obs, code_book)

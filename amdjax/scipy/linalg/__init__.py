@@ -1,7 +1,7 @@
 """Linear algebra: `scipy.linalg`. Leading axes are batches of matrices."""
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy import _docs
 from amdjax.scipy.linalg.factorizations import (
     cho_factor as cho_factor,
@@ -52,5 +52,5 @@ from amdjax.scipy.linalg.special_matrices import (
     toeplitz as toeplitz,
 )
 
-_complete(globals(), (), _docs.LINALG)
+_complete(globals(), _docs.MATRICES, _docs.LINALG)
 _public_surface(globals())

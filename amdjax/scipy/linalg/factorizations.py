@@ -35,10 +35,9 @@ def cholesky(
     Returns:
       The factor, of shape `(..., n, n)`, zero in the other triangle.
 
-    Example:
-      >>> amdjax.scipy.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
-      Array([[2., 1.],
-             [0., 1.]], dtype=float32)
+        >>> amdjax.scipy.linalg.cholesky(jnp.array([[4.0, 2.0], [2.0, 2.0]]))
+        Array([[2., 1.],
+               [0., 1.]], dtype=float32)
     """
     (a,) = inexact(a)
     factor = lax.linalg.cholesky(a if lower else adjoint(a), symmetrize_input=False)
@@ -57,9 +56,8 @@ def cho_factor(
     Returns:
       The factor and `lower`.
 
-    Example:
-      >>> amdjax.scipy.linalg.cho_factor(jnp.array([[4.0]]))
-      (Array([[2.]], dtype=float32), False)
+        >>> amdjax.scipy.linalg.cho_factor(jnp.array([[4.0]]))
+        (Array([[2.]], dtype=float32), False)
     """
     return cholesky(a, lower), lower
 
@@ -85,9 +83,8 @@ def svd(
     Returns:
       `(U, s, Vh)`, or `s`, largest first.
 
-    Example:
-      >>> amdjax.scipy.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
-      Array([4., 3.], dtype=float32)
+        >>> amdjax.scipy.linalg.svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]), compute_uv=False)
+        Array([4., 3.], dtype=float32)
     """
     (a,) = inexact(a)
     return lax.linalg.svd(a, full_matrices=full_matrices, compute_uv=compute_uv)
@@ -112,20 +109,15 @@ def eigh(
     Args:
       b: must be None: generalized problems are not solved.
       lower: which triangle is read, after the matrix was averaged with its adjoint.
-      eigvals_only: return the eigenvalues alone.
       eigvals: must be None.
       type: must be 1.
       turbo: has no effect.
 
-    Returns:
-      `(w, v)`, or `w`.
-
     Raises:
       NotImplementedError: `b`, `eigvals` or `type` is not as said.
 
-    Example:
-      >>> amdjax.scipy.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]), eigvals_only=True)
-      Array([1., 2.], dtype=float32)
+        >>> amdjax.scipy.linalg.eigh(jnp.array([[2.0, 0.0], [0.0, 1.0]]), eigvals_only=True)
+        Array([1., 2.], dtype=float32)
     """
     if b is not None:
         raise NotImplementedError("eigh: only the b=None case is implemented")
@@ -156,24 +148,19 @@ def eigh_tridiagonal(
     Args:
       d: the diagonal, real, of shape `(n,)`.
       e: the entries above the diagonal, of shape `(n - 1,)`; below it are their conjugates.
-      eigvals_only: return the eigenvalues alone.
       select: "a" for all, "i" for those of the positions `select_range`, both ends included.
       select_range: the first and last position, counted from the smallest.
       tol: accepted; eigenvalues are found to the precision of the dtype.
       key: accepted; no start vectors are drawn.
-
-    Returns:
-      `(w, v)`, or `w`.
 
     Raises:
       TypeError: `d` and `e` differ in dtype, or are no floats of 32 or 64 bits.
       ValueError: `select` is unknown or `select_range` is missing or empty.
       NotImplementedError: `select` is "v".
 
-    Example:
-      >>> amdjax.scipy.linalg.eigh_tridiagonal(jnp.array([2.0, 2.0]), jnp.array([1.0]),
-      ...                                   eigvals_only=True)
-      Array([1., 3.], dtype=float32)
+        >>> amdjax.scipy.linalg.eigh_tridiagonal(jnp.array([2.0, 2.0]), jnp.array([1.0]),
+        ...                                   eigvals_only=True)
+        Array([1., 3.], dtype=float32)
     """
     d, e = jnp.asarray(d), jnp.asarray(e)
     if d.dtype != e.dtype:
@@ -225,10 +212,9 @@ def schur(a: ArrayLike, output: str = "real") -> tuple[Array, Array]:
     Raises:
       ValueError: `output` is neither.
 
-    Example:
-      >>> T, Z = amdjax.scipy.linalg.schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))
-      >>> jnp.allclose(Z @ T @ Z.T, jnp.array([[1.0, 2.0], [0.0, 3.0]]))
-      Array(True, dtype=bool)
+        >>> T, Z = amdjax.scipy.linalg.schur(jnp.array([[1.0, 2.0], [0.0, 3.0]]))
+        >>> jnp.allclose(Z @ T @ Z.T, jnp.array([[1.0, 2.0], [0.0, 3.0]]))
+        Array(True, dtype=bool)
     """
     if output not in ("real", "complex"):
         raise ValueError(f"Expected 'output' to be either 'real' or 'complex', got {output=}.")
@@ -252,10 +238,9 @@ def lu_factor(
       `U` and, below its diagonal, `L` without its unit diagonal; and the row with which each row
       was exchanged in turn, int32 of shape `(..., min(m, n))`.
 
-    Example:
-      >>> amdjax.scipy.linalg.lu_factor(jnp.array([[1.0, 2.0], [2.0, 2.0]]))
-      (Array([[2. , 2. ],
-             [0.5, 1. ]], dtype=float32), Array([1, 1], dtype=int32))
+        >>> amdjax.scipy.linalg.lu_factor(jnp.array([[1.0, 2.0], [2.0, 2.0]]))
+        (Array([[2. , 2. ],
+               [0.5, 1. ]], dtype=float32), Array([1, 1], dtype=int32))
     """
     (a,) = inexact(a)
     packed, pivots, _ = lax.linalg.lu(a)
@@ -275,10 +260,9 @@ def lu(
     Returns:
       `(P, L, U)`, or `(P · L, U)`.
 
-    Example:
-      >>> amdjax.scipy.linalg.lu(jnp.array([[1.0, 2.0], [2.0, 2.0]]))[2]
-      Array([[2., 2.],
-             [0., 1.]], dtype=float32)
+        >>> amdjax.scipy.linalg.lu(jnp.array([[1.0, 2.0], [2.0, 2.0]]))[2]
+        Array([[2., 2.],
+               [0., 1.]], dtype=float32)
     """
     (a,) = inexact(a)
     packed, _, permutation = lax.linalg.lu(a)
@@ -306,7 +290,6 @@ def qr(
     Args:
       a: of shape `(..., m, n)`.
       mode: "full" for a square `Q`, "economic" for one of `min(m, n)` columns, "r" for `R` alone.
-      pivoting: exchange columns so that the diagonal of `R` falls.
       lwork: has no effect.
 
     Returns:
@@ -315,9 +298,8 @@ def qr(
     Raises:
       ValueError: `mode` is unknown.
 
-    Example:
-      >>> amdjax.scipy.linalg.qr(jnp.zeros((3, 2)), mode="economic")[0].shape
-      (3, 2)
+        >>> amdjax.scipy.linalg.qr(jnp.zeros((3, 2)), mode="economic")[0].shape
+        (3, 2)
     """
     if mode not in ("full", "r", "economic"):
         raise ValueError(f"Unsupported QR decomposition mode '{mode}'")
@@ -342,7 +324,6 @@ def qr_multiply(
       a: of shape `(..., m, n)`; `k = min(m, n)`.
       c: of shape `(..., l, m)` for "right", `(..., k, l)` for "left"; or one row or column.
       mode: "right" for `c · Q`, "left" for `Q · c`.
-      pivoting: exchange columns so that the diagonal of `R` falls.
       conjugate: use the complex conjugate of `Q`.
       overwrite_c: has no effect: arrays are immutable.
 
@@ -352,9 +333,8 @@ def qr_multiply(
     Raises:
       ValueError: `mode` is unknown or the shapes do not fit.
 
-    Example:
-      >>> amdjax.scipy.linalg.qr_multiply(jnp.eye(2), jnp.array([1.0, 2.0]))[0].shape
-      (2,)
+        >>> amdjax.scipy.linalg.qr_multiply(jnp.eye(2), jnp.array([1.0, 2.0]))[0].shape
+        (2,)
     """
     a, c = inexact(a, c)
     if mode not in ("right", "left"):
@@ -411,10 +391,9 @@ def rsf2csf(T: ArrayLike, Z: ArrayLike, check_finite: bool = True) -> tuple[Arra
     Raises:
       ValueError: an argument is not square, or their sizes differ.
 
-    Example:
-      >>> T, Z = amdjax.scipy.linalg.rsf2csf(jnp.array([[0.0, 1.0], [-1.0, 0.0]]), jnp.eye(2))
-      >>> abs(float(abs(T[1, 0])))
-      0.0
+        >>> T, Z = amdjax.scipy.linalg.rsf2csf(jnp.array([[0.0, 1.0], [-1.0, 0.0]]), jnp.eye(2))
+        >>> abs(float(abs(T[1, 0])))
+        0.0
     """
     t, z = jnp.asarray(T), jnp.asarray(Z)
     for name, x in (("T", t), ("Z", z)):
@@ -475,9 +454,8 @@ def hessenberg(
     Returns:
       `H`, or `(H, Q)`.
 
-    Example:
-      >>> amdjax.scipy.linalg.hessenberg(jnp.ones((3, 3))).shape
-      (3, 3)
+        >>> amdjax.scipy.linalg.hessenberg(jnp.ones((3, 3))).shape
+        (3, 3)
     """
     (a,) = inexact(a)
     n = a.shape[-1]
@@ -520,10 +498,9 @@ def polar(
     Source: Nakatsukasa, Bai, Gygi, "Optimizing Halley's iteration for computing the matrix polar
     decomposition", 2010.
 
-    Example:
-      >>> amdjax.scipy.linalg.polar(jnp.array([[0.0, -2.0], [2.0, 0.0]]), method="svd")[1]
-      Array([[2., 0.],
-             [0., 2.]], dtype=float32)
+        >>> amdjax.scipy.linalg.polar(jnp.array([[0.0, -2.0], [2.0, 0.0]]), method="svd")[1]
+        Array([[2., 0.],
+               [0., 2.]], dtype=float32)
     """
     (a,) = inexact(a)
     if a.ndim < 2:

@@ -50,10 +50,9 @@ def expm(A: ArrayLike, *, upper_triangular: bool = False, max_squarings: int = 1
 
     Source: Higham, "The scaling and squaring method for the matrix exponential revisited", 2005.
 
-    Example:
-      >>> amdjax.scipy.linalg.expm(jnp.array([[0.0, 1.0], [0.0, 0.0]]))
-      Array([[1., 1.],
-             [0., 1.]], dtype=float32)
+        >>> amdjax.scipy.linalg.expm(jnp.array([[0.0, 1.0], [0.0, 0.0]]))
+        Array([[1., 1.],
+               [0., 1.]], dtype=float32)
     """
     (a,) = inexact(A)
     if a.ndim < 2 or a.shape[-1] != a.shape[-2]:
@@ -128,9 +127,8 @@ def expm_frechet(
     Raises:
       ValueError: an argument is not square, or the shapes differ.
 
-    Example:
-      >>> amdjax.scipy.linalg.expm_frechet(jnp.zeros((1, 1)), jnp.ones((1, 1)))[1]
-      Array([[1.]], dtype=float32)
+        >>> amdjax.scipy.linalg.expm_frechet(jnp.zeros((1, 1)), jnp.ones((1, 1)))[1]
+        Array([[1.]], dtype=float32)
     """
     a, e = inexact(A, E)
     for name, x in (("A", a), ("E", e)):
@@ -163,10 +161,9 @@ def sqrtm(A: ArrayLike, blocksize: int = 1) -> Array:
 
     Source: Björck and Hammarling, "A Schur method for the square root of a matrix", 1983.
 
-    Example:
-      >>> amdjax.scipy.linalg.sqrtm(jnp.array([[4.0, 0.0], [0.0, 9.0]])).real
-      Array([[2., 0.],
-             [0., 3.]], dtype=float32)
+        >>> amdjax.scipy.linalg.sqrtm(jnp.array([[4.0, 0.0], [0.0, 9.0]])).real
+        Array([[2., 0.],
+               [0., 3.]], dtype=float32)
     """
     if blocksize > 1:
         raise NotImplementedError(f"sqrtm: blocksize must be 1, got {blocksize}")
@@ -210,11 +207,10 @@ def funm(A: ArrayLike, func: Callable[[Array], Array], disp: bool = True) -> Any
 
     Source: Golub and Van Loan, "Matrix Computations", algorithm 11.1.1.
 
-    Example:
-      >>> root = amdjax.scipy.linalg.funm(jnp.array([[4.0, 0.0], [0.0, 9.0]]), jnp.sqrt)
-      >>> jnp.round(root.real, 3)
-      Array([[2., 0.],
-             [0., 3.]], dtype=float32)
+        >>> root = amdjax.scipy.linalg.funm(jnp.array([[4.0, 0.0], [0.0, 9.0]]), jnp.sqrt)
+        >>> jnp.round(root.real, 3)
+        Array([[2., 0.],
+               [0., 3.]], dtype=float32)
     """
     (a,) = inexact(A)
     if a.ndim != 2 or a.shape[0] != a.shape[1]:

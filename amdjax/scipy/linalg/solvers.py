@@ -44,9 +44,8 @@ def det(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     Returns:
       The determinants, of shape `(...)`.
 
-    Example:
-      >>> amdjax.scipy.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
-      Array(-2., dtype=float32)
+        >>> amdjax.scipy.linalg.det(jnp.array([[1.0, 2.0], [3.0, 4.0]]))
+        Array(-2., dtype=float32)
     """
     return jnp.linalg.det(a)
 
@@ -57,10 +56,9 @@ def inv(a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True) -> A
     Returns:
       The inverses, of the same shape.
 
-    Example:
-      >>> amdjax.scipy.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
-      Array([[0.5 , 0.  ],
-             [0.  , 0.25]], dtype=float32)
+        >>> amdjax.scipy.linalg.inv(jnp.array([[2.0, 0.0], [0.0, 4.0]]))
+        Array([[0.5 , 0.  ],
+               [0.  , 0.25]], dtype=float32)
     """
     return jnp.linalg.inv(a)
 
@@ -75,15 +73,10 @@ def cho_solve(
 
     Args:
       c_and_lower: the factor, of shape `(..., n, n)`, and whether it is the lower one.
-      b: of shape `(n,)` or `(..., n, k)`.
 
-    Returns:
-      `x`, of the shape of `b`.
-
-    Example:
-      >>> factor = amdjax.scipy.linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 1.0]]))
-      >>> amdjax.scipy.linalg.cho_solve(factor, jnp.array([2.0, 3.0]))
-      Array([0.5, 3. ], dtype=float32)
+        >>> factor = amdjax.scipy.linalg.cho_factor(jnp.array([[4.0, 0.0], [0.0, 1.0]]))
+        >>> amdjax.scipy.linalg.cho_solve(factor, jnp.array([2.0, 3.0]))
+        Array([0.5, 3. ], dtype=float32)
     """
     c, lower = c_and_lower
     c, b = inexact(c, b)
@@ -109,16 +102,11 @@ def lu_solve(
 
     Args:
       lu_and_piv: the factors, of shape `(..., n, n)`, and the exchanges of rows, `(..., n)`.
-      b: of shape `(n,)` or `(..., n, k)`.
       trans: 0 for `a`, 1 for its transpose, 2 for its adjoint.
 
-    Returns:
-      `x`, of the shape of `b`.
-
-    Example:
-      >>> factors = amdjax.scipy.linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
-      >>> amdjax.scipy.linalg.lu_solve(factors, jnp.array([2.0, 3.0]))
-      Array([3., 1.], dtype=float32)
+        >>> factors = amdjax.scipy.linalg.lu_factor(jnp.array([[0.0, 2.0], [1.0, 0.0]]))
+        >>> amdjax.scipy.linalg.lu_solve(factors, jnp.array([2.0, 3.0]))
+        Array([3., 1.], dtype=float32)
     """
     packed, pivots = lu_and_piv
     packed, b = inexact(packed, b)
@@ -147,22 +135,16 @@ def solve_triangular(
 
     Args:
       a: of shape `(..., n, n)`; one triangle is read.
-      b: of shape `(n,)` or `(..., n, k)`.
       trans: 0 or "N" for `a`, 1 or "T" for its transpose, 2 or "C" for its adjoint.
       lower: read the lower triangle.
       unit_diagonal: take the diagonal to be ones.
-      debug: has no effect.
-
-    Returns:
-      `x`, of the shape of `b`.
 
     Raises:
       ValueError: `trans` is none of these.
 
-    Example:
-      >>> a = jnp.array([[2.0, 1.0], [0.0, 4.0]])
-      >>> amdjax.scipy.linalg.solve_triangular(a, jnp.array([3.0, 4.0]))
-      Array([1., 1.], dtype=float32)
+        >>> a = jnp.array([[2.0, 1.0], [0.0, 4.0]])
+        >>> amdjax.scipy.linalg.solve_triangular(a, jnp.array([3.0, 4.0]))
+        Array([1., 1.], dtype=float32)
     """
     if trans not in _TRANSPOSED:
         raise ValueError(f"Invalid 'trans' value {trans}; it must be one of {list(_TRANSPOSED)}")
@@ -193,22 +175,16 @@ def solve(
     """The solution of `a · x = b`.
 
     Args:
-      b: of shape `(n,)` or `(..., n, k)`.
       lower: with "pos", read the lower triangle.
       assume_a: "gen", "sym", "her", or "pos" for a positive definite matrix, where Cholesky's
         factors take half the work.
-      debug: has no effect.
-
-    Returns:
-      `x`, of the shape of `b`.
 
     Raises:
       ValueError: `assume_a` is unknown, or the shapes do not fit.
 
-    Example:
-      >>> a = jnp.array([[4.0, 2.0], [2.0, 2.0]])
-      >>> amdjax.scipy.linalg.solve(a, jnp.array([6.0, 4.0]), assume_a="pos")
-      Array([1., 1.], dtype=float32)
+        >>> a = jnp.array([[4.0, 2.0], [2.0, 2.0]])
+        >>> amdjax.scipy.linalg.solve(a, jnp.array([6.0, 4.0]), assume_a="pos")
+        Array([1., 1.], dtype=float32)
     """
     if assume_a not in _KINDS:
         raise ValueError(f"Expected assume_a to be one of {list(_KINDS)}; got {assume_a!r}")
@@ -252,9 +228,8 @@ def solve_sylvester(
 
     Source: Bartels and Stewart, "Solution of the matrix equation AX + XB = C", 1972.
 
-    Example:
-      >>> amdjax.scipy.linalg.solve_sylvester(jnp.eye(1), jnp.eye(1), jnp.array([[4.0]]))
-      Array([[2.]], dtype=float32)
+        >>> amdjax.scipy.linalg.solve_sylvester(jnp.eye(1), jnp.eye(1), jnp.array([[4.0]]))
+        Array([[2.]], dtype=float32)
     """
     a, b, c = inexact(A, B, C)
     m, n = c.shape[-2:]

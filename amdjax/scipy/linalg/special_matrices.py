@@ -34,10 +34,9 @@ def block_diag(*arrs: ArrayLike) -> Array:
     Raises:
       ValueError: a block has more than two axes.
 
-    Example:
-      >>> amdjax.scipy.linalg.block_diag(jnp.ones((1, 2)), 3.0)
-      Array([[1., 1., 0.],
-             [0., 0., 3.]], dtype=float32)
+        >>> amdjax.scipy.linalg.block_diag(jnp.ones((1, 2)), 3.0)
+        Array([[1., 1., 0.],
+               [0., 0., 3.]], dtype=float32)
     """
     blocks = promote_dtypes(*arrs) if arrs else [jnp.zeros((1, 0))]
     for position, block in enumerate(blocks):
@@ -73,18 +72,13 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrix with a first column and a first row whose diagonals are constant.
 
     Args:
-      c: the first column, of shape `(..., m)`.
       r: the first row, of shape `(..., n)`, whose first entry is not read; by default the conjugate
         of `c`.
 
-    Returns:
-      Matrices of shape `(..., m, n)`.
-
-    Example:
-      >>> amdjax.scipy.linalg.toeplitz(jnp.array([1, 2, 3]), jnp.array([1, 5]))
-      Array([[1, 5],
-             [2, 1],
-             [3, 2]], dtype=int32)
+        >>> amdjax.scipy.linalg.toeplitz(jnp.array([1, 2, 3]), jnp.array([1, 5]))
+        Array([[1, 5],
+               [2, 1],
+               [3, 2]], dtype=int32)
     """
     check_arraylike("toeplitz", *((c,) if r is None else (c, r)))
     column = jnp.atleast_1d(c)
@@ -102,20 +96,15 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     """The matrix with a first column and a last row whose antidiagonals are constant.
 
     Args:
-      c: the first column, of shape `(..., m)`.
       r: the last row, of shape `(..., n)`, whose first entry is not read; by default zeros, as many
         as `c` has entries.
-
-    Returns:
-      Matrices of shape `(..., m, n)`.
 
     Raises:
       ValueError: an argument is a scalar.
 
-    Example:
-      >>> amdjax.scipy.linalg.hankel(jnp.array([1, 2]), jnp.array([2, 7, 8]))
-      Array([[1, 2, 7],
-             [2, 7, 8]], dtype=int32)
+        >>> amdjax.scipy.linalg.hankel(jnp.array([1, 2]), jnp.array([2, 7, 8]))
+        Array([[1, 2, 7],
+               [2, 7, 8]], dtype=int32)
     """
     check_arraylike("hankel", *((c,) if r is None else (c, r)))
     column = jnp.asarray(c)
@@ -138,14 +127,10 @@ def circulant(c: ArrayLike) -> Array:
     Args:
       c: the first column, of shape `(..., n)`.
 
-    Returns:
-      Matrices of shape `(..., n, n)`.
-
-    Example:
-      >>> amdjax.scipy.linalg.circulant(jnp.array([1, 2, 3]))
-      Array([[1, 3, 2],
-             [2, 1, 3],
-             [3, 2, 1]], dtype=int32)
+        >>> amdjax.scipy.linalg.circulant(jnp.array([1, 2, 3]))
+        Array([[1, 3, 2],
+               [2, 1, 3],
+               [3, 2, 1]], dtype=int32)
     """
     check_arraylike("circulant", c)
     column = jnp.atleast_1d(c)
@@ -170,16 +155,12 @@ def leslie(f: ArrayLike, s: ArrayLike) -> Array:
       f: fecundities, the first row, of shape `(..., n)`.
       s: survival rates, below the diagonal, of shape `(..., n - 1)`.
 
-    Returns:
-      Matrices of shape `(..., n, n)`.
-
     Raises:
       ValueError: `f` has fewer than two entries, or `s` not one less than `f`.
 
-    Example:
-      >>> amdjax.scipy.linalg.leslie(jnp.array([0.0, 2.0]), jnp.array([0.5]))
-      Array([[0. , 2. ],
-             [0.5, 0. ]], dtype=float32)
+        >>> amdjax.scipy.linalg.leslie(jnp.array([0.0, 2.0]), jnp.array([0.5]))
+        Array([[0. , 2. ],
+               [0.5, 0. ]], dtype=float32)
     """
     check_arraylike("leslie", f, s)
     births, survival = jnp.atleast_1d(f), jnp.atleast_1d(s)
@@ -206,16 +187,12 @@ def companion(a: ArrayLike) -> Array:
     Args:
       a: coefficients, highest power first, of shape `(..., n)`.
 
-    Returns:
-      Matrices of shape `(..., n - 1, n - 1)`.
-
     Raises:
       ValueError: there are fewer than two coefficients.
 
-    Example:
-      >>> amdjax.scipy.linalg.companion(jnp.array([1.0, -3.0, 2.0]))
-      Array([[ 3., -2.],
-             [ 1.,  0.]], dtype=float32)
+        >>> amdjax.scipy.linalg.companion(jnp.array([1.0, -3.0, 2.0]))
+        Array([[ 3., -2.],
+               [ 1.,  0.]], dtype=float32)
     """
     a = _coefficients("companion", a)
     if a.shape[-1] < 2:
@@ -235,13 +212,9 @@ def fiedler(a: ArrayLike) -> Array:
     Args:
       a: of shape `(..., n)`.
 
-    Returns:
-      Matrices of shape `(..., n, n)`.
-
-    Example:
-      >>> amdjax.scipy.linalg.fiedler(jnp.array([1, 4]))
-      Array([[0, 3],
-             [3, 0]], dtype=int32)
+        >>> amdjax.scipy.linalg.fiedler(jnp.array([1, 4]))
+        Array([[0, 3],
+               [3, 0]], dtype=int32)
     """
     check_arraylike("fiedler", a)
     numbers = jnp.atleast_1d(a)
@@ -255,18 +228,14 @@ def fiedler_companion(a: ArrayLike) -> Array:
     Args:
       a: coefficients, highest power first, of shape `(..., n)`.
 
-    Returns:
-      Matrices of shape `(..., n - 1, n - 1)`.
-
     Raises:
       ValueError: there are no coefficients.
 
     Source: Fiedler, "A note on companion matrices", 2003.
 
-    Example:
-      >>> amdjax.scipy.linalg.fiedler_companion(jnp.array([1.0, -3.0, 2.0]))
-      Array([[ 3., -2.],
-             [ 1.,  0.]], dtype=float32)
+        >>> amdjax.scipy.linalg.fiedler_companion(jnp.array([1.0, -3.0, 2.0]))
+        Array([[ 3., -2.],
+               [ 1.,  0.]], dtype=float32)
     """
     a = _coefficients("fiedler_companion", a)
     if a.shape[-1] == 0:
@@ -306,11 +275,10 @@ def convolution_matrix(a: ArrayLike, n: int, mode: str = "full") -> Array:
     Raises:
       ValueError: `n` is not positive, `a` is empty or a scalar, or `mode` is unknown.
 
-    Example:
-      >>> amdjax.scipy.linalg.convolution_matrix(jnp.array([1, 2]), 2)
-      Array([[1, 0],
-             [2, 1],
-             [0, 2]], dtype=int32)
+        >>> amdjax.scipy.linalg.convolution_matrix(jnp.array([1, 2]), 2)
+        Array([[1, 0],
+               [2, 1],
+               [0, 2]], dtype=int32)
     """
     n = operator.index(n)
     if n <= 0:
@@ -345,13 +313,9 @@ def _default_float() -> np.dtype:
 def hilbert(n: int) -> Array:
     """Hilbert's matrix, `1 / (i + j + 1)`.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
-    Example:
-      >>> amdjax.scipy.linalg.hilbert(2)
-      Array([[1.        , 0.5       ],
-             [0.5       , 0.33333334]], dtype=float32)
+    >>> amdjax.scipy.linalg.hilbert(2)
+    Array([[1.        , 0.5       ],
+           [0.5       , 0.33333334]], dtype=float32)
     """
     i = np.arange(operator.index(n))
     return _exact(1 / (i[:, None] + i + 1), _default_float())
@@ -367,13 +331,9 @@ def _integers(n: int, entry: object) -> np.ndarray:
 def invhilbert(n: int) -> Array:
     """The inverse of Hilbert's matrix, whose entries are whole numbers.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
-    Example:
-      >>> amdjax.scipy.linalg.invhilbert(2)
-      Array([[ 4., -6.],
-             [-6., 12.]], dtype=float32)
+    >>> amdjax.scipy.linalg.invhilbert(2)
+    Array([[ 4., -6.],
+           [-6., 12.]], dtype=float32)
     """
     c = math.comb
 
@@ -396,17 +356,10 @@ def pascal(n: int, kind: str | None = None) -> Array:
     Args:
       kind: "lower", "upper", or "symmetric" (the default) for the product of both.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
-    Raises:
-      ValueError: `kind` is unknown.
-
-    Example:
-      >>> amdjax.scipy.linalg.pascal(3)
-      Array([[1., 1., 1.],
-             [1., 2., 3.],
-             [1., 3., 6.]], dtype=float32)
+        >>> amdjax.scipy.linalg.pascal(3)
+        Array([[1., 1., 1.],
+               [1., 2., 3.],
+               [1., 3., 6.]], dtype=float32)
     """
     kind = _check_kind(kind)
     entries = {
@@ -423,16 +376,9 @@ def invpascal(n: int, kind: str | None = None) -> Array:
     Args:
       kind: as for `pascal`.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
-    Raises:
-      ValueError: `kind` is unknown.
-
-    Example:
-      >>> amdjax.scipy.linalg.invpascal(2)
-      Array([[ 2., -1.],
-             [-1.,  1.]], dtype=float32)
+        >>> amdjax.scipy.linalg.invpascal(2)
+        Array([[ 2., -1.],
+               [-1.,  1.]], dtype=float32)
     """
     kind = _check_kind(kind)
     lower = _integers(n, lambda i, j: (-1) ** (i + j) * math.comb(i, j))
@@ -453,9 +399,8 @@ def helmert(n: int, full: bool = False) -> Array:
     Raises:
       ValueError: `n` is not positive.
 
-    Example:
-      >>> amdjax.scipy.linalg.helmert(2)
-      Array([[ 0.70710677, -0.70710677]], dtype=float32)
+        >>> amdjax.scipy.linalg.helmert(2)
+        Array([[ 0.70710677, -0.70710677]], dtype=float32)
     """
     if n < 1:
         raise ValueError(f"n must be a positive integer; got {n}.")
@@ -472,16 +417,12 @@ def hadamard(n: int, dtype: DTypeLike = int) -> Array:
       n: rows and columns, a power of two.
       dtype: that of the entries.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
     Raises:
       ValueError: `n` is no power of two.
 
-    Example:
-      >>> amdjax.scipy.linalg.hadamard(2)
-      Array([[ 1,  1],
-             [ 1, -1]], dtype=int32)
+        >>> amdjax.scipy.linalg.hadamard(2)
+        Array([[ 1,  1],
+               [ 1, -1]], dtype=int32)
     """
     if n < 1 or n & (n - 1):
         raise ValueError(f"n must be a positive power of 2; got {n}.")
@@ -497,16 +438,12 @@ def dft(n: int, scale: str | None = None, *, dtype: DTypeLike = None) -> Array:
       scale: None, "sqrtn" to divide by the root of `n`, "n" to divide by `n`.
       dtype: a complex dtype.
 
-    Returns:
-      A matrix of shape `(n, n)`.
-
     Raises:
       ValueError: `scale` is unknown or `dtype` is not complex.
 
-    Example:
-      >>> jnp.round(amdjax.scipy.linalg.dft(2).real)
-      Array([[ 1.,  1.],
-             [ 1., -1.]], dtype=float32)
+        >>> jnp.round(amdjax.scipy.linalg.dft(2).real)
+        Array([[ 1.,  1.],
+               [ 1., -1.]], dtype=float32)
     """
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; got {scale!r}.")

@@ -1,6 +1,6 @@
 """Minima of functions: `scipy.optimize`."""
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.optimize.minimization import (
     OptimizeResults as OptimizeResults,
     minimize as minimize,

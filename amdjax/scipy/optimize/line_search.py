@@ -96,10 +96,9 @@ def line_search(
 
     Source: Nocedal and Wright, "Numerical Optimization", 2nd edition, algorithms 3.5 and 3.6.
 
-    Example:
-      >>> from amdjax.scipy.optimize.line_search import line_search
-      >>> bool(line_search(lambda x: jnp.sum(x * x), jnp.ones(2), -jnp.ones(2)).failed)
-      False
+        >>> from amdjax.scipy.optimize.line_search import line_search
+        >>> bool(line_search(lambda x: jnp.sum(x * x), jnp.ones(2), -jnp.ones(2)).failed)
+        False
     """
     x, p = promote_dtypes_inexact(xk, pk)
 

@@ -76,11 +76,10 @@ def minimize(
 
     Source: Nocedal and Wright, "Numerical Optimization", 2nd edition, algorithms 6.1 and 7.5.
 
-    Example:
-      >>> found = amdjax.scipy.optimize.minimize(
-      ...     lambda x: jnp.sum((x - 1) ** 2), jnp.zeros(2), method="BFGS")
-      >>> found.x
-      Array([1., 1.], dtype=float32)
+        >>> found = amdjax.scipy.optimize.minimize(
+        ...     lambda x: jnp.sum((x - 1) ** 2), jnp.zeros(2), method="BFGS")
+        >>> found.x
+        Array([1., 1.], dtype=float32)
     """
     if not isinstance(args, tuple):
         raise TypeError(f"args argument to minimize must be a tuple, got {args}")

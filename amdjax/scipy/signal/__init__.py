@@ -1,7 +1,7 @@
 """Signals: `scipy.signal`."""
 
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.scipy import _docs
 from amdjax.scipy.signal.convolution import (
     convolve as convolve,
@@ -13,5 +13,5 @@ from amdjax.scipy.signal.convolution import (
 from amdjax.scipy.signal.detrending import detrend as detrend
 from amdjax.scipy.signal.spectral import csd as csd, istft as istft, stft as stft, welch as welch
 
-_complete(globals(), (), _docs.SIGNAL)
+_complete(globals(), _docs.SIGNALS, _docs.SIGNAL)
 _public_surface(globals())

@@ -83,15 +83,11 @@ def fftconvolve(
     Args:
       axes: along which; all by default. The others must agree and are batches.
 
-    Returns:
-      The convolution.
-
     Raises:
       ValueError: `mode` is unknown or the shapes do not fit.
 
-    Example:
-      >>> jnp.round(amdjax.scipy.signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0])))
-      Array([3., 7., 2.], dtype=float32)
+        >>> jnp.round(amdjax.scipy.signal.fftconvolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0])))
+        Array([3., 7., 2.], dtype=float32)
     """
     hashable: Any = axes if axes is None or np.ndim(axes) == 0 else tuple(axes)
     return _fftconvolve(in1, in2, mode, hashable)
@@ -139,18 +135,8 @@ def convolve(
 ) -> Array:
     """The convolution of two arrays.
 
-    Args:
-      method: "direct" or "auto" for sums of products, "fft" for Fourier transforms.
-
-    Returns:
-      The convolution.
-
-    Raises:
-      ValueError: `mode` or `method` is unknown, an array is empty or the shapes do not fit.
-
-    Example:
-      >>> amdjax.scipy.signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
-      Array([3., 7., 2.], dtype=float32)
+    >>> amdjax.scipy.signal.convolve(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
+    Array([3., 7., 2.], dtype=float32)
     """
     if method == "fft":
         return fftconvolve(in1, in2, mode=mode)
@@ -165,18 +151,8 @@ def correlate(
 ) -> Array:
     """The cross-correlation of two arrays: the convolution with the second, turned and conjugated.
 
-    Args:
-      method: "direct" or "auto" for sums of products, "fft" for Fourier transforms.
-
-    Returns:
-      The correlation.
-
-    Raises:
-      ValueError: `mode` or `method` is unknown, an array is empty or the shapes do not fit.
-
-    Example:
-      >>> amdjax.scipy.signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
-      Array([1., 5., 6.], dtype=float32)
+    >>> amdjax.scipy.signal.correlate(jnp.array([1.0, 2.0]), jnp.array([3.0, 1.0]))
+    Array([1., 5., 6.], dtype=float32)
     """
     return convolve(in1, jnp.flip(jnp.conj(in2)), mode, method, precision)
 
@@ -207,21 +183,11 @@ def convolve2d(
     Args:
       in1: a matrix.
       in2: a matrix.
-      boundary: must be "fill".
-      fillvalue: must be 0.
 
-    Returns:
-      The convolution.
-
-    Raises:
-      ValueError: `mode` is unknown, an argument is no matrix or the shapes do not fit.
-      NotImplementedError: `boundary` or `fillvalue` is not as said.
-
-    Example:
-      >>> amdjax.scipy.signal.convolve2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
-      Array([[1., 1.],
-             [2., 2.],
-             [1., 1.]], dtype=float32)
+        >>> amdjax.scipy.signal.convolve2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
+        Array([[1., 1.],
+               [2., 2.],
+               [1., 1.]], dtype=float32)
     """
     _check_plane("convolve2d", in1, in2, boundary, fillvalue)
     return _direct(in1, in2, mode, precision)
@@ -241,21 +207,11 @@ def correlate2d(
     Args:
       in1: a matrix.
       in2: a matrix.
-      boundary: must be "fill".
-      fillvalue: must be 0.
 
-    Returns:
-      The correlation.
-
-    Raises:
-      ValueError: `mode` is unknown, an argument is no matrix or the shapes do not fit.
-      NotImplementedError: `boundary` or `fillvalue` is not as said.
-
-    Example:
-      >>> amdjax.scipy.signal.correlate2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
-      Array([[1., 1.],
-             [2., 2.],
-             [1., 1.]], dtype=float32)
+        >>> amdjax.scipy.signal.correlate2d(jnp.ones((2, 2)), jnp.ones((2, 1)))
+        Array([[1., 1.],
+               [2., 2.],
+               [1., 1.]], dtype=float32)
     """
     _check_plane("correlate2d", in1, in2, boundary, fillvalue)
     a, b = jnp.asarray(in1), jnp.asarray(in2)

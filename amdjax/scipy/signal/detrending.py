@@ -64,9 +64,8 @@ def detrend(
       ValueError: `type` is unknown, or a breakpoint lies outside the signal.
       NotImplementedError: `overwrite_data` is given.
 
-    Example:
-      >>> amdjax.scipy.signal.detrend(jnp.array([1.0, 2.0, 6.0]), type="constant")
-      Array([-2., -1.,  3.], dtype=float32)
+        >>> amdjax.scipy.signal.detrend(jnp.array([1.0, 2.0, 6.0]), type="constant")
+        Array([-2., -1.,  3.], dtype=float32)
     """
     if overwrite_data is not None:
         raise NotImplementedError("overwrite_data argument not implemented.")

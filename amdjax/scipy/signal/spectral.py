@@ -239,8 +239,6 @@ def stft(
 
     Args:
       x: the signals.
-      window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
-      nperseg: samples in a segment.
       boundary: how the signal goes on beyond its ends: "even", "odd", "constant", "zeros" or None.
       padded: add zeros at the end, so that the segments hold the whole signal.
 
@@ -248,13 +246,9 @@ def stft(
       Frequencies, times of the segments' centers, and transforms; the frequencies take the place of
       `axis` and the segments are the last axis.
 
-    Raises:
-      ValueError: a size or a name is not allowed; the message says which.
-
-    Example:
-      >>> f, t, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
-      >>> z.shape
-      (5, 5)
+        >>> f, t, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
+        >>> z.shape
+        (5, 5)
     """
     return _spectral(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, "spectrum", axis,
@@ -279,23 +273,12 @@ def csd(
     """The cross spectral density of two signals, by Welch's method.
 
     Args:
-      x: signals.
       y: signals of the same rank; None takes `x`.
-      window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
       nperseg: samples in a segment; the whole signal by default.
-      scaling: "density" for a density in frequency, "spectrum" for a power.
-      average: over the segments, "mean" or "median".
 
-    Returns:
-      Frequencies, and the density at each.
-
-    Raises:
-      ValueError: a size or a name is not allowed; the message says which.
-
-    Example:
-      >>> f, p = amdjax.scipy.signal.csd(jnp.ones(16), jnp.ones(16), nperseg=8)
-      >>> p.shape, p.dtype
-      ((5,), dtype('complex64'))
+        >>> f, p = amdjax.scipy.signal.csd(jnp.ones(16), jnp.ones(16), nperseg=8)
+        >>> p.shape, p.dtype
+        ((5,), dtype('complex64'))
     """
     frequencies, _, density = _spectral(
         x, y, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis, "psd",
@@ -335,24 +318,13 @@ def welch(
     """The power spectral density of a signal, by Welch's method.
 
     Args:
-      x: signals.
-      window: the name of a window, as `scipy.signal.get_window` takes it, or its values.
       nperseg: samples in a segment; the whole signal by default.
-      scaling: "density" for a density in frequency, "spectrum" for a power.
-      average: over the segments, "mean" or "median".
-
-    Returns:
-      Frequencies, and the density at each.
-
-    Raises:
-      ValueError: a size or a name is not allowed; the message says which.
 
     Source: Welch, "The use of fast Fourier transform for the estimation of power spectra", 1967.
 
-    Example:
-      >>> f, p = amdjax.scipy.signal.welch(jnp.ones(16), nperseg=8)
-      >>> p.shape
-      (5,)
+        >>> f, p = amdjax.scipy.signal.welch(jnp.ones(16), nperseg=8)
+        >>> p.shape
+        (5,)
     """
     frequencies, density = csd(
         x, None, fs, window, nperseg, noverlap, nfft, detrend, return_onesided, scaling, axis,
@@ -387,7 +359,6 @@ def istft(
     Args:
       Zxx: transforms, as `stft` returns them.
       window: the name of a window, or its values, as for `stft`.
-      nperseg: samples in a segment.
       nfft: length of the transforms.
       input_onesided: whether negative frequencies were left out.
       boundary: whether the signal was extended, so that half a segment is cut off at its ends.
@@ -400,10 +371,9 @@ def istft(
     Raises:
       ValueError: a size is not allowed; the message says which.
 
-    Example:
-      >>> _, _, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
-      >>> jnp.round(amdjax.scipy.signal.istft(z, nperseg=8)[1][:3], 3)
-      Array([1., 1., 1.], dtype=float32)
+        >>> _, _, z = amdjax.scipy.signal.stft(jnp.ones(16), nperseg=8)
+        >>> jnp.round(amdjax.scipy.signal.istft(z, nperseg=8)[1][:3], 3)
+        Array([1., 1., 1.], dtype=float32)
     """
     z = as_array("istft", Zxx)
     if z.ndim < 2:

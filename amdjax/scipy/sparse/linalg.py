@@ -17,8 +17,8 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Family, Phrases, complete as _complete
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.core.pytree import tree_leaves, tree_map, tree_structure
 from amdjax.numpy._util import convert, is_kind
 
@@ -188,10 +188,9 @@ def cg(
 ) -> tuple[Any, None]:
     """The solution of `A · x = b` by conjugate gradients, for a Hermitian positive definite `A`.
 
-    Example:
-      >>> x, _ = amdjax.scipy.sparse.linalg.cg(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
-      >>> x
-      Array([0.5 , 0.25], dtype=float32)
+    >>> x, _ = amdjax.scipy.sparse.linalg.cg(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
+    >>> x
+    Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, _ = _prepare(A, b, x0, maxiter, M)
     solve = _typed_like(functools.partial(_cg, x0=x0, tol=tol, atol=atol, maxiter=maxiter, M=M))
@@ -214,10 +213,9 @@ def bicgstab(
 
     Source: van der Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
 
-    Example:
-      >>> x, _ = amdjax.scipy.sparse.linalg.bicgstab(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
-      >>> jnp.round(x, 3)
-      Array([0.5 , 0.25], dtype=float32)
+    >>> x, _ = amdjax.scipy.sparse.linalg.bicgstab(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
+    >>> jnp.round(x, 3)
+    Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, _ = _prepare(A, b, x0, maxiter, M)
     solve = _typed_like(
@@ -337,10 +335,9 @@ def gmres(
 
     Source: Saad and Schultz, "GMRES", 1986.
 
-    Example:
-      >>> x, _ = amdjax.scipy.sparse.linalg.gmres(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
-      >>> jnp.round(x, 3)
-      Array([0.5 , 0.25], dtype=float32)
+        >>> x, _ = amdjax.scipy.sparse.linalg.gmres(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
+        >>> jnp.round(x, 3)
+        Array([0.5 , 0.25], dtype=float32)
     """
     A, b, x0, maxiter, M, size = _prepare(A, b, x0, maxiter, M)
     if solve_method not in ("incremental", "batched"):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, promote_dtypes_inexact
 
 __all__ = ["Rotation", "Slerp"]
@@ -65,10 +65,9 @@ class Rotation(NamedTuple):
     Args:
       quat: the quaternions, scalar last; methods such as `from_euler` make them.
 
-    Example:
-      >>> turn = amdjax.scipy.spatial.transform.Rotation.from_euler("z", 90.0, degrees=True)
-      >>> jnp.round(turn.apply(jnp.array([1.0, 0.0, 0.0])), 3)
-      Array([0., 1., 0.], dtype=float32)
+        >>> turn = amdjax.scipy.spatial.transform.Rotation.from_euler("z", 90.0, degrees=True)
+        >>> jnp.round(turn.apply(jnp.array([1.0, 0.0, 0.0])), 3)
+        Array([0., 1., 0.], dtype=float32)
     """
 
     quat: Array
@@ -311,7 +310,6 @@ class Slerp(NamedTuple):
       rotations: those at `times` but the last.
       rotvecs: rotation vectors from each to the next, of shape `(n, 3)`.
 
-    Example:
       >>> turns = amdjax.scipy.spatial.transform.Rotation.from_euler("z", jnp.array([[0.0], [2.0]]))
       >>> between = amdjax.scipy.spatial.transform.Slerp.init(jnp.array([0.0, 1.0]), turns)
       >>> jnp.round(between(0.5).magnitude(), 3)

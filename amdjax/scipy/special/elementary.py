@@ -433,9 +433,8 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     Raises:
       ValueError: if `series_order` is not in [0, 30].
 
-    Example:
-      >>> special.log_ndtr(jnp.array([0.0]))
-      Array([-0.6931472], dtype=float32)
+        >>> special.log_ndtr(jnp.array([0.0]))
+        Array([-0.6931472], dtype=float32)
     """
     if not isinstance(series_order, int):
         raise TypeError(f"log_ndtr: series_order must be a Python integer, got {series_order!r}.")

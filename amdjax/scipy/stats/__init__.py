@@ -1,6 +1,6 @@
 """Probability distributions and statistics of samples: `scipy.stats`."""
 
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.stats import (
     bernoulli as bernoulli,
     beta as beta,

@@ -57,9 +57,8 @@ def mode(
       ValueError: `nan_policy` is unknown.
       NotImplementedError: `nan_policy` is "omit" or "raise".
 
-    Example:
-      >>> amdjax.scipy.stats.mode(jnp.array([2, 3, 3, 1, 1, 3])).mode
-      Array(3, dtype=int32)
+        >>> amdjax.scipy.stats.mode(jnp.array([2, 3, 3, 1, 1, 3])).mode
+        Array(3, dtype=int32)
     """
     check_arraylike("mode", a)
     _check_nan_policy("mode", nan_policy)
@@ -106,9 +105,8 @@ def rankdata(
       ValueError: `method` or `nan_policy` is unknown.
       NotImplementedError: `nan_policy` is "omit" or "raise".
 
-    Example:
-      >>> amdjax.scipy.stats.rankdata(jnp.array([10, 30, 10]))
-      Array([1.5, 3. , 1.5], dtype=float32)
+        >>> amdjax.scipy.stats.rankdata(jnp.array([10, 30, 10]))
+        Array([1.5, 3. , 1.5], dtype=float32)
     """
     return _rankdata(a, method, axis, nan_policy)
 
@@ -188,8 +186,7 @@ def sem(
     Raises:
       ValueError: `nan_policy` is neither.
 
-    Example:
-      >>> amdjax.scipy.stats.sem(jnp.array([1.0, 3.0]))
-      Array(1., dtype=float32)
+        >>> amdjax.scipy.stats.sem(jnp.array([1.0, 3.0]))
+        Array(1., dtype=float32)
     """
     return _sem(a, axis, ddof, nan_policy, keepdims)

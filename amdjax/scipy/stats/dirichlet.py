@@ -6,8 +6,8 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, promote_dtypes_inexact
 from amdjax.scipy.special import gammaln, xlogy
 
@@ -28,9 +28,8 @@ def logpdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     Raises:
       ValueError: `alpha` is no vector, or `x` does not fit.
 
-    Example:
-      >>> amdjax.scipy.stats.dirichlet.logpdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
-      Array(0., dtype=float32)
+        >>> amdjax.scipy.stats.dirichlet.logpdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
+        Array(0., dtype=float32)
     """
     x, alpha = promote_dtypes_inexact(x, alpha)
     if alpha.ndim != 1:
@@ -63,9 +62,8 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
     Raises:
       ValueError: `alpha` is no vector, or `x` does not fit.
 
-    Example:
-      >>> amdjax.scipy.stats.dirichlet.pdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
-      Array(1., dtype=float32)
+        >>> amdjax.scipy.stats.dirichlet.pdf(jnp.array([0.5, 0.5]), jnp.array([1.0, 1.0]))
+        Array(1., dtype=float32)
     """
     return jnp.exp(logpdf(x, alpha))
 

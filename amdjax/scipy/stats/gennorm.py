@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.special import gammainc, gammaln
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 

@@ -43,10 +43,9 @@ class gaussian_kde:
     Source: Scott, "Multivariate Density Estimation", 1992; Silverman, "Density Estimation for
     Statistics and Data Analysis", 1986.
 
-    Example:
-      >>> kde = amdjax.scipy.stats.gaussian_kde(jnp.array([-1.0, 0.0, 1.0]))
-      >>> jnp.round(kde(jnp.array([0.0])), 3)
-      Array([0.318], dtype=float32)
+        >>> kde = amdjax.scipy.stats.gaussian_kde(jnp.array([-1.0, 0.0, 1.0]))
+        >>> jnp.round(kde(jnp.array([0.0])), 3)
+        Array([0.318], dtype=float32)
     """
 
     __slots__ = _FIELDS

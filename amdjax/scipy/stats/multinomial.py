@@ -8,8 +8,8 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, is_kind, promote_args_inexact, promote_args_numeric
 from amdjax.scipy.special import gammaln, xlogy
 
@@ -31,9 +31,8 @@ def logpmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     Raises:
       ValueError: `x` or `n` is of an inexact dtype.
 
-    Example:
-      >>> amdjax.scipy.stats.multinomial.logpmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
-      Array(0., dtype=float32)
+        >>> amdjax.scipy.stats.multinomial.logpmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
+        Array(0., dtype=float32)
     """
     (p,) = promote_args_inexact("multinomial.logpmf", p)
     x, n = promote_args_numeric("multinomial.logpmf", x, n)
@@ -60,9 +59,8 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
     Raises:
       ValueError: `x` or `n` is of an inexact dtype.
 
-    Example:
-      >>> amdjax.scipy.stats.multinomial.pmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
-      Array(1., dtype=float32)
+        >>> amdjax.scipy.stats.multinomial.pmf(jnp.array([1, 0]), 1, jnp.array([1.0, 0.0]))
+        Array(1., dtype=float32)
     """
     return jnp.exp(logpmf(x, n, p))
 

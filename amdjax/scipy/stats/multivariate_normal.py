@@ -5,8 +5,8 @@ from __future__ import annotations
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.core.errors import public_surface as _public_surface
 from amdjax.numpy._util import ArrayLike, promote_dtypes_inexact
 from amdjax.scipy.stats._distribution import LOG_TWO_PI
 
@@ -30,9 +30,8 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
       ValueError: `cov` does not fit `mean`.
       NotImplementedError: `allow_singular` is given.
 
-    Example:
-      >>> amdjax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
-      Array(-1.837877, dtype=float32)
+        >>> amdjax.scipy.stats.multivariate_normal.logpdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
+        Array(-1.837877, dtype=float32)
     """
     if allow_singular is not None:
         raise NotImplementedError("allow_singular argument of multivariate_normal.logpdf")
@@ -73,9 +72,8 @@ def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
     Raises:
       ValueError: `cov` does not fit `mean`.
 
-    Example:
-      >>> amdjax.scipy.stats.multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
-      Array(0.15915495, dtype=float32)
+        >>> amdjax.scipy.stats.multivariate_normal.pdf(jnp.zeros(2), jnp.zeros(2), jnp.eye(2))
+        Array(0.15915495, dtype=float32)
     """
     return jnp.exp(logpdf(x, mean, cov))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import log_ndtr, ndtr, ndtri
 from amdjax.scipy.stats._distribution import LOG_TWO_PI, Number, derived, distribution_function

@@ -6,7 +6,7 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.errors import public_surface as _public_surface
+from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.special import log_ndtr, ndtr
 from amdjax.scipy.stats import norm
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside

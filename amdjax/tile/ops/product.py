@@ -101,8 +101,8 @@ class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
 
     `types` are those of the elements of `a` and `b`, which buffers hold as bits. Rows of `a` are 64
     bytes a step and `line` elements apart; a step of `b` is 16 rows of 32-bit words, each of which
-    holds neighbors in depth of one column; sums lie row by row. `registers` are those of the
-    result along its rows and columns, of 16 by 16 each.
+    holds neighbors in depth of one column; sums lie row by row. `tile` is the shape of the result,
+    of blocks of 16 by 16.
     """
 
     __slots__ = ()
@@ -113,10 +113,11 @@ class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
     b = Memory()
     c = Memory()
     line = Attribute[int]()
-    registers = Attribute[tuple[int, int]]()
+    tile = Attribute[tuple[int, int]]()
 
     def check(self) -> None:
         expect(len(self.operands) == 5, "amx_product takes 5 operands")
         expect_scalars(self, self.operands[:4])
+        expect(all(n in (16, 32) for n in self.tile), f"the unit makes no tile of {self.tile}")
         expect(self.fresh.type == BOOL, "whether amx_product starts anew is a scalar")
         expect(self.c.role in ("out", "inout", "scratch"), f"{self.c.name} cannot be written")

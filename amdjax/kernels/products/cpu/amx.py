@@ -130,9 +130,8 @@ class AmxProduct(PackedProduct):
 
     def __init__(self, ctx: ShapedContext, plan: AmxPlan):
         self.types, self.bits = plan.types, plan.problem.a.dtype
-        size, shape = itemsize(self.bits), plan.blocking.tile
+        size = itemsize(self.bits)
         self.grain, self.per = AMX_ROW_BYTES // size, 4 // size
-        self.high, self.wide = shape.rows // AMX_ROWS, shape.vectors
         super().__init__(ctx, plan.problem, plan.blocking)
 
     def make_packer(self) -> PanelPacker:
@@ -204,7 +203,7 @@ class AmxProduct(PackedProduct):
             (self.a, i * (shape.rows * self.stride), self.stride),
             (self.panels, b_base),
             (self.c, c_base),
-            (self.high, self.wide),
+            (shape.rows, shape.columns),
             (block.stop - block.start + (self.grain - 1)) // self.grain,
             k.const("bool", True) if block.first is True else block.first,
         )

@@ -89,12 +89,12 @@ def candidates(
     accumulators = shape.rows * shape.columns * itemsize(problem.accumulate)
     waiting = private_cache(target) // 4 // accumulators
     panel = depth * size * shape.columns
-    for rows in _extents(high, most_rows):
+    for rows in extents(high, most_rows):
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide
         shared = problem.b.fixed or ceil_div(high, rows) > 1
         if not shared:
             most_columns = min(most_columns, max(1, private_cache(target) // 3 // panel))
-        for columns in _extents(wide, most_columns):
+        for columns in extents(wide, most_columns):
             yield Blocking(shape, rows, columns, depth, 1, shared)
 
 
@@ -207,7 +207,7 @@ def _equal_parts(total: int, most: int, granularity: int) -> int:
     return round_up(part, granularity)
 
 
-def _extents(total: int, most: int) -> list[int]:
+def extents(total: int, most: int) -> list[int]:
     """Block sizes worth trying: those that cut `total` into nearly equal parts, largest first."""
     most = min(total, most)
     out: list[int] = []

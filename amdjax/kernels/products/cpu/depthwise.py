@@ -42,19 +42,19 @@ class FeatureLanes(LaneConvolution):
     def calls(self) -> list[Call]:
         self.begin("depthwise")
         conv, k = self.conv, self.k
-        *outer, self.across = self.phases
+        *outer, self.inner_phase = self.phases
         self.width = self._positions()
         pid = k.program_id()
         axes = [Axis(conv.lhs[0], conv.out_strides[0])]
         axes += [Axis(p.count, conv.out_strides[2 + d] * p.step) for d, p in enumerate(outer)]
         places = self.program.split(pid, "outer", axes)
-        inner = Axis(self.across.count, conv.out_strides[-1] * self.across.step)
+        inner = Axis(self.inner_phase.count, conv.out_strides[-1] * self.inner_phase.step)
         features = conv.out[1]
         accumulators = self.writer(list(zip(axes, places)), [inner], Axis(features, 1))
         image = places[0] * conv.lhs_strides[0]
 
         def tile_at(first: Value) -> None:
-            first = k.min(first, self.across.count - self.width)
+            first = k.min(first, self.inner_phase.count - self.width)
             inside = self._inside(first)
 
             def block(c: Value) -> None:
@@ -74,17 +74,17 @@ class FeatureLanes(LaneConvolution):
 
             k.for_(0, features, self.lanes, block)
 
-        k.for_(0, self.across.count, self.width, tile_at)
+        k.for_(0, self.inner_phase.count, self.width, tile_at)
         return [self.program.launch(math.prod(axis.extent for axis in axes), self.nanoseconds())]
 
     def _positions(self) -> int:
-        count = self.across.count
+        count = self.inner_phase.count
         return ceil_div(count, ceil_div(count, MOST_POSITIONS))
 
     def _inside(self, first: Value) -> Value | None:
         """Whether no tap of the tile's positions leaves the input; None if none ever does."""
-        p, extent = self.across, self.conv.lhs[-1]
-        if not p.leaves(extent):
+        p, extent = self.inner_phase, self.conv.lhs[-1]
+        if not p.window(extent).leaves:
             return None
         at = first * p.shift + p.start
         last = at + (self.width - 1) * p.shift + (p.taps - 1) * p.tap_shift
@@ -100,7 +100,7 @@ class FeatureLanes(LaneConvolution):
         guarded: bool,
         writer: Writer,
     ) -> None:
-        k, conv, p, shape = self.k, self.conv, self.across, (self.lanes,)
+        k, conv, p, shape = self.k, self.conv, self.inner_phase, (self.lanes,)
         multiplier = conv.out[1] // conv.lhs[1]
         x_stride, w_stride = conv.lhs_strides[-1], conv.rhs_strides[-1]
         coordinate = first * p.shift + p.start
@@ -240,7 +240,7 @@ class SpatialLanes(LaneConvolution):
         k, conv, p = self.k, self.conv, self.phases[-1]
         t = k.index(t)
         mask = exists
-        if p.leaves(conv.lhs[-1]):
+        if p.window(conv.lhs[-1]).leaves:
             place = (lanes * p.shift) + (t * p.tap_shift + p.start)
             inside = k.convert(place, "u64") < k.const("u64", conv.lhs[-1], (self.lanes,))
             mask = exists & inside

@@ -107,7 +107,7 @@ class KernelGradient(LaneConvolution):
 
             return list(k.for_(low, high, 1, tap, accumulators))
 
-        if not p.leaves(extent):
+        if not p.window(extent).leaves:
             return traversed(*span, False, accumulators)
         if not last:
             return traversed(*span, True, accumulators)

@@ -53,22 +53,22 @@ class DirectPlan:
     Args:
       problem: the contraction; rows, columns and depth are one loop each.
       tile: what registers hold.
-      down: programs along the rows.
-      across: programs along the columns.
+      row_programs: programs along the rows.
+      column_programs: programs along the columns.
       splits: parts of the depth that different programs sum.
     """
 
     problem: Contraction
     tile: TileShape
-    down: int
-    across: int
+    row_programs: int
+    column_programs: int
     splits: int
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return DirectProduct(ctx, self).calls()
 
     def __str__(self) -> str:
-        programs = f"{self.down}×{self.across} programs"
+        programs = f"{self.row_programs}×{self.column_programs} programs"
         out = f"direct product of {self.problem}, {programs} in tiles of {self.tile}"
         return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
 
@@ -164,7 +164,7 @@ def usual_direct(product: ProductProblem, target: CpuTarget) -> DirectPlan | Non
     plans = _direct_plans(target, p, _direct_tile(target, p))
     plan = min(plans, key=lambda plan: unpacked_cost(product, plan, target))
     if narrow and plan.splits == 1 and target.threads > 1:
-        programs = plan.down * plan.across * p.batches
+        programs = plan.row_programs * plan.column_programs * p.batches
         return replace(plan, splits=ceil_div(4 * target.threads, programs))
     return plan
 
@@ -173,7 +173,10 @@ def unpacked_cost(product: ProductProblem, plan: DirectPlan | DotPlan, target: C
     """The time of a program, if there is work for so many."""
     if isinstance(plan, DotPlan):
         return busy_time(plan.work, plan.blocks * plan.splits, _wanted_dots(target, plan.problem))
-    work, programs = _direct_cycles(plan.problem, plan.tile), plan.across * plan.down * plan.splits
+    work, programs = (
+        _direct_cycles(plan.problem, plan.tile),
+        plan.column_programs * plan.row_programs * plan.splits,
+    )
     return busy_time(work, programs, _wanted(target, plan.problem, work))
 
 
@@ -204,7 +207,7 @@ def _direct_plans(target: CpuTarget, p: Contraction, shape: TileShape) -> list[D
     columns = ((n, min(wide, n)) for n in shares(wanted))
     ways = dict.fromkeys((min(high, ceil_div(n, across)), across) for n, across in columns)
     plans = [DirectPlan(p, shape, down, across, 1) for down, across in ways]
-    most = plans[-1].across * plans[-1].down
+    most = plans[-1].row_programs * plans[-1].column_programs
     # Where the result alone does not make enough programs.
     if most * 2 <= min(wanted, target.threads) and p.depth >= 2048:
         splits = max(1, min(wanted // most, p.depth // 1024))
@@ -344,7 +347,7 @@ class DirectProduct(_Plain):
 
     def _product(self, sink: Sink) -> Call:
         p, shape, plan = self.problem, self.shape, self.plan
-        splits, down, across = plan.splits, plan.down, plan.across
+        splits, down, across = plan.splits, plan.row_programs, plan.column_programs
         high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
         places, part = self.begin("direct", sink, splits, [down, across])
         k = self.k

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 
-from amdjax.kernels.products.contraction import Contraction, ProductProblem
+from amdjax.kernels.products.contraction import Contraction, ProductProblem, WindowAxis
 from amdjax.kernels.products.convolution import ConvolutionProblem
 from amdjax.kernels.products.cpu.amx import AMX
 from amdjax.kernels.products.cpu.depthwise import DEPTHWISE, DEPTHWISE_GRADIENT
 from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
+from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.vnni import VNNI
 from amdjax.kernels.products.cpu.winograd import F23, F43, winograd_solver
@@ -35,20 +36,28 @@ def plan_conv(ctx: ShapedContext) -> KernelPlan:
     return CONVOLUTIONS.best(ConvolutionProblem.of(ctx), ctx.target)
 
 
-def plan_contraction(target: CpuTarget, problem: Contraction) -> KernelPlan:
-    """The kernels that suit a contraction's sizes and layout."""
-    return PRODUCTS.best(ProductProblem.of(problem), target)
+def plan_contraction(
+    target: CpuTarget, problem: Contraction, windows: tuple[WindowAxis, ...] = ()
+) -> KernelPlan:
+    """The kernels that suit a contraction's sizes and layout; see `ProductProblem`."""
+    return PRODUCTS.best(ProductProblem.of(problem, windows), target)
 
 
 def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
     """Each phase of a convolution as a product."""
     ctx, conv = problem
-    contractions = [conv.contraction(ctx, phase) for phase in conv.phases()]
-    return [InOrder([plan_contraction(target, p) for p in contractions])]
+    return [
+        InOrder(
+            [
+                plan_contraction(target, conv.contraction(ctx, phases), conv.windows(phases))
+                for phases in conv.phases()
+            ]
+        )
+    ]
 
 
 PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
-    "product on a CPU", FEW_COLUMNS, DOT_PRODUCTS, DIRECT, AMX, VNNI, PACKED
+    "product on a CPU", FEW_COLUMNS, DOT_PRODUCTS, DIRECT, AMX, VNNI, IMPLICIT, PACKED
 )
 CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(
     "convolution on a CPU",

@@ -80,7 +80,7 @@ class FewColumnsProduct:
 
     def call(self) -> Call:
         p = self.problem
-        self.program = program = Program(self.ctx, "thin")
+        self.program = program = Program(self.ctx, "few_columns")
         self.k = k = program.k
         self.a, self.b = Reader(program, p.a, "a"), Reader(program, p.b, "b")
         pid = k.program_id()

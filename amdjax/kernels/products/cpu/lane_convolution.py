@@ -103,7 +103,7 @@ class LaneConvolution:
                 conv.rhs_strides[2 + d],
             )
             x_here = x_at + positions[d] * (phase.shift * x_stride)
-            low, high = phase.taps_inside(k, positions[d], conv.lhs[2 + d])
+            low, high = phase.window(conv.lhs[2 + d]).taps_inside(k, positions[d])
 
             def tap(t: Value, *accumulators: Value) -> list[Value]:
                 inner = x_here + t * (phase.tap_shift * x_stride)

@@ -42,7 +42,7 @@ from amdjax.kernels.products.cpu.packing import (
 from amdjax.kernels.products.cpu.reading import Part, Reader
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
-from amdjax.kernels.products.writing import Writer, store_tile
+from amdjax.kernels.products.writing import Writer, store_sums
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.search import Solver
 from amdjax.targets.cpu import CpuTarget
@@ -471,20 +471,12 @@ class PackedProduct:
             self.k.store(self.c, c_base + n * shape.lanes, x, (1,))
 
     def _finish(self, row: Value, column: Value, c_base: Value, accumulators: Rows) -> None:
-        """Store a finished tile: from registers where it is whole and plain, else row by row."""
+        """Store a finished tile."""
         k, program, shape = self.k, self.program, self.blocking.tile
         rows = k.min(program.num("rows", self.problem.rows) - row, shape.rows)
         width = program.num("columns", self.problem.columns)
-
-        def row_by_row() -> None:
-            self._keep(c_base, accumulators)
-            # Code that sizes share must not depend on them.
-            whole = not program.runtime and self.problem.columns % shape.columns == 0
-            store_tile(k, self.writer, self.c, c_base, row, rows, column, width, shape, whole)
-
-        if not self.writer.is_plain:
-            row_by_row()
-            return
-        full = rows >= shape.rows
-        whole = full & ((column + shape.columns) <= width)
-        k.if_(whole, lambda: self.writer.store_rows(row, column, accumulators), row_by_row)
+        # Code that sizes share must not depend on them.
+        whole = not program.runtime and self.problem.columns % shape.columns == 0
+        sums = [x for line in accumulators for x in line]
+        place = (row, rows), (column, width)
+        store_sums(self.writer, self.c, c_base, shape, sums, *place, all_columns=whole)

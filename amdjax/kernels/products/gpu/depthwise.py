@@ -275,7 +275,7 @@ class DirectConvolution:
         if self.run is ONCE:
             return False
         whole = replace(self.phases[self.run.axis], count=places)
-        return whole.leaves(self.conv.lhs[2 + self.run.axis])
+        return whole.window(self.conv.lhs[2 + self.run.axis]).leaves
 
     def _origins(self, digits: Sequence[Value]) -> tuple[Value, Value]:
         """Offsets of the first tile's first element in input and kernel, at the first tap."""
@@ -312,15 +312,15 @@ class DirectConvolution:
                 accumulators = tap(k.const("index", t), *accumulators)
             return accumulators
         low, high = k.const("index", 0), k.const("index", phase.taps)
-        if across is None and phase.leaves(self.conv.lhs[2 + d]):
+        if across is None and phase.window(self.conv.lhs[2 + d]).leaves:
             place = self.places.get(d, k.const("index", 0))
-            low, high = phase.taps_inside(k, place, self.conv.lhs[2 + d])
+            low, high = phase.window(self.conv.lhs[2 + d]).taps_inside(k, place)
         return list(k.for_(low, high, 1, tap, accumulators))
 
     def _inside(self, d: int, across: int, t: Value) -> list[Value]:
         """Which elements of a tile see the input at a tap of an axis of the tile."""
         phase, extent = self.phases[d], self.conv.lhs[2 + d]
-        if not phase.leaves(extent):
+        if not phase.window(extent).leaves:
             return []
         first = self.bases[across] * phase.shift + phase.start + t * phase.tap_shift
         return [lanes_inside(self.k, self.shape, across, first, phase.shift, extent)]

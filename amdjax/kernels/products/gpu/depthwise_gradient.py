@@ -361,7 +361,9 @@ class KernelGradient:
         for j in _steps(self.phases[self.run.axis], self.length):
             at = x + j * self.conv.lhs_strides[2 + d]
             first = self.places[d] * p.tap_shift + (p.start + j)
-            inside = [self._scalar_inside(first, d)] if p.leaves(self.conv.lhs[2 + d]) else []
+            inside = (
+                [self._scalar_inside(first, d)] if p.window(self.conv.lhs[2 + d]).leaves else []
+            )
             seen[j] = self._seen(at, masks + inside)
         for u, q in itertools.product(range(self.length), range(p.count)):
             i = row * p.count + q
@@ -372,7 +374,7 @@ class KernelGradient:
     def _inside(self, d: int, position: Value) -> list[Value]:
         """Which elements of a tile a position sees inside the input along an axis."""
         p, extent = self.phases[d], self.conv.lhs[2 + d]
-        if not p.leaves(extent):
+        if not p.window(extent).leaves:
             return []
         place = self.places.get(d, self.k.const("index", 0))
         first = position * p.shift + place * p.tap_shift + p.start

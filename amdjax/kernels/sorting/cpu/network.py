@@ -16,8 +16,8 @@ from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import lanes_for, split_position, tail_mask, view
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.kernels.sorting.keys import Key
-from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem
-from amdjax.tile import Buffer, Builder, Value
+from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem, precedes
+from amdjax.tile import Buffer, Value
 
 
 def merge_exchange(n: int) -> list[tuple[int, int, int]]:
@@ -241,7 +241,7 @@ class Network(SortedRows):
         if len(scratch) == 1:
             pairs = [(k.min(low[0], high[0]), k.max(low[0], high[0]))]
         else:
-            swap = _less(k, high, low)
+            swap = precedes(k, high, low)
             pairs = [
                 (k.select(swap, b, a), k.select(swap, a, b)) for a, b in zip(low, high, strict=True)
             ]
@@ -251,8 +251,7 @@ class Network(SortedRows):
 
     def _emit(self, i: Value, records: _Scratch) -> None:
         """Write the elements that became number `i` of their rows."""
-        k, g, count, key = self.k, self.geometry, self.count, self.single
-        layout = records.layout
+        k, g, count, layout = self.k, self.geometry, self.count, records.layout
         parts = [k.load(s, i * count, (count,)) for s in records.buffers]
         position = k.convert(parts[-1], "u32") if layout.packed else parts[-1]
         where = self._start(self.taken) + i * g.inner
@@ -260,23 +259,13 @@ class Network(SortedRows):
         lanes = k.iota(count) * k.const("index", self.lane_stride, (count,))
         start = lanes + k.broadcast(self.start, (count,))
         for source, target in self.outputs:
-            exact = None if records.layout.positioned and key and key.loses_zeros else key
-            if exact and exact.reversible and source is self.keys[0][0]:
-                bits = exact.decode(k, layout.part(k, parts[0], exact.unsigned))
-                out = view(self.kernel.output(target), exact.unsigned)
+            if key := self.decoding(source, layout.positioned):
+                bits = key.decode(k, layout.part(k, parts[0], key.unsigned))
+                out = view(self.kernel.output(target), key.unsigned)
                 k.store(out, where, bits, [lane_stride], self.mask)
             else:
-                self.gather(
-                    self.kernel,
-                    source,
-                    target,
-                    where,
-                    start,
-                    position,
-                    count,
-                    lane_stride,
-                    self.mask,
-                )
+                place = start, position, count, lane_stride, self.mask
+                self.gather(self.kernel, source, target, where, *place)
 
 
 @dataclass
@@ -290,11 +279,3 @@ class _Scratch:
 
     buffers: list[Buffer]
     layout: RecordLayout
-
-
-def _less(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:
-    """Lexicographic order of records."""
-    less = a[-1] < b[-1]
-    for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
-        less = (x < y) | (k.eq(x, y) & less)
-    return less

@@ -244,12 +244,8 @@ class Radix(SortedRows):
 
     def _move_call(self, step: _Step, state: Temp, number: int, shift: int, counts: Temp) -> Call:
         row, _, low, high = self._begin("sort_move")
-        k = self.k
-        passes = len(step.shifts)
-        source, after = (
-            self._half(state, passes, number, row),
-            self._half(state, passes, number + 1, row),
-        )
+        k, passes = self.k, len(step.shifts)
+        source, after = (self._half(state, passes, number + i, row) for i in (0, 1))
         places = k.scratch("places", "u32", self.bins)
         records = step.records(self.kernel)
 
@@ -410,31 +406,24 @@ class Radix(SortedRows):
         self, step: _Step, records: Records, source: Value, row: Value, low: Value, high: Value
     ) -> None:
         """Write sorted elements `low..high` of a row."""
-        k, g, key = self.k, self.geometry, self.single
+        k, g = self.k, self.geometry
         count = lanes_for(self.ctx.target, records.keys.dtype, g.n, 1)
         start, out = g.start(k, row), g.start(k, row, self.taken)
 
         def lanes(i: Value, mask: Value | None) -> None:
-            where = out + i * g.inner
-            position = (
-                self._positions(records, source, i, count, mask) if self.needs_position else None
-            )
+            where, position = out + i * g.inner, None
+            if self.needs_position:
+                position = self._positions(records, source, i, count, mask)
             for operand, target in self.outputs:
-                if key is not None and operand is self.keys[0][0] and key.reversible:
+                if key := self.decoding(operand):
                     x = k.load(records.keys, source + i, (count,), None, mask)
-                    x = records.layout.part(k, x, key.unsigned)
-                    k.store(
-                        view(self.kernel.output(target), key.unsigned),
-                        where,
-                        key.decode(k, x),
-                        [g.inner],
-                        mask,
-                    )
+                    x = key.decode(k, records.layout.part(k, x, key.unsigned))
+                    result = view(self.kernel.output(target), key.unsigned)
+                    k.store(result, where, x, [g.inner], mask)
                 else:
                     assert position is not None
-                    self.gather(
-                        self.kernel, operand, target, where, start, position, count, g.inner, mask
-                    )
+                    place = start, position, count, g.inner, mask
+                    self.gather(self.kernel, operand, target, where, *place)
 
         lane_loop(k, low, high, count, lanes)
 

@@ -17,7 +17,7 @@ from amdjax.core.integers import ceil_div, floor_power_of_two, power_of_two
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.loops import view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
-from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem
+from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem, precedes
 from amdjax.schedule.gpu.calls import scratch_limit
 from amdjax.schedule.row_plan import counted
 from amdjax.targets import GpuTarget
@@ -76,11 +76,7 @@ class BitonicSort(SortedRows):
 
     def __init__(self, ctx: ShapedContext, plan: BitonicPlan):
         super().__init__(ctx, plan.problem)
-        self.layout, self.kinds, self.positioned = (
-            plan.layout,
-            plan.layout.kinds,
-            plan.layout.positioned,
-        )
+        self.layout, self.kinds = plan.layout, plan.layout.kinds
         self.padded, self.block, self.threads = plan.padded, plan.block, plan.threads
         self.blocks = ceil_div(self.geometry.rows * self.padded, self.block)
 
@@ -171,7 +167,7 @@ class BitonicSort(SortedRows):
         others = [k.load_at(buffer, partner) for buffer in scratch]
         upper = k.ne(number & apart, zero)
         keep_greater = upper ^ self._is_down(number + wide(self.base), level)
-        take = self._precedes(others, records) ^ keep_greater
+        take = precedes(k, others, records) ^ keep_greater
         return [k.select(take, y, x) for x, y in zip(records, others, strict=True)]
 
     def _is_down(self, number: Value, level: Value) -> Value:
@@ -203,18 +199,11 @@ class BitonicSort(SortedRows):
         low = ((number >> wide(distance)) << wide(distance + 1)) + inside
         high = low + wide(apart)
         a, b = ([k.load_at(buffer, at) for buffer in buffers] for at in (low, high))
-        swap = self._precedes(b, a) ^ self._is_down(low, level)
+        swap = precedes(k, b, a) ^ self._is_down(low, level)
         for buffer, x, y in zip(buffers, a, b, strict=True):
             k.store_at(buffer, low, k.select(swap, y, x), unique=True)
             k.store_at(buffer, high, k.select(swap, x, y), unique=True)
         return kernel.launch(grid, self._nanoseconds)
-
-    def _precedes(self, a: Sequence[Value], b: Sequence[Value]) -> Value:
-        """Lexicographic order of records."""
-        k, less = self.k, a[-1] < b[-1]
-        for x, y in zip(reversed(a[:-1]), reversed(b[:-1]), strict=True):
-            less = (x < y) | (k.eq(x, y) & less)
-        return less
 
     # Records and elements
 
@@ -242,13 +231,12 @@ class BitonicSort(SortedRows):
 
     def _emit(self, kernel: ShapedKernel, records: Sequence[Value]) -> None:
         """Write the elements whose records are in order now."""
-        k, g, key = self.k, self.geometry, self.single
+        k, g = self.k, self.geometry
         row, place, exists = self._places()
         exists = exists & (place < k.const("index", self.taken, place.shape))
         to = g.start(k, row, self.taken) + place * g.inner
-        from_key = key is not None and key.reversible and not (self.positioned and key.loses_zeros)
         for source, target in self.outputs:
-            if key is not None and from_key and source is self.keys[0][0]:
+            if key := self.decoding(source, self.layout.positioned):
                 bits = key.decode(k, self.layout.part(k, records[0], key.unsigned))
                 out = view(kernel.output(target), key.unsigned)
                 k.store_at(out, to, bits, exists, unique=True)

@@ -330,12 +330,12 @@ class GpuRadix(SortedRows):
         self, kernel: ShapedKernel, row: Value, records: Records, to: Value, exists: Value
     ) -> None:
         """Write elements to their places among the results."""
-        k, g, key = self.k, self.geometry, self.single
+        k, g = self.k, self.geometry
         if self.taken < g.n:
             exists = exists & (to < k.const("index", self.taken, to.shape))
         to = g.start(k, row, self.taken) + to * g.inner
         for source, target in self.outputs:
-            if key is not None and key.reversible and source is self.keys[0][0]:
+            if key := self.decoding(source):
                 bits = self._bits(records, 0, 0)
                 if not key.is_float:
                     bits = key.decode(k, key.encode(k, bits))

@@ -1,0 +1,321 @@
+"""Convolutions whose rows are read from a padded copy of the input: implicit products.
+
+Packed rows of a convolution hold each element of the input as often as windows see it. Here a
+program copies the part of the input that its positions see once, with the zeros around it, to where
+it stays in the second-level cache. Taps of a position that follow one another there are one run of
+the micro-kernel, which reads each row of a tile at a constant distance from the first. Taps outside
+the input are left out where that is so for whole runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from amdjax import tile
+from amdjax.core.integers import ceil_div, round_up
+from amdjax.kernels.products.contraction import (
+    Axis,
+    Contraction,
+    Limit,
+    ProductProblem,
+    Source,
+    TileShape,
+    WindowAxis,
+    choose_tile,
+    private_cache,
+    tile_candidates,
+    tile_cost,
+)
+from amdjax.kernels.products.cpu.blocking import (
+    ARRIVAL,
+    PACKING,
+    PROGRAM_CYCLES,
+    extents,
+)
+from amdjax.kernels.products.cpu.packed import multiply
+from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines
+from amdjax.kernels.products.cpu.reading import Part, Reader
+from amdjax.kernels.products.program import Program
+from amdjax.kernels.products.writing import Writer, store_sums
+from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.search import Solver
+from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
+
+Value = tile.Value
+
+TILE_CYCLES = 60  # to begin and to store a tile
+NEAR = 0.9  # of the cycles of a step on packed rows, many runs from the second-level cache
+MOST_PLANS = 6  # that are looked at
+
+
+@dataclass(frozen=True)
+class ImplicitPlan:
+    """The micro-kernel on a padded copy of what its positions see.
+
+    Args:
+      problem: the contraction, merged.
+      axes: of the windows, see `ProductProblem`.
+      tile: what registers hold: neighbors along the last axis.
+      block: positions of a program along each axis.
+      panels: panels of columns of a program.
+    """
+
+    problem: Contraction
+    axes: tuple[WindowAxis, ...]
+    tile: TileShape
+    block: tuple[int, ...]
+    panels: int
+
+    @property
+    def features(self) -> int:
+        """Steps in depth of a tap."""
+        return self.problem.depth // math.prod(axis.taps for axis in self.axes)
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """Coordinates along each axis that a program copies."""
+        return tuple(axis.reach(n) for axis, n in zip(self.axes, self.block, strict=True))
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Programs along each axis."""
+        return tuple(
+            ceil_div(axis.positions, n) for axis, n in zip(self.axes, self.block, strict=True)
+        )
+
+    @property
+    def line(self) -> int:
+        """Elements from one copied line to the next; a multiple of a page would fill few sets."""
+        return round_up(self.copied[-1] * self.features, 16) + 16
+
+    @property
+    def copied_bytes(self) -> int:
+        """Size of the copy."""
+        return math.prod(self.copied[:-1]) * self.line * itemsize(self.problem.accumulate)
+
+    def emit(self, ctx: ShapedContext) -> list[Call]:
+        return ImplicitProduct(ctx, self).calls()
+
+    def __str__(self) -> str:
+        block = "×".join(map(str, self.block))
+        columns = self.panels * self.tile.columns
+        return (
+            f"implicit product of {self.problem}, blocks of {block} positions and {columns} "
+            f"columns in tiles of {self.tile}"
+        )
+
+
+def implicit_plans(product: ProductProblem, target: CpuTarget) -> list[ImplicitPlan]:
+    """Plans of several tiles and blocks; none where a position sees a single tap."""
+    p, axes = product.merged, product.windows
+    if p.is_complex or math.prod(axis.taps for axis in axes) == 1:
+        return []
+    along = axes[-1].positions
+    shapes = sorted(
+        tile_candidates(target, along, p.columns, p.accumulate),
+        key=lambda shape: tile_cost(shape, along, p.columns),
+    )
+    found = [plan for shape in shapes[:2] for plan in _plans(p, axes, shape, target)]
+    found.sort(key=lambda plan: implicit_cost(product, plan, target))
+    return list(dict.fromkeys(found[:MOST_PLANS]))
+
+
+def usual_implicit(product: ProductProblem, target: CpuTarget) -> ImplicitPlan | None:
+    """The plan for lines that are not much shorter than tiles."""
+    p, axes = product.merged, product.windows
+    if p.is_complex or math.prod(axis.taps for axis in axes) == 1:
+        return None
+    shape = choose_tile(target, axes[-1].positions, p.columns, p.accumulate)
+    plans = _plans(p, axes, shape, target)
+    return min(plans, key=lambda plan: implicit_cost(product, plan, target), default=None)
+
+
+def _plans(
+    problem: Contraction, axes: tuple[WindowAxis, ...], shape: TileShape, target: CpuTarget
+) -> Iterator[ImplicitPlan]:
+    """All positions of inner axes, some of one axis, one of each outer axis."""
+    counts, wide = [axis.positions for axis in axes], ceil_div(problem.columns, shape.columns)
+    panel = problem.depth * shape.columns * itemsize(problem.accumulate)
+    for d, count in enumerate(counts):
+        unit = shape.rows if d + 1 == len(counts) else 1
+        for n in extents(ceil_div(count, unit), ceil_div(count, unit)):
+            block = (1,) * d + (min(n * unit, count), *counts[d + 1 :])
+            whole = ImplicitPlan(problem, axes, shape, block, wide)
+            if whole.copied_bytes + min(panel, private_cache(target) // 2) > (
+                private_cache(target) * 3 // 4
+            ):
+                continue
+            for columns in extents(wide, wide)[:4]:
+                yield ImplicitPlan(problem, axes, shape, block, columns)
+
+
+def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
+    """Cycles, about, of one thread."""
+    p, shape, size = plan.problem, plan.tile, itemsize(plan.problem.accumulate)
+    tiles = math.prod(plan.block[:-1]) * ceil_div(plan.block[-1], shape.rows)
+    each_panel = tiles * (NEAR * p.depth * shape.cycles + TILE_CYCLES)
+    wide = ceil_div(p.columns, shape.columns)
+    if p.depth * p.columns * size > private_cache(target) // 2:
+        # Panels come from beyond the second level, once for each program.
+        each_panel = max(each_panel, p.depth * shape.columns * size / ARRIVAL)
+    programs = p.batches * math.prod(plan.blocks) * ceil_div(wide, plan.panels)
+    copying = PACKING * plan.copied_bytes / size
+    each = each_panel * plan.panels + copying + PROGRAM_CYCLES
+    few = programs < 8 * target.threads
+    rounds = ceil_div(programs, target.threads) if few else programs / target.threads
+    packed = 0.0 if p.b.fixed else 2 * PACKING * p.depth * wide * shape.columns * p.batches
+    return rounds * each + packed / target.threads
+
+
+IMPLICIT = Solver("implicit", implicit_plans, implicit_cost, usual_implicit, tier=5)
+
+
+class ImplicitProduct:
+    """A convolution as launches: packing the kernel, and blocks of positions."""
+
+    def __init__(self, ctx: ShapedContext, plan: ImplicitPlan):
+        self.ctx, self.plan, self.problem = ctx, plan, plan.problem
+        shape = plan.tile
+        self.packer = PanelPacker(ctx, plan.problem, shape.columns, shape.lanes, ctx.target)
+        *outer, last = plan.axes
+        #: axes whose taps are a loop each; along the last axis they are mostly one run
+        self.looped = [d for d, axis in enumerate(outer) if axis.taps > 1]
+        self.run = last.taps * plan.features
+        if last.tap_shift > 1 and last.taps > 1:
+            self.looped.append(len(outer))
+            self.run = plan.features
+
+    def calls(self) -> list[Call]:
+        """The launches in order."""
+        return [self.packer.call(), self._product()]
+
+    def _source(self) -> tuple[Source, list[int]]:
+        """The input as lines that programs copy, and its batch loops by their extents.
+
+        Those are the contraction's own and the blocks along each axis.
+        """
+        plan, count = self.plan, len(self.plan.axes)
+
+        def axis(extent: int, stride: int, d: int = -1, shift: int = 0) -> Axis:
+            return Axis(extent, stride, tuple(shift if i == d else 0 for i in range(count)))
+
+        own = [axis(loop.extent, loop.stride) for loop in plan.problem.a.batch]
+        blocks, lines = [], []
+        for d, along in enumerate(plan.axes):
+            shift = plan.block[d] * along.shift
+            blocks.append(axis(plan.blocks[d], shift * along.stride, d, shift))
+            lines.append(axis(plan.copied[d], along.stride, d, 1))
+        depth = (lines.pop(), axis(plan.features, 1))
+        limits = tuple(Limit(along.start, along.extent) for along in plan.axes)
+        a, batch = plan.problem.a, (*own, *blocks)
+        source = Source(a.owner, a.dtype, a.offset, batch, tuple(lines), depth, limits)
+        return source.merged(), [loop.extent for loop in batch]
+
+    def _product(self) -> Call:
+        p, plan, shape = self.problem, self.plan, self.plan.tile
+        self.program = program = Program(self.ctx, "convolution")
+        self.k = k = program.k
+        source, extents_of_batch = self._source()
+        reader = Reader(program, source, "a")
+        self.panels = program.buffer(self.packer.result, self.packer.dtype)
+        wide = ceil_div(self.packer.panels, plan.panels)
+        pid = k.program_id()
+        first_panel = (pid % wide) * plan.panels
+        loops = [Axis(n, 0) for n in extents_of_batch]
+        digits = program.split(pid // wide, "block", loops)
+        own = len(p.a.batch)
+        self.batch, blocks = digits[:own], digits[own:]
+        self.writer = Writer(program, p, self.batch)
+        lines = math.prod(plan.copied[:-1])
+        # Rows of a tile that do not exist are computed all the same, from what lies there.
+        room = lines * plan.line + shape.rows * plan.axes[-1].shift * plan.features + shape.lanes
+        self.window = k.scratch("window", p.accumulate, room)
+        self.sums = k.scratch("sums", p.accumulate, shape.rows * shape.columns)
+        zero = k.const("index", 0)
+        here = [digit for digit, n in zip(digits, extents_of_batch, strict=True) if n != 1]
+        part = Part.of(reader, here, zero, zero, k.const("index", source.depth_count))
+        copy_lines(part, k.const("index", lines), self.window, plan.line, shape.lanes, True)
+        self.first = [digit * n for digit, n in zip(blocks, plan.block, strict=True)]
+        panels = k.min(k.const("index", self.packer.panels) - first_panel, plan.panels)
+        k.for_(0, panels, 1, lambda j: self._positions(first_panel + j, []))
+        cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns) * shape.cycles
+        grid = p.batches * math.prod(plan.blocks) * wide
+        return program.launch(grid, p.batches * cycles / 2.5 + 1000)
+
+    def _positions(self, panel: Value, place: list[Value]) -> None:
+        """All tiles of a panel, whose places along outer axes are given."""
+        k, plan, d = self.k, self.plan, len(place)
+        if d == len(plan.axes):
+            self._tile(panel, place)
+            return
+        count, n = plan.axes[d].positions, plan.block[d]
+        stop = k.const("index", n) if count % n == 0 else k.min(-self.first[d] + count, n)
+        step = plan.tile.rows if d + 1 == len(plan.axes) else 1
+        k.for_(0, stop, step, lambda i: self._positions(panel, [*place, i]))
+
+    def _tile(self, panel: Value, place: Sequence[Value]) -> None:
+        k, p, plan, shape = self.k, self.problem, self.plan, self.plan.tile
+        columns = shape.columns
+        at = k.const("index", 0)
+        row = k.const("index", 0)
+        inside: list[tuple[Value | int, Value | int]] = []
+        for axis, i, first, pitch in zip(plan.axes, place, self.first, self._pitches()):
+            at = at + i * (axis.shift * pitch)
+            row = row * axis.positions + (first + i)
+            inside.append(axis.taps_inside(k, first + i) if axis.leaves else (0, axis.taps))
+        step = plan.axes[-1].shift * plan.features
+
+        def nest(loops: list[int], a_at: Value, depth: Value, sums: list[Value]) -> list[Value]:
+            if not loops:
+                base = self._panel(panel) + depth * columns
+                init = [
+                    sums[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)
+                ]
+                tiles = multiply(
+                    k, shape, p.accumulate, self.run,
+                    lambda s, r: k.load(self.window, a_at + s + r * step),
+                    lambda s, v: k.load(
+                        self.panels, base + s * columns + v * shape.lanes, (shape.lanes,), (1,)
+                    ),
+                    init,
+                )  # fmt: skip
+                return [x for line in tiles for x in line]
+            d, *inner = loops
+            axis, steps = plan.axes[d], self.run * math.prod(plan.axes[i].taps for i in inner)
+            pitch = axis.tap_shift * self._pitches()[d]
+
+            def tap(t: Value, *sums: Value) -> list[Value]:
+                return nest(inner, a_at + t * pitch, depth + t * steps, list(sums))
+
+            last = d + 1 == len(plan.axes)  # whose zeros are copied
+            low, high = (0, axis.taps) if last else inside[d]
+            return list(k.for_(low, high, 1, tap, sums))
+
+        zero = k.const(p.accumulate, 0, (shape.lanes,))
+        sums = nest(self.looped, at, k.const("index", 0), [zero] * (shape.rows * shape.vectors))
+        along = plan.axes[-1].positions
+        left = -(self.first[-1] + place[-1]) + along
+        store_sums(
+            self.writer, self.sums, k.const("index", 0), shape, sums,
+            (row, k.min(left, shape.rows)), (panel * columns, k.const("index", p.columns)),
+            along % shape.rows == 0 and plan.block[-1] % shape.rows == 0,
+            p.columns % columns == 0,
+        )  # fmt: skip
+
+    def _pitches(self) -> list[int]:
+        """Elements of the copy from one coordinate of each axis to the next."""
+        outer = self.plan.copied[1:-1]
+        lines = [math.prod(outer[d:]) * self.plan.line for d in range(len(self.plan.axes) - 1)]
+        return [*lines, self.plan.features]
+
+    def _panel(self, panel: Value) -> Value:
+        """Where a panel of this batch entry begins."""
+        entry: Value | None = None
+        for i in self.packer.batch:
+            digit = self.batch[i]
+            entry = digit if entry is None else entry * self.problem.out.batch[i].extent + digit
+        index = panel if entry is None else entry * self.packer.panels + panel
+        return index * (self.packer.depth * self.plan.tile.columns)

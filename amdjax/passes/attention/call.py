@@ -1,0 +1,396 @@
+"""Written attention arranged as operands and results of the attention primitives.
+
+Axes are divided into batch, queries, heads that share a head of keys, and so on, so that operands
+are moved as little as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.jaxpr import Var
+from amdjax.core.primitive import Primitive
+from amdjax.passes.attention.axes import Axis, Layout, extent, flat, whole
+from amdjax.passes.attention.logits import Distance, Logits, Placed
+from amdjax.passes.attention.program import Atom, Program
+from amdjax.passes.attention.weights import (
+    CLOSE,
+    SLOPES,
+    WEIGHTS,
+    Product,
+    Weights,
+    factor_of,
+    same_value,
+)
+from amdjax.transforms import ops
+
+Group = tuple[Axis, ...]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Axes by their part in attention: those of batch, queries, keys, heads and features."""
+
+    batch: Group
+    queries: Group
+    keys: Group
+    key_heads: Group
+    shared: Group  # heads that have one head of keys
+    features: Group
+    value_features: Group
+
+    @property
+    def heads(self) -> Group:
+        return (*self.key_heads, *self.shared)
+
+    @property
+    def query(self) -> tuple[Group, ...]:
+        return self.batch, self.queries, self.heads, self.features
+
+    @property
+    def key(self) -> tuple[Group, ...]:
+        return self.batch, self.keys, self.key_heads, self.features
+
+    @property
+    def value(self) -> tuple[Group, ...]:
+        return self.batch, self.keys, self.key_heads, self.value_features
+
+    @property
+    def out(self) -> tuple[Group, ...]:
+        return self.batch, self.queries, self.heads, self.value_features
+
+    @property
+    def pairs(self) -> tuple[Group, ...]:
+        return self.batch, self.heads, self.queries, self.keys
+
+
+@dataclass
+class Call:
+    """What attention takes and gives in place of what was written.
+
+    Args:
+      forward: a function of `forward_operands`, which returns result, greatest logits and sums,
+        then what replaces `forward_results`.
+      backward: a function of `backward_operands` and the first three of those, which returns what
+        replaces `backward_results`.
+    """
+
+    forward: Callable[..., list[Any]]
+    forward_operands: list[Atom]
+    forward_results: list[Var]
+    backward: Callable[..., list[Any]]
+    backward_operands: list[Atom]
+    backward_results: list[Var]
+
+
+def arranged(
+    program: Program, logits: Logits, weights: Weights, layout: Layout, keys: Group
+) -> Call | None:
+    """The call of an attention, None where its axes do not fit.
+
+    Keys and values that are repeated for several heads are read as they were before, unless their
+    gradient is wanted of each.
+    """
+    is_differentiated = any(not _is_forward(p, keys) for p in weights.products)
+    for through in (True, False)[is_differentiated:]:
+
+        def root(x: Placed, through: bool = through) -> Placed:
+            return Placed(*program.root(x.atom, x.layout, through_broadcasts=through))
+
+        assert weights.values is not None
+        operands = root(logits.query), root(logits.key), root(weights.values)
+        groups = _groups(logits, operands, flat(layout), whole(keys))
+        if groups is not None:
+            return _Arrangement(program, logits, weights, groups, operands).call()
+    return None
+
+
+def _is_forward(product: Product, keys: Group) -> bool:
+    return product.summed == set(whole(keys)) and not any(
+        m[1] or m[3] for m in product.known.polynomial
+    )
+
+
+def _groups(logits: Logits, operands: Sequence[Placed], pairs: Group, keys: Group) -> Groups | None:
+    """The parts of all axes, None where an operand lacks one, or has one too many."""
+    query, key, value = (x.axes for x in operands)
+    features = tuple(a for a in query if a in key and a not in pairs)
+    both = [a for a in key if a in query and a in pairs]
+    value_features = tuple(a for a in value if a not in pairs)
+    alone = [a for a in query if a in pairs and a not in key]
+    complete = (
+        set(query) == {*features, *both, *alone}
+        and set(key) == {*features, *both, *keys}
+        and set(value) == {*value_features, *both, *keys}
+        and set(pairs) == {*both, *alone, *keys}
+        and all(len(set(axes)) == len(axes) for axes in (query, key, value, pairs))
+    )
+    if not complete:
+        return None
+    keys = tuple(a for a in key if a in keys)
+    masks = [x.axes for _, x in logits.biases] + [c.value.axes for c in logits.conditions]
+    masks += [(d.first, d.second) for d, _ in logits.distances]
+    heads = _key_heads(both, key.index(keys[0]), key, [set(m) for m in masks], set(keys))
+    masked = {a for axes in masks for a in axes if a in alone}
+    if masked:
+        queries = [a for a in alone if a in masked]
+    else:
+        start = min((query.index(a) for a in heads), default=len(query))
+        queries = [a for a in alone if query.index(a) < start] or alone
+    return Groups(
+        tuple(a for a in both if a not in heads), tuple(queries), keys, tuple(heads),
+        tuple(a for a in alone if a not in queries), features, value_features,
+    )  # fmt: skip
+
+
+def _key_heads(
+    both: list[Axis], first_key: int, key: Group, masks: list[set[Axis]], keys: set[Axis]
+) -> list[Axis]:
+    """Which of the axes that queries and keys share are heads: those behind the keys in memory.
+
+    But a large mask should not be repeated: then those that it has, or those that it has not.
+    """
+    heads = [a for a in both if key.index(a) > first_key]
+    for mask in masks:
+        has = [a for a in both if a in mask]
+        if not mask & keys or mask <= {*both, *keys} or not 0 < len(has) < len(both):
+            continue
+        batch = [a for a in both if a not in heads]
+        if any(0 < len(mask & set(part)) < len(part) for part in (batch, heads)):
+            return has if both[0] not in mask else [a for a in both if a not in mask]
+    return heads
+
+
+def _four(x: Any, layout: Layout, groups: Sequence[Group]) -> Any:
+    """`x` with a dimension for each group of axes, of length one where it has none of a group."""
+    axes = flat(layout)
+    x = ops.reshape(x, tuple(a.size for a in axes))
+    wanted = [whole(g) if set(whole(g)) & set(axes) else () for g in groups]
+    order = [a for g in wanted for a in g]
+    held = [a for a in order if a in axes]
+    x = ops.transpose(x, tuple(axes.index(a) for a in held))
+    if len(held) < len(order):
+        places = tuple(order.index(a) for a in held)
+        x = ops.broadcast_in_dim(x, tuple(a.size for a in order), places)
+    return ops.reshape(x, tuple(extent(g) for g in wanted))
+
+
+def _placed(x: Any, groups: Sequence[Group], to: Placed) -> Any:
+    """What has a dimension for each group of axes, as a value that is placed along them."""
+    axes = [a for g in groups for a in whole(g)]
+    x = ops.reshape(x, tuple(a.size for a in axes))
+    x = ops.transpose(x, tuple(axes.index(a) for a in to.axes))
+    return ops.convert(ops.reshape(x, to.atom.aval.shape), to.atom.aval.dtype)
+
+
+def _common(xs: Sequence[Any], combine: str) -> Any:
+    """Arrays of four dimensions combined, each repeated as far as others ask for it."""
+    shape = tuple(map(max, *(x.aval.shape for x in xs))) if len(xs) > 1 else ()
+    out = None
+    for x in xs:
+        if len(xs) > 1:
+            x = ops.broadcast_in_dim(x, shape, (0, 1, 2, 3))
+        out = x if out is None else Primitive.by_name[combine].bind(out, x)
+    return out
+
+
+class _Arrangement:
+    """Builds the call for axes that were divided."""
+
+    def __init__(
+        self, program: Program, logits: Logits, weights: Weights, groups: Groups,
+        operands: Sequence[Placed],
+    ):  # fmt: skip
+        self.program, self.weights, self.groups = program, weights, groups
+        self.operands = list(operands)
+        self.scale = logits.scale
+        self.biases, self.distances = logits.biases, [d for d, _ in logits.distances]
+        self.conditions = list(logits.conditions)
+        if not all(self._is_of_positions(d) for d in self.distances):
+            self.conditions += [c for _, c in logits.distances]
+            self.distances = []
+        # Where a row may have no key at all, minus infinity makes it NaN.
+        self.is_infinite = logits.fill == -np.inf and (
+            bool(self.biases) or not self._always_has_keys()
+        )
+        if self.is_infinite:
+            self.conditions = [*logits.conditions, *(c for _, c in logits.distances)]
+            self.distances = []
+
+    def _is_of_positions(self, distance: Distance) -> bool:
+        return {(distance.first,), (distance.second,)} == {
+            whole(self.groups.queries), whole(self.groups.keys)
+        }  # fmt: skip
+
+    @property
+    def window(self) -> tuple[int | None, int | None]:
+        """How many keys before and behind the place of a query take part; None: all."""
+        (query,) = whole(self.groups.queries) if self.distances else (None,)
+        left = [-d.least for d in self.distances if d.first is not query]
+        right = [-d.least for d in self.distances if d.first is query]
+        return min(left, default=None), min(right, default=None)
+
+    def _always_has_keys(self) -> bool:
+        """Whether each query has a key that takes part."""
+        if self.conditions or not self.distances:
+            return not self.conditions
+        left, right = self.window
+        queries, keys = extent(self.groups.queries), extent(self.groups.keys)
+        if right is not None and (right < 0 or (left is not None and -left > right)):
+            return False
+        return left is None or queries - left <= keys
+
+    def call(self) -> Call | None:
+        """The call; None where dtypes or results do not fit."""
+        products = self._products()
+        if products is None:
+            return None
+        self.forward_products, self.backward_products = products
+        if not self._choose_dtype():
+            return None
+        shared = [x.atom for x in self.operands]
+        shared += [x.atom for _, x in self.biases] + [c.value.atom for c in self.conditions]
+        backward = [*shared]
+        if self.backward_products:
+            assert self.cotangent is not None
+            backward.append(self.cotangent.atom)
+        return Call(
+            self._forward, shared, [p.result.atom for _, _, p in self.forward_products],
+            self._backward, backward, [p.result.atom for _, _, p in self.backward_products],
+        )  # fmt: skip
+
+    # What becomes of weights
+
+    def _products(self) -> Any:
+        """Products as (which result, its factor, the product); None where one is another."""
+        pairs = (*whole(self.groups.keys), *(a for g in self.groups.query[:3] for a in whole(g)))
+        self.cotangent = self.weights.cotangent
+        forward, backward = [], []
+        for p in self.weights.products:
+            over_keys = p.summed == set(whole(self.groups.keys))
+            over_queries = p.summed == {*whole(self.groups.queries), *whole(self.groups.shared)}
+            weight = factor_of(p.known.polynomial, WEIGHTS)
+            slope = factor_of(p.known.polynomial, SLOPES)
+            if weight is not None and over_keys:
+                forward.append((0, weight, p))
+                groups, names = self.groups.out, dict[Axis, Axis]()
+            elif weight is not None and over_queries:
+                if self.cotangent is None:
+                    self.cotangent = p.other
+                names = same_value(self.program, p.other, self.cotangent, pairs)  # type: ignore[assignment]
+                groups = self.groups.value
+                backward.append((2, weight, p))
+            elif slope is not None and (over_keys or over_queries):
+                which = 1 - over_keys
+                known = self.operands[1 - which]
+                names = same_value(self.program, p.other, known, pairs)  # type: ignore[assignment]
+                groups = (self.groups.query, self.groups.key)[which]
+                backward.append((which, slope / self.scale, p))
+            else:
+                return None
+            if names is None:
+                return None
+            found = forward if weight is not None and over_keys else backward
+            which, factor, p = found.pop()
+            p = replace(p, result=p.result.renamed(names))
+            if set(p.result.axes) != {a for g in groups for a in whole(g)}:
+                return None
+            found.append((which, factor, p))
+        if backward and self.cotangent is None:
+            return None
+        return forward, backward
+
+    def _choose_dtype(self) -> bool:
+        """The dtype of operands: one that holds theirs, and results."""
+        results = [p.result.atom.aval.dtype for _, _, p in self.forward_products]
+        found = {x.atom.aval.dtype for x in self.operands} | set(results)
+        names = {d.name for d in found}
+        if not names <= {"bfloat16", "float16", "float32", "float64"}:
+            return False
+        if len(names) > 1:
+            found = {np.dtype(np.float64 if "float64" in names else np.float32)}
+        (self.dtype,) = found
+        self.wide = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
+        return True
+
+    # The functions
+
+    def _inputs(self, xs: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Operands of attention, and its parameters."""
+        g, count = self.groups, len(self.biases)
+        places = zip(self.operands, (g.query, g.key, g.value), strict=True)
+        args = [
+            ops.convert(_four(x, p.layout, axes), self.dtype)
+            for x, (p, axes) in zip(xs, places, strict=False)
+        ]
+        biases = [
+            self._scaled(_four(x, p.layout, g.pairs), factor)
+            for x, (factor, p) in zip(xs[3:], self.biases, strict=False)
+        ]
+        masks = []
+        for x, c in zip(xs[3 + count :], self.conditions, strict=False):
+            x = _four(x, c.value.layout, g.pairs)
+            masks.append(x if c.is_kept else Primitive.by_name["not"].bind(x))
+        bias, mask = _common(biases, "add"), _common(masks, "and")
+        if self.is_infinite:
+            bias, mask = self._without(bias, mask), None
+        optional = {"bias": bias, "mask": mask}
+        given = tuple(name for name, x in optional.items() if x is not None)
+        left, right = self.window
+        most = extent(g.queries) + extent(g.keys)
+        window = None
+        if left is not None or right not in (None, 0):
+            window = (most if left is None else left, most if right is None else right)
+        params = {
+            "given": given, "scale": self.scale, "is_causal": right == 0 and window is None,
+            "window": window,
+        }  # fmt: skip
+        return [*args, *(optional[name] for name in given)], params
+
+    def _without(self, bias: Any, mask: Any) -> Any:
+        """A bias of minus infinity where pairs take no part."""
+        dtype = self.wide if bias is None else bias.aval.dtype
+        zero = ops.full(mask.aval.shape, 0, dtype)
+        if bias is None:
+            bias = zero
+        shape = tuple(map(max, bias.aval.shape, mask.aval.shape))
+        bias, mask = (ops.broadcast_in_dim(x, shape, (0, 1, 2, 3)) for x in (bias, mask))
+        return ops.select(mask, bias, ops.full(shape, -np.inf, dtype))
+
+    def _scaled(self, x: Any, factor: float) -> Any:
+        if abs(factor - 1) <= CLOSE:
+            return x
+        x = ops.convert(x, self.wide)
+        return ops.mul(x, ops.full(x.aval.shape, factor, x.aval.dtype))
+
+    def _forward(self, *xs: Any) -> list[Any]:
+        args, params = self._inputs(xs)
+        outs = Primitive.by_name["attention"].bind(*args, **params)
+        results = [
+            _placed(self._scaled(outs[0], factor), self.groups.out, p.result)
+            for _, factor, p in self.forward_products
+        ]
+        return [*outs, *results]
+
+    def _backward(self, *xs: Any) -> list[Any]:
+        *xs, ct, out, maximum, total = xs  # type: ignore[assignment]
+        args, params = self._inputs(xs)
+        g = self.groups
+        assert self.cotangent is not None
+        ct = ops.convert(_four(ct, self.cotangent.layout, g.out), self.dtype)
+        delta = ops.reduce_sum(
+            ops.mul(ops.convert(ct, self.wide), ops.convert(out, self.wide)), (3,)
+        )
+        delta = ops.transpose(delta, (0, 2, 1))
+        found = Primitive.by_name["attention_gradient"].bind(
+            *args, maximum, total, delta, ct, bias_gradient=False, **params
+        )
+        groups = g.query, g.key, g.value
+        return [
+            _placed(self._scaled(found[which], factor), groups[which], p.result)
+            for which, factor, p in self.backward_products
+        ]

@@ -1,0 +1,297 @@
+"""The logits of attention that is written out: products of queries and keys, and what follows them.
+
+From the exponentials back to the product: scales, biases, choices by a mask. What masks compare
+positions is found again as bounds of their difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.jaxpr import JaxprEqn
+from amdjax.passes.attention.axes import (
+    STRUCTURAL,
+    Axis,
+    Layout,
+    before,
+    flat,
+    is_plain,
+    of_operand,
+    of_product,
+    settled,
+    whole,
+)
+from amdjax.passes.attention.program import Atom, Program
+
+#: No logit that means anything is as small: beside any other its weight is zero.
+NEVER = -1e9
+MOST_COMPARED = 1 << 24  # elements of a constant mask that is compared with a triangle
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A value and the axes it runs along."""
+
+    atom: Atom
+    layout: Layout
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        return flat(self.layout)
+
+    def renamed(self, names: dict[Axis, Axis]) -> Placed:
+        """The value along other axes."""
+        layout = settled(self.layout)
+        return Placed(self.atom, tuple(tuple(names.get(x, x) for x in axes) for axes in layout))
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A boolean array that says which pairs take part, or which do not."""
+
+    value: Placed
+    is_kept: bool
+
+
+@dataclass(frozen=True)
+class Distance:
+    """Pairs whose first position less the second one is no less than `least`."""
+
+    first: Axis
+    second: Axis
+    least: int
+
+
+@dataclass
+class Logits:
+    """What logits are computed of.
+
+    Args:
+      query: of the product, the operand that has no axis of keys.
+      key: the other one.
+      scale: factor of the products.
+      biases: what is added, each with a factor.
+      conditions: which pairs take part, by arrays ...
+      distances: ... and by distance, with what says so.
+      fill: the logit of pairs that take no part, None if all do.
+      choices: the predicates of all choices, as they are written.
+    """
+
+    query: Placed
+    key: Placed
+    scale: float
+    biases: list[tuple[float, Placed]] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
+    distances: list[tuple[Distance, Condition]] = field(default_factory=list)
+    fill: float | None = None
+    choices: list[tuple[Placed, bool]] = field(default_factory=list)
+
+
+def find_logits(program: Program, atom: Atom, layout: Layout, keys: set[Axis]) -> Logits | None:
+    """What logits are computed of, None if that is no attention.
+
+    Args:
+      program: where they are.
+      atom: the logits.
+      layout: theirs.
+      keys: the axes that softmax sums over.
+    """
+    for found in _Walk(program, keys).ways(atom, layout, 1.0, False):
+        return found
+    return None
+
+
+class _Walk:
+    """From logits back to the product; a sum has two ways, of which one leads there."""
+
+    def __init__(self, program: Program, keys: set[Axis]):
+        self.program, self.keys = program, keys
+
+    def ways(self, atom: Atom, layout: Layout, factor: float, is_biased: bool) -> Iterator[Logits]:
+        """The ways to a product.
+
+        Args:
+          atom: a value on the way.
+          layout: its layout.
+          factor: what it is multiplied by later.
+          is_biased: whether something is added to it later.
+        """
+        eqn = self.program.maker(atom)
+        if eqn is None:
+            return
+        name = eqn.primitive.name
+        if name == "dot_general":
+            if (found := self._product(eqn, layout, factor)) is not None:
+                yield found
+        elif name in STRUCTURAL or name == "convert_element_type":
+            inner = before(eqn, layout) if name in STRUCTURAL else layout
+            if inner is not None and eqn.invars[0].aval.dtype.kind in "fV":
+                yield from self.ways(eqn.invars[0], inner, factor, is_biased)
+        elif name in ("mul", "div"):
+            yield from self._scaled(eqn, layout, factor, is_biased)
+        elif name in ("add", "sub"):
+            yield from self._biased(eqn, layout, factor)
+        elif name == "select_n":
+            yield from self._chosen(eqn, layout, factor, is_biased)
+
+    def _scaled(
+        self, eqn: JaxprEqn, layout: Layout, factor: float, is_biased: bool
+    ) -> Iterator[Logits]:
+        x, y = eqn.invars
+        number = self.program.number(y)
+        if number is None and eqn.primitive.name == "mul":
+            x, number = y, self.program.number(x)
+        if number is None or not np.isfinite(number) or number <= 0:
+            return
+        factor = factor * number if eqn.primitive.name == "mul" else factor / number
+        yield from self.ways(x, layout, factor, is_biased)
+
+    def _biased(self, eqn: JaxprEqn, layout: Layout, factor: float) -> Iterator[Logits]:
+        x, y = eqn.invars
+        pairs = [(x, y, 1.0 if eqn.primitive.name == "add" else -1.0)]
+        if eqn.primitive.name == "add":
+            pairs.append((y, x, 1.0))
+        for on, bias, sign in pairs:
+            if on.aval.shape != eqn.outvars[0].aval.shape:
+                continue
+            axes = of_operand(layout, bias.aval.shape)
+            placed = Placed(*self.program.root(bias, axes))
+            for found in self.ways(on, layout, factor, True):
+                found.biases.append((factor * sign, placed))
+                yield found
+
+    def _chosen(
+        self, eqn: JaxprEqn, layout: Layout, factor: float, is_biased: bool
+    ) -> Iterator[Logits]:
+        which, *cases = eqn.invars
+        if len(cases) != 2 or which.aval.dtype != bool:
+            return
+        for fill, on, is_kept in ((cases[0], cases[1], True), (cases[1], cases[0], False)):
+            number = self.program.number(fill)
+            if number is None or on.aval.shape != eqn.outvars[0].aval.shape:
+                continue
+            axes = of_operand(layout, which.aval.shape)
+            if not _is_never(number, eqn) or (is_biased and np.isfinite(number)):
+                continue
+            number *= factor
+            for found in self.ways(on, layout, factor, is_biased):
+                if found.fill is not None and found.fill != number:
+                    continue
+                found.fill = number
+                chosen = Placed(which, axes)
+                found.choices.append((chosen, is_kept))
+                for condition in self._conditions(chosen, is_kept):
+                    place = self._distance(condition)
+                    if place is None:
+                        found.conditions.append(condition)
+                    else:
+                        found.distances.append((place, condition))
+                yield found
+
+    def _product(self, eqn: JaxprEqn, layout: Layout, factor: float) -> Logits | None:
+        if not is_plain(eqn):
+            return None
+        sides = of_product(eqn, layout)
+        placed = [Placed(x, side) for x, side in zip(eqn.invars, sides, strict=True)]
+        keys = {axis for key in self.keys for axis in whole([key])}
+        with_keys = [bool(keys & set(p.axes)) for p in placed]
+        if with_keys == [True, False]:
+            placed.reverse()
+        elif with_keys != [False, True]:
+            return None
+        query, key = placed
+        # Of the logits' axes keys may have those of softmax alone, and what queries have too.
+        if (set(flat(layout)) - set(query.axes)) != keys:
+            return None
+        return Logits(query, key, factor)
+
+    # Masks
+
+    def _conditions(self, value: Placed, is_kept: bool) -> list[Condition]:
+        """A predicate as conditions that must all hold."""
+        atom, layout = self.program.root(value.atom, value.layout)
+        eqn = self.program.maker(atom, "not", "and", "or")
+        if eqn is not None and eqn.primitive.name == "not":
+            return self._conditions(Placed(eqn.invars[0], layout), not is_kept)
+        if eqn is not None and eqn.primitive.name == ("and" if is_kept else "or"):
+            parts = (Placed(x, of_operand(layout, x.aval.shape)) for x in eqn.invars)
+            return [c for part in parts for c in self._conditions(part, is_kept)]
+        return [Condition(Placed(atom, layout), is_kept)]
+
+    def _distance(self, condition: Condition) -> Distance | None:
+        """A condition that is a bound of how far two positions are apart."""
+        value = condition.value
+        known = self.program.consts.get(value.atom)
+        if known is not None:
+            return self._triangle(known, condition)
+        eqn = self.program.maker(value.atom, "ge", "gt", "le", "lt")
+        if eqn is None:
+            return None
+        sides = [self._affine(x, value.layout) for x in eqn.invars]
+        if sides[0] is None or sides[1] is None:
+            return None
+        name = eqn.primitive.name
+        if name in ("le", "lt"):
+            sides.reverse()
+        (first, a), (second, b) = sides  # type: ignore[misc]
+        terms = {axis: first.get(axis, 0) - second.get(axis, 0) for axis in {*first, *second}}
+        least, terms = b - a + (name in ("gt", "lt")), {x: n for x, n in terms.items() if n}
+        if not condition.is_kept:
+            least, terms = 1 - least, {axis: -n for axis, n in terms.items()}
+        if sorted(terms.values()) != [-1, 1]:
+            return None
+        by_factor = {n: axis for axis, n in terms.items()}
+        return Distance(by_factor[1], by_factor[-1], least)
+
+    def _affine(self, atom: Atom, layout: Layout) -> tuple[dict[Axis, int], int] | None:
+        """Factors of positions, and a constant, of which an integer is the sum."""
+        number = self.program.number(atom)
+        if number is not None:
+            return ({}, int(number)) if number == int(number) else None
+        if atom.aval.dtype.kind != "i" or atom.aval.dtype.itemsize < 4:  # others wrap around
+            return None
+        atom, layout = self.program.root(atom, of_operand(layout, atom.aval.shape))
+        eqn = self.program.maker(atom)
+        if eqn is None:
+            return None
+        name = eqn.primitive.name
+        if name == "iota":
+            axes = whole(layout[eqn.params["dimension"]])
+            return ({axes[0]: 1}, 0) if len(axes) == 1 else None if axes else ({}, 0)
+        if name == "convert_element_type":
+            return self._affine(eqn.invars[0], layout)
+        if name not in ("add", "sub"):
+            return None
+        first, second = (self._affine(x, layout) for x in eqn.invars)
+        if first is None or second is None:
+            return None
+        sign = 1 if name == "add" else -1
+        axes_of = {*first[0], *second[0]}
+        terms = {x: first[0].get(x, 0) + sign * second[0].get(x, 0) for x in axes_of}
+        return terms, first[1] + sign * second[1]
+
+    @staticmethod
+    def _triangle(value: Any, condition: Condition) -> Distance | None:
+        """A constant that is a triangle of true elements."""
+        dims = [axes for axes in settled(condition.value.layout) if axes]
+        shape = getattr(value, "shape", ())
+        if len(dims) != 2 or any(len(d) != 1 for d in dims) or np.prod(shape) > MOST_COMPARED:
+            return None
+        if condition.value.atom.aval.dtype != bool:
+            return None
+        keep = np.asarray(value).reshape([d[0].size for d in dims]) == condition.is_kept
+        rows, columns = keep.shape
+        least = 1 - int(keep[0].sum())
+        if not np.array_equal(keep, np.tri(rows, columns, -least, dtype=bool)):
+            return None
+        return Distance(dims[0][0], dims[1][0], least)
+
+
+def _is_never(number: float, eqn: JaxprEqn) -> bool:
+    """Whether a logit is so small that its pair takes no part beside any other."""
+    dtype = eqn.outvars[0].aval.dtype
+    return number <= (-60000.0 if dtype == np.float16 else NEVER)

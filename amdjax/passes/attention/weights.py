@@ -1,0 +1,391 @@
+"""What programs make of the exponentials of logits: weights, and gradients of them.
+
+All that follows from exponentials `e` elementwise or by sums over keys is a polynomial in `e`, in
+their sums `z`, in the cotangent `g` of the weights, which is a product with values, and in the sums
+`r` of `e * g`. However softmax and its gradient are written, their polynomials are `e / z` and
+`e g / z - e r / z²`. Values with other polynomials, or that something else reads, are no attention.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.passes.attention.axes import (
+    STRUCTURAL,
+    Axis,
+    Layout,
+    after,
+    before,
+    flat,
+    is_plain,
+    joined,
+    of_operand,
+    of_product,
+    product_result,
+    settled,
+    whole,
+)
+from amdjax.passes.attention.logits import Placed
+from amdjax.passes.attention.program import Atom, Program
+
+Monomial = tuple[int, int, int, int]  # powers of e, g, z, r
+Polynomial = dict[Monomial, float]
+
+WEIGHTS: Polynomial = {(1, 0, -1, 0): 1.0}
+SLOPES: Polynomial = {(1, 1, -1, 0): 1.0, (1, 0, -2, 1): -1.0}
+CLOSE = 1e-6  # relative difference of factors that are meant to be equal
+
+
+def _is_alike(x: Polynomial, y: Polynomial) -> bool:
+    return x.keys() == y.keys() and all(abs(x[m] - y[m]) <= CLOSE * abs(y[m]) for m in y)
+
+
+def factor_of(x: Polynomial, y: Polynomial) -> float | None:
+    """`c` where `x` is `c y`, else None."""
+    first = next(iter(y))
+    factor = x.get(first, 0.0) / y[first]
+    return factor if factor and _is_alike(x, {m: factor * c for m, c in y.items()}) else None
+
+
+def _sum(x: Polynomial, y: Polynomial, sign: float) -> Polynomial:
+    out = dict(x)
+    for monomial, c in y.items():
+        total = out.get(monomial, 0.0) + sign * c
+        if abs(total) <= CLOSE * abs(c):
+            out.pop(monomial, None)
+        else:
+            out[monomial] = total
+    return out
+
+
+def _product(x: Polynomial, y: Polynomial) -> Polynomial | None:
+    out: Polynomial = {}
+    for a, c in x.items():
+        for b, d in y.items():
+            monomial: Any = tuple(i + j for i, j in zip(a, b, strict=True))
+            if monomial[1] + monomial[3] > 1:
+                return None
+            out = _sum(out, {monomial: c * d}, 1.0)
+    return out
+
+
+def _power(x: Polynomial, n: int) -> Polynomial | None:
+    """A power of what has one term, of sums alone if `n` is negative."""
+    if len(x) != 1:
+        return None
+    ((monomial, c),) = x.items()
+    if monomial[1] or monomial[3] or (n < 0 and monomial[0]):
+        return None
+    power: Any = tuple(n * i for i in monomial)
+    return {power: c**n}
+
+
+def _summed(x: Polynomial) -> Polynomial | None:
+    """The sum over keys."""
+    out: Polynomial = {}
+    for (e, g, z, r), c in x.items():
+        if e != 1:
+            return None
+        out = _sum(out, {(0, 0, z, r + 1) if g else (0, 0, z + 1, r): c}, 1.0)
+    return out
+
+
+@dataclass(frozen=True)
+class Known:
+    """A value made of exponentials."""
+
+    polynomial: Polynomial
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of such a value with another one.
+
+    Args:
+      eqn: the equation.
+      known: the operand made of exponentials.
+      other: the other operand.
+      result: what the product makes.
+    """
+
+    eqn: JaxprEqn
+    known: Known
+    other: Placed
+    result: Placed
+
+    @property
+    def summed(self) -> set[Axis]:
+        """The axes of exponentials that it sums over."""
+        return set(flat(self.known.layout)) - set(self.result.axes)
+
+
+@dataclass
+class Weights:
+    """All that is made of some exponentials.
+
+    Args:
+      products: with what weights, and gradients of logits, are multiplied.
+      sums: gradients of logits summed over some axes: polynomials and what they make.
+      cotangent: what is multiplied with values to give that of the weights.
+      values: of that product.
+      choices: predicates of choices between something made of exponentials and zero, and whether
+        it is that where they hold.
+    """
+
+    products: list[Product] = field(default_factory=list)
+    sums: list[tuple[Known, Placed]] = field(default_factory=list)
+    cotangent: Placed | None = None
+    values: Placed | None = None
+    choices: list[tuple[Placed, bool]] = field(default_factory=list)
+
+
+def find_weights(
+    program: Program, exponentials: Var, layout: Layout, keys: tuple[Axis, ...]
+) -> Weights | None:
+    """All that is made of exponentials, None if something else is than attention has.
+
+    Args:
+      program: where they are.
+      exponentials: of logits.
+      layout: theirs.
+      keys: the axes that softmax sums over.
+    """
+    search = _Search(program, exponentials, layout, keys)
+    return search.found if search.run() else None
+
+
+class _Search:
+    """Follows exponentials through a program in its order."""
+
+    def __init__(self, program: Program, exponentials: Var, layout: Layout, keys: Any):
+        self.program, self.keys, self.pairs = program, keys, layout
+        self.exponentials = exponentials
+        self.known: dict[Any, Known] = {exponentials: Known({(1, 0, 0, 0): 1.0}, layout)}
+        self.found = Weights()
+        self.cotangent_product: JaxprEqn | None = None
+
+    def run(self) -> bool:
+        """Whether all that reads values made of exponentials was understood."""
+        waiting = list(self.program.readers[self.exponentials])
+        done: set[int] = set()
+        while waiting:
+            place = heapq.heappop(waiting)
+            if place in done:
+                continue
+            done.add(place)
+            eqn = self.program.eqns[place]
+            if eqn.effects or len(eqn.outvars) != 1 or not self._step(eqn):
+                return False
+            if eqn.outvars[0] in self.known:
+                for reader in self.program.readers[eqn.outvars[0]]:
+                    heapq.heappush(waiting, reader)
+        return not any(v in self.program.results for v in self.known)
+
+    def _step(self, eqn: JaxprEqn) -> bool:
+        name = eqn.primitive.name
+        if name == "dot_general":
+            return self._multiplied(eqn)
+        if name == "reduce_sum" and not self._is_over_keys(eqn):
+            return self._bias_sum(eqn)
+        rule = _RULES.get(name)
+        made = rule(self, eqn) if rule is not None else None
+        if made is None:
+            return False
+        self.known[eqn.outvars[0]] = made
+        return True
+
+    def _is_over_keys(self, eqn: JaxprEqn) -> bool:
+        layout = settled(self.known[eqn.invars[0]].layout)
+        summed = [axis for d in eqn.params["axes"] for axis in layout[d]]
+        return set(summed) == set(whole(self.keys))
+
+    # Rules: what an equation makes
+
+    def _moved(self, eqn: JaxprEqn) -> Known | None:
+        x = self.known[eqn.invars[0]]
+        layout = after(eqn, x.layout)
+        return None if layout is None else Known(x.polynomial, layout)
+
+    def _same(self, eqn: JaxprEqn) -> Known | None:
+        kept = eqn.outvars[0].aval.dtype.kind in "fV"
+        return self.known[eqn.invars[0]] if kept else None
+
+    def _negated(self, eqn: JaxprEqn) -> Known:
+        x = self.known[eqn.invars[0]]
+        return Known({m: -c for m, c in x.polynomial.items()}, x.layout)
+
+    def _raised(self, eqn: JaxprEqn) -> Known | None:
+        x = self.known[eqn.invars[0]]
+        made = _power(x.polynomial, eqn.params["y"])
+        return None if made is None else Known(made, x.layout)
+
+    def _total(self, eqn: JaxprEqn) -> Known | None:
+        x = self.known[eqn.invars[0]]
+        made = _summed(x.polynomial)
+        axes = eqn.params["axes"]
+        layout = tuple(x.layout[d] for d in range(len(x.layout)) if d not in axes)
+        return None if made is None else Known(made, layout)
+
+    def _combined(
+        self, eqn: JaxprEqn, rule: Callable[[Polynomial, Polynomial], Polynomial | None]
+    ) -> Known | None:
+        layout = self._result(eqn)
+        if layout is None:
+            return None
+        operands = [self._operand(x, layout) for x in eqn.invars]
+        is_zero = [x is not None and not x.polynomial for x in operands]
+        if any(is_zero) and eqn.primitive.name == "mul":
+            return Known({}, layout)  # no derivative, as that of the greatest logit
+        if operands[0] is None or operands[1] is None:
+            return Known({}, layout) if is_zero[0] and eqn.primitive.name == "div" else None
+        both = joined(operands[0].layout, operands[1].layout)
+        made = rule(operands[0].polynomial, operands[1].polynomial)
+        return None if both is None or made is None else Known(made, both)
+
+    def _result(self, eqn: JaxprEqn) -> Layout | None:
+        """The layout of what arithmetic makes: an operand's, or of pairs if that is of rows."""
+        shape = eqn.outvars[0].aval.shape
+        sides = [x for x in eqn.invars if isinstance(x, Var) and x in self.known]
+        for x in sides:
+            if x.aval.shape == shape:
+                return self.known[x].layout
+        fits = shape == self.exponentials.aval.shape
+        return joined(self.known[sides[0]].layout, self.pairs) if fits else None
+
+    def _operand(self, atom: Atom, layout: Layout) -> Known | None:
+        """An operand of elementwise arithmetic whose result has the layout, None if not known."""
+        if isinstance(atom, Var) and atom in self.known:
+            x = self.known[atom]
+            return x if atom.aval.shape else Known(x.polynomial, layout)
+        number = self.program.number(atom)
+        if number is not None:
+            return Known({(0, 0, 0, 0): number} if number else {}, layout)
+        return self._cotangent(atom, of_operand(layout, atom.aval.shape))
+
+    def _chosen(self, eqn: JaxprEqn) -> Known | None:
+        """Zero where a pair takes no part; there exponentials are zero anyway."""
+        which, *cases = eqn.invars
+        if len(cases) != 2 or which in self.known or which.aval.dtype != bool:
+            return None
+        for i in (0, 1):
+            x = self.known.get(cases[i])
+            if x is None or self.program.number(cases[1 - i]) != 0:
+                continue
+            if any(m[0] == 0 for m in x.polynomial):
+                return None
+            axes = of_operand(x.layout, which.aval.shape)
+            self.found.choices.append((Placed(which, axes), i == 1))
+            return x
+        return None
+
+    # The cotangent of weights
+
+    def _cotangent(self, atom: Atom, layout: Layout) -> Known | None:
+        """A product with values, perhaps negated or scaled, as the cotangent of weights."""
+        program, factor, place = self.program, 1.0, layout
+        while (eqn := program.maker(atom)) is not None and eqn.primitive.name != "dot_general":
+            name = eqn.primitive.name
+            if name in STRUCTURAL:
+                inner = before(eqn, place)
+                if inner is None:
+                    return None
+                place = inner
+            elif name == "neg":
+                factor = -factor
+            elif name != "convert_element_type":
+                return None
+            atom = eqn.invars[0]
+        if eqn is None or not self._is_cotangent(eqn, place):
+            return None
+        return Known({(0, 1, 0, 0): factor}, layout)
+
+    def _is_cotangent(self, eqn: JaxprEqn, layout: Layout) -> bool:
+        if self.cotangent_product is not None:
+            return eqn is self.cotangent_product
+        sides = of_product(eqn, layout)
+        if not is_plain(eqn) or set(flat(layout)) != set(flat(self.pairs)):
+            return False
+        placed = [Placed(x, side) for x, side in zip(eqn.invars, sides, strict=True)]
+        keys = set(whole(self.keys))
+        with_keys = [bool(keys & set(p.axes)) for p in placed]
+        if with_keys not in ([True, False], [False, True]):
+            return False
+        values, cotangent = placed if with_keys[0] else placed[::-1]
+        if self.found.values is not None:
+            names = same_value(self.program, values, self.found.values, flat(self.pairs))
+            if names is None:
+                return False
+            cotangent = cotangent.renamed(names)
+        else:
+            self.found.values = values
+        self.cotangent_product, self.found.cotangent = eqn, cotangent
+        return True
+
+    # What leaves exponentials
+
+    def _multiplied(self, eqn: JaxprEqn) -> bool:
+        places = [i for i, x in enumerate(eqn.invars) if x in self.known]
+        if len(places) != 1 or not is_plain(eqn):
+            return False
+        known, other = self.known[eqn.invars[places[0]]], eqn.invars[1 - places[0]]
+        result, layout = product_result(eqn, places[0], settled(known.layout))
+        product = Product(eqn, known, Placed(other, layout), Placed(eqn.outvars[0], result))
+        if _is_alike(known.polynomial, WEIGHTS) and product.summed == set(whole(self.keys)):
+            if self.found.values is not None:
+                return False
+            self.found.values = product.other
+        self.found.products.append(product)
+        return True
+
+    def _bias_sum(self, eqn: JaxprEqn) -> bool:
+        known = self.known[eqn.invars[0]]
+        axes = eqn.params["axes"]
+        layout = tuple(known.layout[d] for d in range(len(known.layout)) if d not in axes)
+        self.found.sums.append((known, Placed(eqn.outvars[0], layout)))
+        return True
+
+
+def _divided(x: Polynomial, y: Polynomial) -> Polynomial | None:
+    inverse = _power(y, -1)
+    return None if inverse is None else _product(x, inverse)
+
+
+_RULES: dict[str, Callable[[_Search, JaxprEqn], Known | None]] = {
+    **dict.fromkeys(STRUCTURAL, _Search._moved),
+    **dict.fromkeys(("convert_element_type", "copy", "stop_gradient"), _Search._same),
+    "neg": _Search._negated,
+    "integer_pow": _Search._raised,
+    "reduce_sum": _Search._total,
+    **dict.fromkeys(("add", "add_any"), lambda s, e: s._combined(e, lambda x, y: _sum(x, y, 1.0))),
+    "sub": lambda s, e: s._combined(e, lambda x, y: _sum(x, y, -1.0)),
+    "mul": lambda s, e: s._combined(e, _product),
+    "div": lambda s, e: s._combined(e, _divided),
+    "select_n": _Search._chosen,
+}
+
+
+def same_value(
+    program: Program, x: Placed, y: Placed, pairs: tuple[Axis, ...]
+) -> dict[Axis, Axis] | None:
+    """The axes of one operand as those of another, None if they are not one array.
+
+    Those that are none of logits (`pairs`), features, are what they are by their place.
+    """
+    (a, layout), (b, other) = (program.root(p.atom, p.layout, through_broadcasts=False)
+                               for p in (x, y))  # fmt: skip
+    if a is not b or len(layout) != len(other):
+        return None
+    fixed, names = set(whole(pairs)), dict[Axis, Axis]()
+    for mine, theirs in zip(settled(layout), settled(other), strict=True):
+        if len(mine) != len(theirs):
+            return None
+        for one, two in zip(mine, theirs, strict=True):
+            if one is not two and (one.size != two.size or one in fixed or two in fixed):
+                return None
+            names[one] = two
+    return names
