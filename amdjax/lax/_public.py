@@ -5,6 +5,7 @@ The tables in `_docs` say the rest: what is taken, returned and raised.
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
@@ -29,26 +30,25 @@ class Binary(Protocol):
     def __call__(self, x: ArrayLike, y: ArrayLike) -> Array: ...
 
 
-def unary_function(
-    primitive: Primitive, text: str, example: str, result: str, name: str = ""
-) -> Unary:
+def unary_function(primitive: Primitive, text: str, arguments: str, result: str) -> Unary:
     """The public function of a primitive of one array.
 
     Args:
-      primitive: what it binds.
+      primitive: what it binds; the function has its name.
       text: what its docstring says before the example.
-      example: an expression.
-      result: what is printed for it.
-      name: that of the function; the primitive's by default.
+      arguments: those of an example.
+      result: what is printed for it, as a Python number.
     """
 
     def call(x: ArrayLike) -> Array:
         return primitive.bind(x)
 
-    return _named(call, name or primitive.name, text, example, result)
+    return _named(call, primitive.name, text, arguments, result)
 
 
-def accurate_function(primitive: Primitive, text: str, example: str, result: str) -> AccurateUnary:
+def accurate_function(
+    primitive: Primitive, text: str, arguments: str, result: str
+) -> AccurateUnary:
     """As `unary_function`; it takes `accuracy`, as in JAX."""
 
     def call(x: ArrayLike, *, accuracy: Any = None) -> Array:
@@ -59,28 +59,30 @@ def accurate_function(primitive: Primitive, text: str, example: str, result: str
             )
         return primitive.bind(x)
 
-    return _named(call, primitive.name, text, example, result)
+    return _named(call, primitive.name, text, arguments, result)
 
 
 def binary_function(
-    primitive: Primitive, text: str, example: str, result: str, name: str = ""
+    primitive: Primitive, text: str, arguments: str, result: str, name: str = ""
 ) -> Binary:
-    """As `unary_function`, of two arrays."""
+    """As `unary_function`, of two arrays; `name` is for what is not called as its primitive."""
 
     def call(x: ArrayLike, y: ArrayLike) -> Array:
         return primitive.bind(x, y)
 
-    return _named(call, name or primitive.name, text, example, result)
+    return _named(call, name or primitive.name, text, arguments, result)
 
 
-def _named(fn: Function, name: str, text: str, example: str, result: str) -> Function:
-    """`fn` under another name, as if written where the caller's caller stands."""
+def _named(fn: Function, name: str, text: str, arguments: str, result: str) -> Function:
+    kind = "float" if "." in result else type(ast.literal_eval(result)).__name__
+    return named(fn, name, text, f"{kind}({name}({arguments}))", result, 3)
+
+
+def named(
+    fn: Function, name: str, text: str, example: str, result: str, depth: int = 2
+) -> Function:
+    """`fn` under another name, as if written where it is called for, `depth` calls further up."""
     fn.__name__ = fn.__qualname__ = name
-    fn.__module__ = sys._getframe(2).f_globals["__name__"]
-    fn.__doc__ = f"""{text}
-
-    Example:
-      >>> {example}
-      {result}
-    """
+    fn.__module__ = sys._getframe(depth).f_globals["__name__"]
+    fn.__doc__ = f"{text}\n\n>>> {example}\n{result}"
     return fn

@@ -25,22 +25,12 @@ gt_p = comparison("gt", ORDERED)
 ge_p = comparison("ge", ORDERED)
 
 
-eq = binary_function(eq_p, "Whether `x` equals `y`, element by element.", "bool(eq(2, 2))", "True")
-ne = binary_function(
-    ne_p, "Whether `x` differs from `y`, element by element.", "bool(ne(2, 2))", "False"
-)
-lt = binary_function(
-    lt_p, "Whether `x` is less than `y`, element by element.", "bool(lt(1, 2))", "True"
-)
-le = binary_function(
-    le_p, "Whether `x` is at most `y`, element by element.", "bool(le(2, 2))", "True"
-)
-gt = binary_function(
-    gt_p, "Whether `x` is greater than `y`, element by element.", "bool(gt(1, 2))", "False"
-)
-ge = binary_function(
-    ge_p, "Whether `x` is at least `y`, element by element.", "bool(ge(2, 2))", "True"
-)
+eq = binary_function(eq_p, "Whether `x` equals `y`, element by element.", "2, 2", "True")
+ne = binary_function(ne_p, "Whether `x` differs from `y`, element by element.", "2, 2", "False")
+lt = binary_function(lt_p, "Whether `x` is less than `y`, element by element.", "1, 2", "True")
+le = binary_function(le_p, "Whether `x` is at most `y`, element by element.", "2, 2", "True")
+gt = binary_function(gt_p, "Whether `x` is greater than `y`, element by element.", "1, 2", "False")
+ge = binary_function(ge_p, "Whether `x` is at least `y`, element by element.", "2, 2", "True")
 
 
 def _total_order(op: str) -> Pointwise:

@@ -56,8 +56,8 @@ imag_p = unary(
 )
 
 
-real = unary_function(real_p, "Real part of each element.", "float(real(1 + 2j))", "1.0")
-imag = unary_function(imag_p, "Imaginary part of each element.", "float(imag(1 + 2j))", "2.0")
+real = unary_function(real_p, "Real part of each element.", "1 + 2j", "1.0")
+imag = unary_function(imag_p, "Imaginary part of each element.", "1 + 2j", "2.0")
 
 
 complex_p = binary(

@@ -128,62 +128,34 @@ acosh_p = unary(
 atanh_p = unary("atanh", INEXACT, lambda g, y, x: div(g, _one_minus_square(x)))
 
 
-exp = accurate_function(exp_p, "Exponential of each element.", "float(exp(0.0))", "1.0")
-exp2 = accurate_function(exp2_p, "Two to the power of each element.", "float(exp2(3.0))", "8.0")
+exp = accurate_function(exp_p, "Exponential of each element.", "0.0", "1.0")
+exp2 = accurate_function(exp2_p, "Two to the power of each element.", "3.0", "8.0")
 expm1 = accurate_function(
-    expm1_p,
-    "Exponential of each element minus one, accurate near zero.",
-    "float(expm1(0.0))",
-    "0.0",
+    expm1_p, "Exponential of each element minus one, accurate near zero.", "0.0", "0.0"
 )
 log = accurate_function(
-    log_p,
-    "Natural logarithm of each element; NaN for negative real ones.",
-    "float(log(1.0))",
-    "0.0",
+    log_p, "Natural logarithm of each element; NaN for negative real ones.", "1.0", "0.0"
 )
 log1p = accurate_function(
-    log1p_p,
-    "Natural logarithm of one plus each element, accurate near zero.",
-    "float(log1p(0.0))",
-    "0.0",
+    log1p_p, "Natural logarithm of one plus each element, accurate near zero.", "0.0", "0.0"
 )
 logistic = accurate_function(
-    logistic_p, "The sigmoid 1 / (1 + exp(-x)) of each element.", "float(logistic(0.0))", "0.5"
+    logistic_p, "The sigmoid 1 / (1 + exp(-x)) of each element.", "0.0", "0.5"
 )
-tanh = accurate_function(tanh_p, "Hyperbolic tangent of each element.", "float(tanh(0.0))", "0.0")
-sin: AccurateUnary = accurate_function(
-    sin_p, "Sine of each element, in radians.", "float(sin(0.0))", "0.0"
-)
-cos: AccurateUnary = accurate_function(
-    cos_p, "Cosine of each element, in radians.", "float(cos(0.0))", "1.0"
-)
-tan = accurate_function(tan_p, "Tangent of each element, in radians.", "float(tan(0.0))", "0.0")
-asin = unary_function(
-    asin_p, "Inverse sine of each element, in [-pi/2, pi/2].", "float(asin(0.0))", "0.0"
-)
-acos = unary_function(
-    acos_p, "Inverse cosine of each element, in [0, pi].", "float(acos(1.0))", "0.0"
-)
-atan = unary_function(
-    atan_p, "Inverse tangent of each element, in [-pi/2, pi/2].", "float(atan(0.0))", "0.0"
-)
-sinh: Unary = unary_function(sinh_p, "Hyperbolic sine of each element.", "float(sinh(0.0))", "0.0")
-cosh: Unary = unary_function(
-    cosh_p, "Hyperbolic cosine of each element.", "float(cosh(0.0))", "1.0"
-)
-asinh = unary_function(
-    asinh_p, "Inverse hyperbolic sine of each element.", "float(asinh(0.0))", "0.0"
-)
+tanh = accurate_function(tanh_p, "Hyperbolic tangent of each element.", "0.0", "0.0")
+sin: AccurateUnary = accurate_function(sin_p, "Sine of each element, in radians.", "0.0", "0.0")
+cos: AccurateUnary = accurate_function(cos_p, "Cosine of each element, in radians.", "0.0", "1.0")
+tan = accurate_function(tan_p, "Tangent of each element, in radians.", "0.0", "0.0")
+asin = unary_function(asin_p, "Inverse sine of each element, in [-pi/2, pi/2].", "0.0", "0.0")
+acos = unary_function(acos_p, "Inverse cosine of each element, in [0, pi].", "1.0", "0.0")
+atan = unary_function(atan_p, "Inverse tangent of each element, in [-pi/2, pi/2].", "0.0", "0.0")
+sinh: Unary = unary_function(sinh_p, "Hyperbolic sine of each element.", "0.0", "0.0")
+cosh: Unary = unary_function(cosh_p, "Hyperbolic cosine of each element.", "0.0", "1.0")
+asinh = unary_function(asinh_p, "Inverse hyperbolic sine of each element.", "0.0", "0.0")
 acosh = unary_function(
-    acosh_p,
-    "Inverse hyperbolic cosine of each element; NaN for real ones below one.",
-    "float(acosh(1.0))",
-    "0.0",
+    acosh_p, "Inverse hyperbolic cosine of each element; NaN for real ones below one.", "1.0", "0.0"
 )
-atanh = unary_function(
-    atanh_p, "Inverse hyperbolic tangent of each element.", "float(atanh(0.0))", "0.0"
-)
+atanh = unary_function(atanh_p, "Inverse hyperbolic tangent of each element.", "0.0", "0.0")
 
 
 def _atan2(b: Any, y: Any, x: Any) -> Any:
@@ -207,6 +179,6 @@ atan2_p = binary(
 atan2 = binary_function(
     atan2_p,
     "The angle of the point with ordinate `x` and abscissa `y`, in radians.",
-    "float(atan2(0.0, 1.0))",
+    "0.0, 1.0",
     "0.0",
 )

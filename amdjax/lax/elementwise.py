@@ -70,14 +70,10 @@ neg_p = unary("neg", NUMBER, LINEAR, transpose=lambda ct, x: neg(ct))
 
 
 neg: Unary = unary_function(
-    neg_p, "Negation of each element; unsigned integers wrap around.", "int(neg(3))", "-3"
+    neg_p, "Negation of each element; unsigned integers wrap around.", "3", "-3"
 )
-add = binary_function(
-    add_p, "Sum of two arrays, element by element.", "float(add(1.5, 2.0))", "3.5"
-)
-sub = binary_function(
-    sub_p, "Difference of two arrays, element by element.", "float(sub(1.5, 2.0))", "-0.5"
-)
+add = binary_function(add_p, "Sum of two arrays, element by element.", "1.5, 2.0", "3.5")
+sub = binary_function(sub_p, "Difference of two arrays, element by element.", "1.5, 2.0", "-0.5")
 
 
 def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Array:
@@ -100,7 +96,7 @@ div: Binary = binary_function(
     """Quotient of two arrays, element by element.
 
     Integers are divided toward zero; dividing an integer by zero gives -1 (all bits set).""",
-    "int(div(-7, 2))",
+    "-7, 2",
     "-3",
 )
 
@@ -116,7 +112,7 @@ rem_p = binary("rem", INT | FLOAT, lambda g, z, x, y: g, _rem_right)
 
 
 rem = binary_function(
-    rem_p, "Remainder of the division toward zero, with the sign of `x`.", "int(rem(-7, 2))", "-1"
+    rem_p, "Remainder of the division toward zero, with the sign of `x`.", "-7, 2", "-1"
 )
 
 
@@ -148,10 +144,7 @@ mulhi_p = binary("mulhi", INT, FLAT, FLAT, multiply_high)
 
 
 mulhi = binary_function(
-    mulhi_p,
-    "The high half of the double-width product of two integers.",
-    "int(mulhi(1 << 30, 8))",
-    "2",
+    mulhi_p, "The high half of the double-width product of two integers.", "1 << 30, 8", "2"
 )
 
 
@@ -195,7 +188,7 @@ max = binary_function(
 
     Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
     each receives half of the gradient.""",
-    "int(max(3, 5))",
+    "3, 5",
     "5",
 )
 min = binary_function(
@@ -204,6 +197,6 @@ min = binary_function(
 
     Complex numbers are ordered by real part, then imaginary part. Where the operands are equal
     each receives half of the gradient.""",
-    "int(min(3, 5))",
+    "3, 5",
     "3",
 )

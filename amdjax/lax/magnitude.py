@@ -70,6 +70,6 @@ sign_p = unary("sign", NUMBER, FLAT)
 sign = unary_function(
     sign_p,
     "Sign of each element: -1, 0 or 1; NaN for NaN; `x / abs(x)` for complex.",
-    "float(sign(-2.5))",
+    "-2.5",
     "-1.0",
 )

@@ -27,7 +27,7 @@ square_p = unary(
 )
 
 
-square = unary_function(square_p, "Square of each element.", "float(square(3.0))", "9.0")
+square = unary_function(square_p, "Square of each element.", "3.0", "9.0")
 
 
 def _integer_power(b: Any, x: Any, *, y: int) -> Any:
@@ -91,14 +91,9 @@ cbrt_p = unary("cbrt", FLOAT, lambda g, y, x: mul(g, mul(constant(x, 1 / 3), int
 
 
 sqrt = accurate_function(
-    sqrt_p,
-    "Square root of each element; the principal one of complex numbers.",
-    "float(sqrt(9.0))",
-    "3.0",
+    sqrt_p, "Square root of each element; the principal one of complex numbers.", "9.0", "3.0"
 )
-rsqrt = accurate_function(
-    rsqrt_p, "Reciprocal of the square root of each element.", "float(rsqrt(4.0))", "0.5"
-)
+rsqrt = accurate_function(rsqrt_p, "Reciprocal of the square root of each element.", "4.0", "0.5")
 cbrt = accurate_function(
-    cbrt_p, "Cube root of each element; negative for negative ones.", "float(cbrt(-8.0))", "-2.0"
+    cbrt_p, "Cube root of each element; negative for negative ones.", "-8.0", "-2.0"
 )

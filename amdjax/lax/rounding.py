@@ -23,12 +23,8 @@ floor_p = unary("floor", FLOAT, FLAT)
 ceil_p = unary("ceil", FLOAT, FLAT)
 
 
-floor = unary_function(
-    floor_p, "The greatest integer not above each element.", "float(floor(-1.5))", "-2.0"
-)
-ceil = unary_function(
-    ceil_p, "The least integer not below each element.", "float(ceil(-1.5))", "-1.0"
-)
+floor = unary_function(floor_p, "The greatest integer not above each element.", "-1.5", "-2.0")
+ceil = unary_function(ceil_p, "The least integer not below each element.", "-1.5", "-1.0")
 
 
 class RoundingMethod(enum.IntEnum):

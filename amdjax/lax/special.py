@@ -50,28 +50,16 @@ bessel_i0e_p = unary("bessel_i0e", FLOAT, _i0e_derivative)
 bessel_i1e_p = unary("bessel_i1e", FLOAT, _i1e_derivative)
 
 
-erf = unary_function(erf_p, "The error function of each element.", "float(erf(0.0))", "0.0")
+erf = unary_function(erf_p, "The error function of each element.", "0.0", "0.0")
 erfc = unary_function(
-    erfc_p,
-    "One minus the error function of each element, accurate far from zero.",
-    "float(erfc(0.0))",
-    "1.0",
+    erfc_p, "One minus the error function of each element, accurate far from zero.", "0.0", "1.0"
 )
 erf_inv = unary_function(
-    erf_inv_p,
-    "The inverse of the error function; infinite at -1 and 1, NaN beyond.",
-    "float(erf_inv(0.0))",
-    "0.0",
+    erf_inv_p, "The inverse of the error function; infinite at -1 and 1, NaN beyond.", "0.0", "0.0"
 )
 bessel_i0e = unary_function(
-    bessel_i0e_p,
-    "The modified Bessel function of order 0 times `exp(-abs(x))`.",
-    "float(bessel_i0e(0.0))",
-    "1.0",
+    bessel_i0e_p, "The modified Bessel function of order 0 times `exp(-abs(x))`.", "0.0", "1.0"
 )
 bessel_i1e = unary_function(
-    bessel_i1e_p,
-    "The modified Bessel function of order 1 times `exp(-abs(x))`.",
-    "float(bessel_i1e(0.0))",
-    "0.0",
+    bessel_i1e_p, "The modified Bessel function of order 1 times `exp(-abs(x))`.", "0.0", "0.0"
 )
