@@ -10,6 +10,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.numpy._public import float_function
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,
@@ -26,50 +27,11 @@ from amdjax.numpy.logsumexp import logsumexp
 from amdjax.numpy.ufunc_api import ufunc_of
 from amdjax.transforms import custom_jvp
 
-
-def exp(x: ArrayLike, /) -> Array:
-    """The exponential function.
-
-    >>> jnp.exp(jnp.array([0.0, 1.0]))
-    Array([1.       , 2.7182817], dtype=float32)
-    """
-    return lax.exp(*promote_args_inexact("exp", x))
-
-
-def exp2(x: ArrayLike, /) -> Array:
-    """Two to the power `x`.
-
-    >>> jnp.exp2(jnp.array([0.0, 3.0]))
-    Array([1., 8.], dtype=float32)
-    """
-    return lax.exp2(*promote_args_inexact("exp2", x))
-
-
-def expm1(x: ArrayLike, /) -> Array:
-    """`exp(x) - 1`, accurate near zero.
-
-    >>> jnp.expm1(1e-10)
-    Array(1.e-10, dtype=float32, weak_type=True)
-    """
-    return lax.expm1(*promote_args_inexact("expm1", x))
-
-
-def log(x: ArrayLike, /) -> Array:
-    """The natural logarithm.
-
-    >>> jnp.log(jnp.array([1.0, 4.0]))
-    Array([0.       , 1.3862944], dtype=float32)
-    """
-    return lax.log(*promote_args_inexact("log", x))
-
-
-def log1p(x: ArrayLike, /) -> Array:
-    """`log(1 + x)`, accurate near zero.
-
-    >>> jnp.log1p(1e-10)
-    Array(1.e-10, dtype=float32, weak_type=True)
-    """
-    return lax.log1p(*promote_args_inexact("log1p", x))
+exp = float_function("exp", lax.exp, "The exponential function.", "1.0", "2.7182817")
+exp2 = float_function("exp2", lax.exp2, "Two to the power `x`.", "3.0", "8.")
+expm1 = float_function("expm1", lax.expm1, "`exp(x) - 1`, accurate near zero.", "1e-10", "1.e-10")
+log = float_function("log", lax.log, "The natural logarithm.", "4.0", "1.3862944")
+log1p = float_function("log1p", lax.log1p, "`log(1 + x)`, accurate near zero.", "1e-10", "1.e-10")
 
 
 @composite
@@ -106,76 +68,18 @@ def _complex_log(x: Array, scale: float) -> Array:
     return lax.complex(lax.div(real, factor), lax.div(imag, factor))
 
 
-def sqrt(x: ArrayLike, /) -> Array:
-    """The square root.
-
-    >>> jnp.sqrt(jnp.array([4.0, 9.0]))
-    Array([2., 3.], dtype=float32)
-    """
-    return lax.sqrt(*promote_args_inexact("sqrt", x))
-
-
-def cbrt(x: ArrayLike, /) -> Array:
-    """The real cube root.
-
-    >>> jnp.cbrt(jnp.array([8.0, -27.0]))
-    Array([ 2., -3.], dtype=float32)
-    """
-    return lax.cbrt(*promote_args_inexact("cbrt", x))
-
-
-def sin(x: ArrayLike, /) -> Array:
-    """The sine of an angle in radians.
-
-    >>> jnp.round(jnp.sin(jnp.array([0.0, 1.0])), 4)
-    Array([0.    , 0.8415], dtype=float32)
-    """
-    return lax.sin(*promote_args_inexact("sin", x))
-
-
-def cos(x: ArrayLike, /) -> Array:
-    """The cosine of an angle in radians.
-
-    >>> jnp.cos(jnp.array([0.0, 1.0]))
-    Array([1.       , 0.5403023], dtype=float32)
-    """
-    return lax.cos(*promote_args_inexact("cos", x))
-
-
-def tan(x: ArrayLike, /) -> Array:
-    """The tangent of an angle in radians.
-
-    >>> jnp.tan(0.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return lax.tan(*promote_args_inexact("tan", x))
-
-
-def arcsin(x: ArrayLike, /) -> Array:
-    """The angle in [-π/2, π/2] whose sine is `x`.
-
-    >>> jnp.arcsin(0.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return lax.asin(*promote_args_inexact("arcsin", x))
-
-
-def arccos(x: ArrayLike, /) -> Array:
-    """The angle in [0, π] whose cosine is `x`.
-
-    >>> jnp.arccos(1.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return lax.acos(*promote_args_inexact("arccos", x))
-
-
-def arctan(x: ArrayLike, /) -> Array:
-    """The angle in (-π/2, π/2) whose tangent is `x`.
-
-    >>> jnp.arctan(0.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return lax.atan(*promote_args_inexact("arctan", x))
+sqrt = float_function("sqrt", lax.sqrt, "The square root.", "9.0", "3.")
+cbrt = float_function("cbrt", lax.cbrt, "The real cube root.", "-27.0", "-3.")
+sin = float_function("sin", lax.sin, "The sine of an angle in radians.", "0.0", "0.")
+cos = float_function("cos", lax.cos, "The cosine of an angle in radians.", "1.0", "0.5403023")
+tan = float_function("tan", lax.tan, "The tangent of an angle in radians.", "0.0", "0.")
+arcsin = float_function(
+    "arcsin", lax.asin, "The angle in [-π/2, π/2] whose sine is `x`.", "0.0", "0."
+)
+arccos = float_function("arccos", lax.acos, "The angle in [0, π] whose cosine is `x`.", "1.0", "0.")
+arctan = float_function(
+    "arctan", lax.atan, "The angle in (-π/2, π/2) whose tangent is `x`.", "0.0", "0."
+)
 
 
 def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
@@ -187,40 +91,10 @@ def arctan2(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     return lax.atan2(*promote_args_inexact("arctan2", x1, x2))
 
 
-def sinh(x: ArrayLike, /) -> Array:
-    """The hyperbolic sine.
-
-    >>> jnp.sinh(0.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return lax.sinh(*promote_args_inexact("sinh", x))
-
-
-def cosh(x: ArrayLike, /) -> Array:
-    """The hyperbolic cosine.
-
-    >>> jnp.cosh(0.0)
-    Array(1., dtype=float32, weak_type=True)
-    """
-    return lax.cosh(*promote_args_inexact("cosh", x))
-
-
-def tanh(x: ArrayLike, /) -> Array:
-    """The hyperbolic tangent.
-
-    >>> jnp.tanh(jnp.array([0.0, 100.0]))
-    Array([0., 1.], dtype=float32)
-    """
-    return lax.tanh(*promote_args_inexact("tanh", x))
-
-
-def arcsinh(x: ArrayLike, /) -> Array:
-    """The inverse of the hyperbolic sine.
-
-    >>> jnp.arcsinh(0.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return lax.asinh(*promote_args_inexact("arcsinh", x))
+sinh = float_function("sinh", lax.sinh, "The hyperbolic sine.", "0.0", "0.")
+cosh = float_function("cosh", lax.cosh, "The hyperbolic cosine.", "0.0", "1.")
+tanh = float_function("tanh", lax.tanh, "The hyperbolic tangent.", "1.0", "0.7615942")
+arcsinh = float_function("arcsinh", lax.asinh, "The inverse of the hyperbolic sine.", "0.0", "0.")
 
 
 def arccosh(x: ArrayLike, /) -> Array:
@@ -237,13 +111,9 @@ def arccosh(x: ArrayLike, /) -> Array:
     return result
 
 
-def arctanh(x: ArrayLike, /) -> Array:
-    """The inverse of the hyperbolic tangent.
-
-    >>> jnp.arctanh(0.0)
-    Array(0., dtype=float32, weak_type=True)
-    """
-    return lax.atanh(*promote_args_inexact("arctanh", x))
+arctanh = float_function(
+    "arctanh", lax.atanh, "The inverse of the hyperbolic tangent.", "0.0", "0."
+)
 
 
 asin, acos, atan, atan2 = arcsin, arccos, arctan, arctan2

@@ -17,6 +17,7 @@ from amdjax.nn.functions import (
     logsumexp as logsumexp,
     softmax as _softmax,
 )
+from amdjax.numpy._public import special_function
 from amdjax.numpy._util import (
     ArrayLike,
     Axis,
@@ -44,13 +45,13 @@ __all__ = [
 ]  # fmt: skip
 
 
-def gammaln(x: ArrayLike) -> Array:
-    """The logarithm of the magnitude of the gamma function.
-
-    >>> special.gammaln(jnp.array([1.0, 3.0]))
-    Array([0.       , 0.6931472], dtype=float32)
-    """
-    return lax.lgamma(*promote_args_inexact("gammaln", x))
+gammaln = special_function(
+    "gammaln",
+    lax.lgamma,
+    "The logarithm of the magnitude of the gamma function.",
+    "3.0",
+    "0.6931472",
+)
 
 
 def loggamma(x: ArrayLike) -> Array:
@@ -158,13 +159,9 @@ def comb(N: ArrayLike, k: ArrayLike, *, repetition: bool = False) -> Array:
     return jnp.where((k < 0) | (k > n), 0, lax.exp(-betaln(n - k + 1, k + 1)) / (n + 1))
 
 
-def digamma(x: ArrayLike) -> Array:
-    """The derivative of `gammaln`.
-
-    >>> special.digamma(jnp.array([1.0]))
-    Array([-0.5772157], dtype=float32)
-    """
-    return lax.digamma(*promote_args_inexact("digamma", x))
+digamma = special_function(
+    "digamma", lax.digamma, "The derivative of `gammaln`.", "1.0", "-0.5772157"
+)
 
 
 def polygamma(n: ArrayLike, x: ArrayLike) -> Array:
@@ -220,40 +217,10 @@ def multigammaln(a: ArrayLike, d: int) -> Array:
     return sum(steps[1:], steps[0]) + d * (d - 1) / 4 * math.log(math.pi)
 
 
-def erf(x: ArrayLike) -> Array:
-    """The error function.
-
-    >>> special.erf(jnp.array([0.0, 1.0]))
-    Array([0.       , 0.8427008], dtype=float32)
-    """
-    return lax.erf(*promote_args_inexact("erf", x))
-
-
-def erfc(x: ArrayLike) -> Array:
-    """`1 - erf(x)`, accurate for large `x`.
-
-    >>> special.erfc(jnp.array([0.0]))
-    Array([1.], dtype=float32)
-    """
-    return lax.erfc(*promote_args_inexact("erfc", x))
-
-
-def erfinv(x: ArrayLike) -> Array:
-    """The inverse of `erf`.
-
-    >>> special.erfinv(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.erf_inv(*promote_args_inexact("erfinv", x))
-
-
-def expit(x: ArrayLike) -> Array:
-    """`1 / (1 + exp(-x))`.
-
-    >>> special.expit(jnp.array([0.0]))
-    Array([0.5], dtype=float32)
-    """
-    return lax.logistic(*promote_args_inexact("expit", x))
+erf = special_function("erf", lax.erf, "The error function.", "1.0", "0.8427008")
+erfc = special_function("erfc", lax.erfc, "`1 - erf(x)`, accurate for large `x`.", "0.0", "1.")
+erfinv = special_function("erfinv", lax.erf_inv, "The inverse of `erf`.", "0.0", "0.")
+expit = special_function("expit", lax.logistic, "`1 / (1 + exp(-x))`.", "0.0", "0.5")
 
 
 @composite
@@ -443,40 +410,18 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     return _log_ndtr(single_or_double("log_ndtr", x))
 
 
-def i0e(x: ArrayLike) -> Array:
-    """`exp(-|x|) * i0(x)`.
-
-    >>> special.i0e(jnp.array([0.0]))
-    Array([1.], dtype=float32)
-    """
-    return lax.bessel_i0e(*promote_args_inexact("i0e", x))
-
-
-def i1e(x: ArrayLike) -> Array:
-    """`exp(-|x|) * i1(x)`.
-
-    >>> special.i1e(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return lax.bessel_i1e(*promote_args_inexact("i1e", x))
-
-
-def i0(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order zero.
-
-    >>> special.i0(jnp.array([0.0, 1.0]))
-    Array([1.       , 1.2660658], dtype=float32)
-    """
-    return bessel_i0(*promote_args_inexact("i0", x))
-
-
-def i1(x: ArrayLike) -> Array:
-    """The modified Bessel function of the first kind of order one.
-
-    >>> special.i1(jnp.array([0.0]))
-    Array([0.], dtype=float32)
-    """
-    return bessel_i1(*promote_args_inexact("i1", x))
+i0e = special_function("i0e", lax.bessel_i0e, "`exp(-|x|) * i0(x)`.", "0.0", "1.")
+i1e = special_function("i1e", lax.bessel_i1e, "`exp(-|x|) * i1(x)`.", "0.0", "0.")
+i0 = special_function(
+    "i0",
+    bessel_i0,
+    "The modified Bessel function of the first kind of order zero.",
+    "1.0",
+    "1.2660658",
+)
+i1 = special_function(
+    "i1", bessel_i1, "The modified Bessel function of the first kind of order one.", "0.0", "0."
+)
 
 
 def poch(z: ArrayLike, m: ArrayLike) -> Array:
