@@ -1,8 +1,10 @@
 """Settings shared by all tests, and the devices that tests of operations run on.
 
 Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU and on an emulated
-gfx942 or gfx1100 in turn, and half of them on one more target. Which ones depends on the commit;
-`AMDJAX_TEST_ROTATION`, from 0 to 9, stands for it, and a run prints it first.
+gfx942 or gfx1100 in turn, and half of them on one more target. Of the cases on emulated GPUs a
+commit runs the share that the mark `share` says, or `SHARES` for their folder. Which these are
+depends on the commit; `AMDJAX_TEST_ROTATION`, from 0 to 9, stands for it, and a run prints it
+first.
 
 Where `AMDJAX_TEST_DEVICES` is set, they and all tests of the folders in `OPERATIONS` run on what it
 lists: `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
@@ -39,8 +41,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _default))
 EVERYWHERE = ("lax", "nn")
 OPERATIONS = (*EVERYWHERE, "rnn", "numpy", "optim", "random", "scipy", "transforms")
 EMULATED = ("gfx942", "gfx1100")
-ROOT = Path(__file__).parents[1]
 SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
+#: Of the cases on emulated GPUs in these folders, one in so many runs at a commit: layers are
+#: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
+#: and targets of a generation share instructions.
+SHARES = {"lax": 2, "nn": 3, "jit": 2, "emulator": 2}
+NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx")  # among parameters of tests
+SAMPLED_SHARE = 3  # of those on `SAMPLED`, where that is a target more
+ROOT = Path(__file__).parents[1]
 
 
 def commit_turn():
@@ -85,10 +93,39 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize("device", names, indirect=True)
 
 
+def turn_of(test, count, rotation):
+    """The turn, of so many, of a test or case."""
+    return (zlib.crc32(test.encode()) + rotation) % count
+
+
 def emulated(test):
-    """The targets of a test at this commit: either wave in turn, in half of all cases one more."""
-    turn = (zlib.crc32(test.encode()) + int(os.environ["AMDJAX_TEST_ROTATION"])) % 10
+    """The targets of a test at this commit: either wave in turn, of half of all tests one more."""
+    turn = turn_of(test, 10, int(os.environ["AMDJAX_TEST_ROTATION"]))
     return (EMULATED[turn % 2], *SAMPLED[turn : turn + 1])
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave cases on emulated devices whose turn is not now to the next commits."""
+    if os.environ.get("AMDJAX_TEST_DEVICES") is None:
+        due, left = [], []
+        for item in items:
+            (due if is_due(item) else left).append(item)
+        config.hook.pytest_deselected(items=left)
+        items[:] = due
+
+
+def is_due(item):
+    """Whether a case runs at this commit."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    if not any(str(parameters.get(name, "")).startswith("gfx") for name in NAMES_OF_TARGETS):
+        return True
+    mark = item.get_closest_marker("share")
+    share = mark.args[0] if mark else SHARES.get(item.path.parent.name, 1)
+    rotation = int(os.environ["AMDJAX_TEST_ROTATION"])
+    if parameters.get("device") in SAMPLED:
+        return turn_of(item.nodeid, share * SAMPLED_SHARE, rotation) == 0
+    # A device has every second turn; its cases go on from one of these to the next.
+    return turn_of(item.nodeid, share, rotation // 2) == 0
 
 
 @pytest.fixture(autouse=True)

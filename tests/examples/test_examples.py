@@ -103,8 +103,10 @@ def usually_learned(tmp_path_factory):
     return learned(tmp_path_factory.mktemp("usual"), **where)
 
 
-@pytest.mark.parametrize("device", [{"AMDJAX_EMULATE": "gfx942"}, {"AMDJAX_NUM_THREADS": "1"},
-                                    {"AMDJAX_NUM_THREADS": "3"}], ids=str)  # fmt: skip
+ELSEWHERE = [{"AMDJAX_EMULATE": "gfx942"}, {"AMDJAX_NUM_THREADS": "1"}, {"AMDJAX_NUM_THREADS": "3"}]
+
+
+@pytest.mark.parametrize("device", in_turn(ELSEWHERE, 2), ids=str)
 def test_digits_learn_the_same_everywhere(device, usually_learned, tmp_path):
     """Sums are in another order; nothing that is trained may hang on their last bits."""
     loss, accuracy = learned(tmp_path, **device)

@@ -1,5 +1,7 @@
 """`experimental.sparse` against the same operations on dense arrays."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse
@@ -10,6 +12,7 @@ from amdjax import grad, jit, lax, vmap
 from amdjax.experimental import sparse
 from amdjax.experimental.sparse import BCOO, BCSR
 from amdjax.test_util import check_grads
+from tests.support.turns import in_turn
 
 RNG = np.random.default_rng(0)
 LAYOUTS = [(b, d) for b in range(3) for d in range(3) if b + d <= 3]
@@ -100,10 +103,10 @@ PRODUCTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("case", PRODUCTS, ids=str)
-@pytest.mark.parametrize("n_batch", [0, 1])
-@pytest.mark.parametrize("n_dense", [0, 1])
-def test_products(case, n_batch, n_dense):
+@pytest.mark.parametrize(
+    ("n_dense", "n_batch", "case"), in_turn(itertools.product((0, 1), (0, 1), PRODUCTS), 2), ids=str
+)
+def test_products(n_dense, n_batch, case):
     left, right, *numbers = case
     x, y = thin(*left), RNG.normal(size=right)
     numbers = tuple(numbers)

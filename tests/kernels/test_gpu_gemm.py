@@ -27,6 +27,8 @@ from amdjax.targets.mma import Tiling, mma_atoms
 from tests.support.gpu_runner import EMULATED, GpuRunner
 from tests.support.turns import in_turn
 
+pytestmark = pytest.mark.share(2)
+
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 MATMUL = (((1,), (0,)), ((), ()))
 
@@ -353,7 +355,8 @@ def test_hopper_copies_only_what_is_aligned():
 
 @pytest.mark.parametrize("target", ["gfx1030", "gfx1100", "gfx1201"])
 def test_no_product_of_vector_lanes_needs_scratch(target):
-    for m, k, n in ((1024, 256, 4096), (1024, 4096, 256), (6272, 64, 256)):
+    sizes = (1024, 256, 4096), (1024, 4096, 256), (6272, 64, 256)
+    for m, k, n in in_turn(sizes, 3, target):
         x, y = jnp.ones((m, k)), jnp.ones((k, n))
         for kernel in jit(lambda a, b: a @ b).lower(x, y).compile(target).kernels:
             assert kernel.scratch_bytes == 0, (m, k, n, kernel.vgprs)
@@ -371,9 +374,10 @@ def test_no_wide_product_needs_scratch(target, dtype):
                 assert kernel.scratch_bytes == 0, (m, k, n, kernel.vgprs)
 
 
-@pytest.mark.parametrize("target", DISTINCT)
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_long_epilogues_need_no_scratch(target, dtype):
+@pytest.mark.parametrize(
+    ("dtype", "target"), in_turn(itertools.product(("float32", "bfloat16"), DISTINCT), 2)
+)
+def test_long_epilogues_need_no_scratch(dtype, target):
     x, y, b = (jnp.ones(s, dtype) for s in ((1024, 256), (256, 4096), (4096,)))
 
     def layer(x, y, b):
