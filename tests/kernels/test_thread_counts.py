@@ -4,6 +4,7 @@ Each family runs with fewer and with more images and rows than it makes pieces o
 four for a thread, and is compared with one thread's result and with NumPy's.
 """
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +14,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.jit.cpu import program
+from tests.support.turns import in_turn
 
 THREADS = (1, 2, 3, 8)
 
@@ -87,9 +89,9 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("images", [1, 33])
-@pytest.mark.parametrize(("kind", "form", "extent"), CASES)
-def test_convolutions(threads, kind, extent, form, images):
+@pytest.mark.parametrize(("images", "case"), in_turn(itertools.product((1, 33), CASES), 2), ids=str)
+def test_convolutions(threads, images, case):
+    kind, form, extent = case
     spatial, options = len(extent), dict(FORMS[form])
     groups, inputs, features = KINDS[kind]
     pad, window = options.pop("padding"), options.pop("window", 3)

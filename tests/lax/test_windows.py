@@ -76,8 +76,9 @@ WINDOWS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["add", "max", "min"])
-@pytest.mark.parametrize("window", WINDOWS)
+@pytest.mark.parametrize(
+    ("window", "name"), [*itertools.product(WINDOWS, ("add", "max")), (WINDOWS[1], "min")]
+)
 def test_rules_of_pooling(name, window):
     computation, init, _ = MONOIDS[name]
     fun = lambda v: lax.reduce_window(v, np.asarray(init, v.dtype)[()], computation, *window)

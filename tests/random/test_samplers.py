@@ -1,5 +1,6 @@
 """Samples against recorded ones: bits exactly, floats up to how elementary functions round."""
 
+import itertools
 import math
 
 import numpy as np
@@ -12,6 +13,7 @@ from amdjax.core.errors import TypePromotionError
 from amdjax.transforms.differentiate import grad, jvp
 from amdjax.transforms.vmap import vmap
 from tests.support.recorded_samples import SAMPLES
+from tests.support.turns import in_turn
 
 # What differs from one elementary function to the next is a few units in the last place; sampling
 # by way of logarithms or differences multiplies that.
@@ -279,8 +281,9 @@ PARAMETERS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("name", PARAMETERS)
+@pytest.mark.parametrize(
+    ("name", "dtype"), in_turn(itertools.product(PARAMETERS, ("float16", "bfloat16")), 2)
+)
 def test_parameters_of_16_bits(name, dtype):
     draw = lambda kind: np.asarray(
         getattr(random, name)(
