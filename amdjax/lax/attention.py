@@ -31,7 +31,7 @@ from amdjax.lax._rules import (
     sum_to,
     zero_tangent,
 )
-from amdjax.lax.bitwise import bitwise_and
+from amdjax.lax.bitwise import bitwise_and, bitwise_or
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import ge, le, lt
 from amdjax.lax.dot import dot_general
@@ -39,6 +39,7 @@ from amdjax.lax.elementary import exp, log
 from amdjax.lax.elementwise import add, div, max, mul, sub
 from amdjax.lax.filling import broadcasted_iota, full_like
 from amdjax.lax.reductions import reduce_max, reduce_sum
+from amdjax.lax.rounding import is_finite
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast_in_dim, reshape, transpose
 from amdjax.transforms import instantiate_zeros, is_undefined_primal, jvp_flat
@@ -169,6 +170,20 @@ def _keep(x: Operands, e: Extents, is_causal: bool, window: tuple[int, int] | No
     return keep
 
 
+def _without_unused(x: Operands) -> Operands:
+    """The operands without NaNs and infinities of keys and values behind the length of keys."""
+    if x.key_value_lengths is None:
+        return x
+
+    def counted(y: Any) -> Any:
+        shape = shape_of(y)
+        lengths = broadcast_in_dim(convert(x.key_value_lengths, np.int32), shape, (0,))
+        there = lt(broadcasted_iota(np.int32, shape, 1), lengths)
+        return select(bitwise_or(there, is_finite(y)), y, full_like(y, 0))
+
+    return x._replace(key=counted(x.key), value=counted(x.value))
+
+
 def _logits(x: Operands, e: Extents, scale: float, keep: Any) -> Any:
     wide = wide_dtype(dtype_of(x.query))
     logits = _pairs(x.query, x.key, e, wide)
@@ -195,6 +210,7 @@ def composed_attention(
 ) -> list[Any]:
     """What `attention_p` computes."""
     x, _ = operands(args, given)
+    x = _without_unused(x)
     e, dtype = Extents.of(x), dtype_of(x.query)
     wide = wide_dtype(dtype)
     logits = _logits(x, e, scale, _keep(x, e, is_causal, window))
@@ -229,6 +245,7 @@ def composed_tangent(
 ) -> list[Any]:
     """What `attention_tangent_p` computes."""
     x, (_, maximum, total, *tangents) = operands(args, given)
+    x = _without_unused(x)
     e, dtype = Extents.of(x), dtype_of(x.query)
     wide, change = wide_dtype(dtype), dict(zip(directions, tangents))
     keep = _keep(x, e, is_causal, window)
@@ -268,6 +285,7 @@ def composed_gradient(
 ) -> list[Any]:
     """What `attention_gradient_p` computes."""
     x, (maximum, total, delta, ct) = operands(args, given)
+    x = _without_unused(x)
     e, dtype = Extents.of(x), dtype_of(x.query)
     wide = wide_dtype(dtype)
     keep = _keep(x, e, is_causal, window)

@@ -13,6 +13,8 @@ from amdjax.core.composite import composite
 from amdjax.lax.attention import attention
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
+_NAME = "dot_product_attention"
+
 
 def dot_product_attention(
     query: ArrayLike,
@@ -54,12 +56,14 @@ def dot_product_attention(
         >>> nn.dot_product_attention(x, x, x).shape
         (1, 2, 1, 4)
     """
-    name = "dot_product_attention"
+    name = _NAME
     q, k, v = (as_array(name, x, i) for i, x in enumerate((query, key, value)))
     if implementation not in (None, "xla"):
-        raise ValueError(f"Unsupported implementation option: {implementation}")
+        raise ValueError(f'{name}: implementation must be None or "xla", got {implementation!r}.')
     if q.ndim not in (3, 4):
-        raise ValueError(f"query must have shape (T, N, H) or (batch, T, N, H), got {q.shape}")
+        raise ValueError(
+            f"{name}: query must have shape (T, N, H) or (batch, T, N, H), got {q.shape}."
+        )
     rank = q.ndim
     lift = lambda x: lax.expand_dims(x, tuple(range(max(4 - x.ndim, 0))))
     q, k, v = lift(q), lift(k), lift(v)
@@ -67,7 +71,7 @@ def dot_product_attention(
     opt = lambda x: None if x is None else as_array(name, x)
     bias, mask = (x if x is None else lift(x) for x in (opt(bias), opt(mask)))
     if mask is not None and mask.dtype != bool:
-        raise ValueError(f"mask must be boolean, got {mask.dtype}")
+        raise ValueError(f"{name}: mask must be boolean, got {mask.dtype}.")
     pairs = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     for which, x in (("bias", bias), ("mask", mask)):
         _check_broadcasts(which, x, pairs)
@@ -77,7 +81,7 @@ def dot_product_attention(
     lengths = opt(query_seq_lengths), opt(key_value_seq_lengths)
     for which, x in zip(("query_seq_lengths", "key_value_seq_lengths"), lengths):
         if x is not None and x.shape != (q.shape[0],):
-            raise ValueError(f"{which} must have shape {(q.shape[0],)}, got {x.shape}")
+            raise ValueError(f"{name}: {which} must have shape {(q.shape[0],)}, got {x.shape}.")
     scale = float(1 / np.sqrt(q.shape[-1])) if scale is None else scale
     out, residual = _attend(q, k, v, bias, mask, *lengths, scale, bool(is_causal), window)
     if rank == 3:
@@ -88,19 +92,29 @@ def dot_product_attention(
 def _check_operands(q: Array, k: Array, v: Array) -> None:
     batch, _, heads, features = q.shape
     if k.ndim != 4 or k.shape[0] != batch or k.shape[3] != features:
-        raise ValueError(f"key of shape {k.shape} does not fit query of shape {q.shape}")
+        raise ValueError(
+            f"{_NAME}: key must have shape ({batch}, S, K, {features}) for query of shape "
+            f"{q.shape}, got {k.shape}."
+        )
     if v.ndim != 4 or v.shape[:3] != k.shape[:3]:
-        raise ValueError(f"value of shape {v.shape} does not fit key of shape {k.shape}")
+        raise ValueError(
+            f"{_NAME}: value must have shape ({', '.join(map(str, k.shape[:3]))}, D) for key of "
+            f"shape {k.shape}, got {v.shape}."
+        )
     if not k.shape[2] or heads % k.shape[2]:
-        raise ValueError(f"the number of query heads {heads} must be a multiple of that of key"
-                         f" heads {k.shape[2]}")  # fmt: skip
+        raise ValueError(
+            f"{_NAME}: the heads of query must be a multiple of those of key, got {heads} and "
+            f"{k.shape[2]}."
+        )
     if not k.shape[1]:
-        raise ValueError("dot_product_attention needs at least one key")
+        raise ValueError(f"{_NAME}: key must have at least one position, got shape {k.shape}.")
     for which, x in (("key", k), ("value", v)):
         if x.dtype != q.dtype:
-            raise ValueError(f"{which} must have the dtype of query, {q.dtype}, got {x.dtype}")
+            raise ValueError(
+                f"{_NAME}: {which} must have the dtype of query, {q.dtype}, got {x.dtype}."
+            )
     if not jnp.issubdtype(q.dtype, np.floating):
-        raise ValueError(f"query must be of a floating dtype, got {q.dtype}")
+        raise ValueError(f"{_NAME}: query must be of a floating dtype, got {q.dtype}.")
 
 
 def _check_broadcasts(which: str, x: Array | None, pairs: tuple[int, ...]) -> None:
@@ -108,7 +122,7 @@ def _check_broadcasts(which: str, x: Array | None, pairs: tuple[int, ...]) -> No
     if x is None:
         return
     if x.ndim != 4 or any(n not in (1, m) for n, m in zip(x.shape, pairs)):
-        raise ValueError(f"{which} of shape {x.shape} does not broadcast to {pairs}")
+        raise ValueError(f"{_NAME}: {which} must broadcast to {pairs}, got shape {x.shape}.")
 
 
 @composite(static_argnames=("scale", "is_causal", "window"))

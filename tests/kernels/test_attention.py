@@ -166,6 +166,19 @@ def test_matrix_unit(sizes, name):
     check(sizes, "bfloat16", **options)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_bits_behind_the_length_of_keys(dtype):
+    """That are no numbers, where blocks hold them beside keys that count."""
+    q, k, v, ct = (jnp.asarray(x) for x in operands((1, 40, 80, 2, 2, 20, 12), dtype))
+    behind = (np.arange(80) >= 50)[:, None, None]
+    f = lambda q, k, v: nn.dot_product_attention(q, k, v, key_value_seq_lengths=np.array([50]))
+    found = amdjax.vjp(f, q, jnp.where(behind, np.nan, k), jnp.where(behind, np.inf, v))
+    expected = amdjax.vjp(f, q, k, v)
+    np.testing.assert_array_equal(found[0], expected[0])
+    for got, want in zip(found[1](ct), expected[1](ct), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
 def test_infinite_bias_masks():
     """Minus infinity takes a pair out; a row of nothing else is NaN, as sums of no weights are."""
     rng = np.random.default_rng(3)

@@ -152,20 +152,38 @@ def test_residual_has_no_derivative():
     "change,message",
     [
         (lambda q, k, v: (q[0, 0], k, v), "query must have shape"),
-        (lambda q, k, v: (q, k[:1], v), "key of shape"),
-        (lambda q, k, v: (q, k, v[:, :2]), "value of shape"),
-        (lambda q, k, v: (q[:, :, :3], k, v), "must be a multiple"),
+        (lambda q, k, v: (q, k[:1], v), "key must have shape"),
+        (lambda q, k, v: (q, k, v[:, :2]), "value must have shape"),
+        (lambda q, k, v: (q[:, :, :3], k, v), "heads of query must be a multiple"),
         (lambda q, k, v: (q, k.astype("bfloat16"), v), "key must have the dtype of query"),
-        (lambda q, k, v: (q, k[:, :0], v[:, :0]), "at least one key"),
-        (lambda q, k, v: (q, k, v, jnp.zeros((3, 1, 1, 1))), "bias of shape"),
-        (lambda q, k, v: (q, k, v, None, jnp.ones((2, 1, 4, 6), bool)), "mask of shape"),
+        (lambda q, k, v: (q, k[:, :0], v[:, :0]), "key must have at least one position"),
+        (lambda q, k, v: (q, k, v, jnp.zeros((3, 1, 1, 1))), "bias must broadcast"),
+        (lambda q, k, v: (q, k, v, None, jnp.ones((2, 1, 4, 6), bool)), "mask must broadcast"),
         (lambda q, k, v: (q, k, v, None, jnp.ones((2, 1, 5, 6))), "mask must be boolean"),
         (lambda q, k, v: tuple(x.astype(int) for x in (q, k, v)), "floating dtype"),
     ],
 )
 @pytest.mark.cpu_only("nothing is computed")
 def test_errors(change, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"^dot_product_attention: .*{message}.*got"):
         nn.dot_product_attention(*change(*drawn()))
     with pytest.raises(ValueError, match="key_value_seq_lengths"):
         nn.dot_product_attention(*drawn(), key_value_seq_lengths=jnp.ones((3,), int))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("queries", [1, 5])
+@pytest.mark.parametrize("more", [{}, {"mask": np.ones((2, 1, 1, 6), bool)}])
+def test_what_is_behind_the_lengths_of_keys_does_not_count(bad, queries, more):
+    """Not even where it is not finite, in results and gradients."""
+    q, k, v = drawn(queries=queries)
+    lengths = np.array([1, 4], np.int32)
+    behind = (np.arange(6) >= lengths[:, None])[..., None, None]
+    f = lambda q, k, v: (
+        nn.dot_product_attention(q, k, v, key_value_seq_lengths=lengths, **more) ** 2
+    ).sum()
+    gradient = amdjax.value_and_grad(f, (0, 1, 2))
+    expected = gradient(q, k, v)
+    found = gradient(q, jnp.where(behind, bad, k), jnp.where(behind, bad, v))
+    for got, want in zip(amdjax.tree.leaves(found), amdjax.tree.leaves(expected), strict=True):
+        np.testing.assert_array_equal(got, want)

@@ -134,6 +134,15 @@ class TestCaches:
             np.testing.assert_array_equal(y, alone)
 
 
+@pytest.mark.parametrize("kind", ["fixed", "paged"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_room_of_a_cache_that_is_not_used_may_hold_anything(kind, count):
+    cache, new = caches(2, 12, 2, 4)[kind], normal(2, count, 2, 4)
+    filled = cache.replace(keys=cache.keys + np.nan, values=cache.values + np.nan)
+    (expected, _), (y, _) = (nn.cached_attention(new, new, new, c) for c in (cache, filled))
+    np.testing.assert_array_equal(y, expected)
+
+
 def test_memory_of_a_donated_cache_is_used_again():
     cache, new = nn.KVCache(2, 64, heads=2, features=4), jnp.ones((2, 1, 2, 4))
     step = amdjax.jit(lambda cache, new: cache.update(new, new), donate_argnums=0)
@@ -227,6 +236,7 @@ CACHE = nn.KVCache(1, 4, heads=2, features=2)
         (lambda: nn.MultiHeadAttention(8, 4, kv_heads=3, key=random.key(0)), "kv_heads"),
         (lambda: nn.MultiHeadAttention(6, 2, rope="halves", key=random.key(0)), "rope"),
         (lambda: LAYER(X[0]), "x must"),
+        (lambda: LAYER.replace(rope=None)(X, positions=np.arange(2)), "those of rope"),
         (lambda: LAYER(X, X), "rope goes without context"),
         (lambda: LAYER(X, mask=np.ones((2, 2), bool), cache=CACHE), "cache goes without"),
         (lambda: LAYER(X, mask=np.full((2, 2), 2)), "mask must be boolean"),

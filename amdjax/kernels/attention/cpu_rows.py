@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, MOST_SCRATCH, Attention
+from amdjax.kernels.attention.staging import finite
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import lane_count
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
@@ -224,10 +225,9 @@ class FewRows:
         k.store(self.statistics, to * 2 + 1, k.const(self.dtype, 0))
 
     def _line(self, key: Value, h: Value, features: int) -> Value:
-        """Where features of a key, or the last one there is, begin."""
+        """Where features of a key begin."""
         p = self.problem
-        there = self.k.min(key, p.keys - 1)
-        line = (self.batch * p.keys + there) * p.key_heads + self.first_head + h
+        line = (self.batch * p.keys + key) * p.key_heads + self.first_head + h
         return line * features
 
     def _block(self, first: Value, stop: Value) -> None:
@@ -254,18 +254,30 @@ class FewRows:
 
         k.for_(0, count, 1, products)
         self._each_row(lambda h, row: self._weigh(first, stop, h, row))
-        k.for_(0, count, TOGETHER, lambda i: self._add(first, i))
+        add = lambda is_used: k.for_(
+            0, count, TOGETHER, lambda i: self._add(first, i, stop - 1, is_used)
+        )
+        if self.key_length is None:
+            add(True)
+        else:
+            k.if_(stop <= self.key_length, lambda: add(True), lambda: add(False))
 
-    def _add(self, first: Value, i: Value) -> None:
-        """The values of neighboring keys, times their weights."""
+    def _add(self, first: Value, i: Value, last: Value, is_used: bool) -> None:
+        """The values of neighboring keys, times their weights, of keys up to the last one.
+
+        Those behind the length of keys, of which some are if not `is_used`, count if finite.
+        """
         k, p, plan, lanes = self.k, self.problem, self.plan, self.lanes
 
         def head(h: Value) -> None:
-            starts = [self._line(first + i + n, h, p.value_features) for n in range(TOGETHER)]
+            keys = [k.min(first + i + n, last) for n in range(TOGETHER)]
+            starts = [self._line(key, h, p.value_features) for key in keys]
             for f in range(0, self.value_wide, lanes):
                 values = [
                     self._vector(self.inputs["value"], at, f, p.value_features) for at in starts
                 ]
+                if not is_used:
+                    values = [self._counted(x, key) for x, key in zip(values, keys, strict=True)]
                 for row in range(plan.rows):
                     line = h * plan.rows + row
                     to = line * self.value_wide + f
@@ -276,6 +288,13 @@ class FewRows:
                     k.store(self.sums, to, total, (1,))
 
         k.for_(0, plan.heads, 1, head)
+
+    def _counted(self, x: Value, key: Value) -> Value:
+        """Values of a key, without what is not finite where it is behind the length."""
+        k = self.k
+        assert self.key_length is not None
+        there = k.broadcast(key < self.key_length, (self.lanes,))
+        return k.select(there, x, finite(k, x))
 
     def _weigh(self, first: Value, stop: Value, h: Value, row: int) -> None:
         """Weights of a block in place of products, relative to the greatest logit so far."""

@@ -73,6 +73,16 @@ def steps(k: tile.Builder, stop: int, step: int, body: Callable[[Value], None]) 
         body(k.const("index", i))
 
 
+def finite(k: tile.Builder, x: Value) -> Value:
+    """A vector with zeros in place of what is not finite; of u16, the bits of bfloat16."""
+    if x.dtype == "u16":
+        infinity = k.const("u16", 0x7F80, x.shape)
+        known = k.ne(x & infinity, infinity)
+    else:
+        known = k.op("is_finite", x)
+    return k.select(known, x, k.const(x.dtype, 0, x.shape))
+
+
 class Stage:
     """A kernel of an attention: where its program is, its operands, blocks of them in scratch."""
 
@@ -163,10 +173,12 @@ class Stage:
         features: int,
         target: tile.Buffer,
         stride: int,
+        used: Value | None = None,
     ) -> None:
         """Lines of features into scratch, zeros behind them and for lines from `count` on.
 
-        They get the dtype of the scratch, unless that holds their bits.
+        They get the dtype of the scratch, unless that holds their bits. What is not finite in lines
+        from `used` on becomes zero.
         """
         k, dtype = self.k, target.dtype
         if dtype.startswith("u"):
@@ -178,11 +190,13 @@ class Stage:
         if features % lanes:
             tail = k.iota(lanes, "i32") < k.const("i32", features % lanes, (lanes,))
 
-        def copy(line: Value) -> None:
+        def copy(line: Value, is_used: bool = True) -> None:
             at, to = offset(line), line * stride
 
             def vector(f: Value, mask: Value | None = None) -> None:
                 x = k.load(source, at + f, (lanes,), (1,), mask)
+                if not is_used:
+                    x = finite(k, x)
                 k.store(target, to + f, k.convert(x, dtype), (1,))
 
             steps(k, features // lanes * lanes, lanes, vector)
@@ -193,7 +207,11 @@ class Stage:
             start = line * stride
             steps(k, padded, lanes, lambda f: k.store(target, start + f, zero, (1,)))
 
-        k.for_(0, count, 1, copy)
+        if used is None:
+            k.for_(0, count, 1, copy)
+        else:
+            k.for_(0, used, 1, copy)
+            k.for_(used, count, 1, lambda line: copy(line, False))
         k.for_(count, lines, 1, clear)
 
     def turn(
@@ -217,7 +235,10 @@ class Stage:
         first = block * b.keys
         count = k.min(k.const("index", p.keys) - first, b.keys)
         offset = lambda i: self.key_offset(first + i, features)
-        self.copy_lines(self.inputs[name], offset, count, b.keys, features, target, stride)
+        used = None
+        if self.key_length is not None:
+            used = k.min(k.max(self.key_length - first, 0), count)
+        self.copy_lines(self.inputs[name], offset, count, b.keys, features, target, stride, used)
 
     def turn_back(
         self, source: tile.Buffer, at: Value, features: int, target: tile.Buffer, stride: int,

@@ -155,6 +155,11 @@ class MultiHeadAttention(Module):
         split = lambda y: y.reshape(*y.shape[:2], -1, self.query.kernel.shape[1] // self.heads)
         q, k, v = split(self.query(x)), split(self.keys(source)), split(self.values(source))
         dropping = self.rate > 0 and is_training(train)
+        if positions is not None and self.rope is None:
+            raise ValueError(
+                "MultiHeadAttention: positions are those of rope, got positions of a layer with "
+                "rope=None."
+            )
         if self.rope is not None:
             if context is not None:
                 raise ValueError("MultiHeadAttention: rope goes without context.")

@@ -91,7 +91,7 @@ class Embedding(Module):
         self.table = table_init(key, (count, features), dtype)
 
     def __call__(self, ids: ArrayLike) -> Array:
-        """Vectors of `ids`, of shape `(*ids.shape, features)`."""
+        """Vectors of `ids`, `(*ids.shape, features)`; ids out of range take the nearest row."""
         return embedding(self.table, ids)
 
     def torch_tensors(self) -> tuple[TorchTensor, ...]:

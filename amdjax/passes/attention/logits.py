@@ -100,12 +100,12 @@ def find_logits(program: Program, atom: Atom, layout: Layout, keys: set[Axis]) -
       layout: theirs.
       keys: the axes that softmax sums over.
     """
-    for found in _Walk(program, keys).ways(atom, layout, 1.0, False):
+    for found in _Traversal(program, keys).ways(atom, layout, 1.0, False):
         return found
     return None
 
 
-class _Walk:
+class _Traversal:
     """From logits back to the product; a sum has two ways, of which one leads there."""
 
     def __init__(self, program: Program, keys: set[Axis]):
