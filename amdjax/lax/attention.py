@@ -34,25 +34,29 @@ from amdjax.lax._rules import (
 from amdjax.lax.bitwise import bitwise_and, bitwise_or
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import ge, le, lt
+from amdjax.lax.counter_blocks import threefry2x32
 from amdjax.lax.dot import dot_general
 from amdjax.lax.elementary import exp, log
 from amdjax.lax.elementwise import add, div, max, mul, sub
 from amdjax.lax.filling import broadcasted_iota, full_like
+from amdjax.lax.joining import concatenate
 from amdjax.lax.reductions import reduce_max, reduce_sum
 from amdjax.lax.rounding import is_finite
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast_in_dim, reshape, transpose
+from amdjax.lax.slicing import slice_in_dim
 from amdjax.transforms import instantiate_zeros, is_undefined_primal, jvp_flat
 
 __all__: list[str] = []
 
 #: Operands behind query, key and value, in order, as far as they are given.
-OPTIONAL = ("bias", "mask", "query_lengths", "key_value_lengths")
+OPTIONAL = ("bias", "mask", "query_lengths", "key_value_lengths", "seeds")
 
 
 class Operands(NamedTuple):
     """What the primitives share: query `(B, T, N, H)`, key `(B, S, K, H)`, value `(B, S, K, D)`,
-    bias and mask that broadcast to `(B, N, T, S)`, lengths `(B,)`; None where not given.
+    bias and mask that broadcast to `(B, N, T, S)`, lengths `(B,)`, two words `(B, 2)` from which
+    follows what is dropped; None where not given.
     """
 
     query: Any
@@ -62,6 +66,7 @@ class Operands(NamedTuple):
     mask: Any = None
     query_lengths: Any = None
     key_value_lengths: Any = None
+    seeds: Any = None
 
 
 def operands(args: Sequence[Any], given: Sequence[str]) -> tuple[Operands, Sequence[Any]]:
@@ -184,6 +189,35 @@ def _without_unused(x: Operands) -> Operands:
     return x._replace(key=counted(x.key), value=counted(x.value))
 
 
+def _dropped(x: Any, seeds: Any, rate: float, e: Extents) -> Any:
+    """Values of pairs without those that are dropped, the others larger by as much.
+
+    Whether a pair is dropped follows from the words of its example, its head and query, and its
+    key: two neighboring keys take the two words of a block of Threefry. So all kernels drop the
+    same pairs, forward and backward.
+    """
+    if seeds is None:
+        return x
+    word = np.dtype(np.uint32)
+    blocks = (*e.pairs[:3], -(-e.keys // 2))
+    head, query, block = (broadcasted_iota(word, blocks, axis) for axis in (1, 2, 3))
+    row = add(mul(head, full_like(head, e.queries)), query)
+    words = (
+        broadcast_in_dim(reshape(slice_in_dim(seeds, i, i + 1, axis=1), (e.batch,)), blocks, (0,))
+        for i in (0, 1)
+    )
+    drawn = [reshape(y, (*blocks, 1)) for y in threefry2x32(tuple(words), (row, block))]
+    both = reshape(concatenate(drawn, 4), (*blocks[:3], 2 * blocks[3]))
+    drawn_of = slice_in_dim(both, 0, e.keys, axis=3)
+    kept = ge(drawn_of, full_like(drawn_of, dropped_below(rate)))
+    return select(kept, mul(x, full_like(x, 1 / (1 - rate))), full_like(x, 0))
+
+
+def dropped_below(rate: float) -> int:
+    """Pairs whose random word is less are dropped."""
+    return int(min(round(rate * 2.0**32), 2**32 - 1))
+
+
 def _logits(x: Operands, e: Extents, scale: float, keep: Any) -> Any:
     wide = wide_dtype(dtype_of(x.query))
     logits = _pairs(x.query, x.key, e, wide)
@@ -206,7 +240,7 @@ def _without_padding(out: Any, x: Operands) -> Any:
 
 
 def composed_attention(
-    *args: Any, given: Sequence[str], scale: float, is_causal: bool, window: Any
+    *args: Any, given: Sequence[str], scale: float, is_causal: bool, window: Any, rate: float
 ) -> list[Any]:
     """What `attention_p` computes."""
     x, _ = operands(args, given)
@@ -219,7 +253,7 @@ def composed_attention(
     maximum = max(maximum, full_like(maximum, float(np.finfo(wide).min)))
     exponentials = exp(sub(logits, _to_pairs(_column(maximum), e)))
     total = reduce_sum(exponentials, (3,))
-    weights = div(exponentials, _to_pairs(_column(total), e))
+    weights = _dropped(div(exponentials, _to_pairs(_column(total), e)), x.seeds, rate, e)
     out = convert(_over_keys(convert(weights, dtype), x.value, e, wide), dtype)
     return [_without_padding(out, x), maximum, total]
 
@@ -242,6 +276,7 @@ def composed_tangent(
     scale: float,
     is_causal: bool,
     window: Any,
+    rate: float,
 ) -> list[Any]:
     """What `attention_tangent_p` computes."""
     x, (_, maximum, total, *tangents) = operands(args, given)
@@ -269,9 +304,11 @@ def composed_tangent(
         weighted = mul(weights, slope)
         mean = reduce_sum(weighted, (3,))
         weighted = sub(weighted, mul(weights, _to_pairs(_column(mean), e)))
+        weighted = _dropped(weighted, x.seeds, rate, e)
         out = add(out, _over_keys(weighted, convert(x.value, wide), e, wide))
     if "value" in change:
-        out = add(out, _over_keys(weights, convert(change["value"], wide), e, wide))
+        kept = _dropped(weights, x.seeds, rate, e)
+        out = add(out, _over_keys(kept, convert(change["value"], wide), e, wide))
     return [_without_padding(convert(out, dtype), x), mul(mean, total)]
 
 
@@ -282,6 +319,7 @@ def composed_gradient(
     scale: float,
     is_causal: bool,
     window: Any,
+    rate: float,
 ) -> list[Any]:
     """What `attention_gradient_p` computes."""
     x, (maximum, total, delta, ct) = operands(args, given)
@@ -291,8 +329,9 @@ def composed_gradient(
     keep = _keep(x, e, is_causal, window)
     weights = _weights(x, e, scale, keep, maximum, total)
     ct = convert(_without_padding(ct, x), wide)
-    d_value = _over_queries(weights, ct, e, wide)
-    slope = sub(_pairs(ct, convert(x.value, wide), e, wide), _to_pairs(_column(delta), e))
+    d_value = _over_queries(_dropped(weights, x.seeds, rate, e), ct, e, wide)
+    slope = _dropped(_pairs(ct, convert(x.value, wide), e, wide), x.seeds, rate, e)
+    slope = sub(slope, _to_pairs(_column(delta), e))
     slope = mul(weights, slope)
     if keep is not None:
         slope = select(keep, slope, full_like(slope, 0))
@@ -451,6 +490,7 @@ def attention(
     scale: float,
     is_causal: bool = False,
     window: tuple[int, int] | None = None,
+    rate: float = 0.0,
     **optional: Any,
 ) -> tuple[Any, Any]:
     """Attention and the logarithm of the sum of exponentials of each query's logits.
@@ -462,6 +502,7 @@ def attention(
       scale: factor of the logits.
       is_causal: keys behind a query take no part.
       window: how many keys before and behind the place of a query take part.
+      rate: probability of a weight to be dropped, below 1; with `seeds`.
       **optional: those of `OPTIONAL` that are not None.
 
     Returns:
@@ -470,6 +511,6 @@ def attention(
     given = tuple(name for name in OPTIONAL if optional.get(name) is not None)
     out, maximum, total = attention_p.bind(
         query, key, value, *(optional[name] for name in given),
-        given=given, scale=scale, is_causal=is_causal, window=window,
+        given=given, scale=scale, is_causal=is_causal, window=window, rate=rate,
     )  # fmt: skip
     return out, add(maximum, log(total))

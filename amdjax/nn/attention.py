@@ -11,6 +11,8 @@ from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.lax.attention import attention
+from amdjax.nn import _random as random
+from amdjax.nn._arguments import check_share
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
 _NAME = "dot_product_attention"
@@ -28,6 +30,8 @@ def dot_product_attention(
     query_seq_lengths: ArrayLike | None = None,
     key_value_seq_lengths: ArrayLike | None = None,
     local_window_size: int | tuple[int, int] | None = None,
+    dropout_rate: float = 0.0,
+    dropout_key: Any = None,
     implementation: str | None = None,
     return_residual: bool = False,
 ) -> Any:
@@ -45,6 +49,8 @@ def dot_product_attention(
       query_seq_lengths: of shape `(batch,)`: positions from there on are padding, their result 0.
       key_value_seq_lengths: of shape `(batch,)`: keys from there on are ignored.
       local_window_size: how many positions to the left and right take part.
+      dropout_rate: probability of a weight to be dropped; the others are larger by as much.
+      dropout_key: key of what is dropped. Which weights are depends on nothing but key and place.
       implementation: None or "xla"; other kernels are not chosen by name here.
       return_residual: also return the logarithm of the softmax's denominator, `(batch, T, N)`.
 
@@ -83,10 +89,24 @@ def dot_product_attention(
         if x is not None and x.shape != (q.shape[0],):
             raise ValueError(f"{name}: {which} must have shape {(q.shape[0],)}, got {x.shape}.")
     scale = float(1 / np.sqrt(q.shape[-1])) if scale is None else scale
-    out, residual = _attend(q, k, v, bias, mask, *lengths, scale, bool(is_causal), window)
+    check_share(name, "dropout_rate", dropout_rate, "a probability in [0, 1]")
+    rate = float(dropout_rate)
+    seeds = _seeds(dropout_key, q.shape[0]) if 0 < rate < 1 else None
+    out, residual = _attend(
+        q, k, v, bias, mask, *lengths, seeds, scale, bool(is_causal), window,
+        0.0 if seeds is None else rate,
+    )  # fmt: skip
+    out = out * 0 if rate == 1 else out
     if rank == 3:
         out, residual = (lax.squeeze(x, (0,)) for x in (out, residual))
     return (out, residual) if return_residual else out
+
+
+def _seeds(key: Any, batch: int) -> Any:
+    """Words from which follows what is dropped of each example."""
+    if key is None:
+        raise ValueError(f"{_NAME}: dropout_key must be a key where weights are dropped, got None.")
+    return random.bits(key, (batch, 2), np.uint32)
 
 
 def _check_operands(q: Array, k: Array, v: Array) -> None:
@@ -125,7 +145,7 @@ def _check_broadcasts(which: str, x: Array | None, pairs: tuple[int, ...]) -> No
         raise ValueError(f"{_NAME}: {which} must broadcast to {pairs}, got shape {x.shape}.")
 
 
-@composite(static_argnames=("scale", "is_causal", "window"))
+@composite(static_argnames=("scale", "is_causal", "window", "rate"))
 def _attend(
     q: Array,
     k: Array,
@@ -134,13 +154,15 @@ def _attend(
     mask: Array | None,
     q_lengths: Array | None,
     kv_lengths: Array | None,
+    seeds: Array | None,
     scale: float,
     is_causal: bool,
     window: tuple[int, int] | None,
+    rate: float,
 ) -> tuple[Array, Array]:
     out, residual = attention(
-        q, k, v, scale=scale, is_causal=is_causal, window=window, bias=bias, mask=mask,
-        query_lengths=q_lengths, key_value_lengths=kv_lengths,
+        q, k, v, scale=scale, is_causal=is_causal, window=window, rate=rate, bias=bias, mask=mask,
+        query_lengths=q_lengths, key_value_lengths=kv_lengths, seeds=seeds,
     )  # fmt: skip
     residual = convert(jnp.swapaxes(residual, 1, 2), k.dtype)
     return out, lax.stop_gradient(residual)

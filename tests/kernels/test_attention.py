@@ -8,6 +8,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn
+from amdjax.kernels import shaped
 from amdjax.kernels.attention import cpu
 from amdjax.kernels.attention.cpu_rows import FewRowsPlan
 from amdjax.kernels.attention.problem import Attention
@@ -239,9 +240,62 @@ def test_many_features(features):
     check((1, 20, 24, 1, 1, features, 40), is_causal=True)
 
 
+def _definitions(monkeypatch):
+    """Run attention by its definition from here on."""
+    for name in ("attention", "attention_gradient"):
+        monkeypatch.setitem(shaped.PLANNERS["cpu"], name, lambda ctx: None)
+    amdjax.clear_caches()
+
+
+@pytest.mark.parametrize("sizes", [(2, 37, 70, 4, 2, 16, 70), (1, 130, 65, 2, 1, 33, 65)])
+def test_dropped_weights(sizes, monkeypatch):
+    """Kernels and definition drop the same pairs, forward and backward, at the rate asked for."""
+    batch, _, keys, heads, key_heads, features, _ = sizes
+    q, k, _, ct = operands(sizes, "float32")
+    v = np.broadcast_to(np.eye(keys, dtype=np.float32)[:, None], (batch, keys, key_heads, keys))
+    rate, options = 0.3, {"is_causal": True}
+
+    def attend(q, k, v, rate=rate):
+        key = amdjax.random.key(7)
+        return nn.dot_product_attention(q, k, v, dropout_rate=rate, dropout_key=key, **options)
+
+    def both(q, k, v):
+        out, pull = amdjax.vjp(attend, q, k, v)
+        return out, *pull(ct)
+
+    whole = np.asarray(attend(q, k, v, 0.0), np.float64)
+    found = [np.asarray(x) for x in amdjax.jit(both)(q, k, v)]
+    weights, kept = found[0], (found[0] != 0) | (whole == 0)
+    taken = whole > 0
+    np.testing.assert_allclose(weights[kept], (whole / (1 - rate))[kept], rtol=1e-5, atol=1e-6)
+    share = 1 - kept[taken].mean()
+    assert abs(share - rate) < 4 * np.sqrt(rate * (1 - rate) / taken.sum())
+    # The gradient of attention whose weights are multiplied by what was found.
+    factor = np.moveaxis(kept / (1 - rate), 2, 1)
+    group = heads // key_heads
+    wide_q, wide_k = np.asarray(q, np.float64), np.repeat(np.asarray(k, np.float64), group, 2)
+    w = np.moveaxis(whole, 2, 1)
+    slope = w * (np.moveaxis(ct, 2, 1) * factor)
+    slope = slope - w * slope.sum(-1, keepdims=True)
+    d_query = np.einsum("bnts,bsnh->btnh", slope, wide_k) / np.sqrt(features)
+    d_key = np.einsum("bnts,btnh->bsnh", slope, wide_q) / np.sqrt(features)
+    sums = lambda x: x.reshape(batch, keys, key_heads, group, -1).sum(3)
+    d_value = np.einsum("bnts,btnd->bsnd", w * factor, ct)
+    for got, want in zip(found[1:], (d_query, sums(d_key), sums(d_value)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+    _definitions(monkeypatch)
+    again = amdjax.jit(lambda *args: both(*args))(q, k, v)
+    np.testing.assert_array_equal(np.asarray(again[0]) == 0, weights == 0)
+    for got, want in zip(again, found, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
 def memory(queries, grad):
     shapes = [amdjax.ShapeDtypeStruct((1, queries, 2, 16), np.float32)] * 3
-    f = lambda q, k, v: nn.dot_product_attention(q, k, v, is_causal=True)
+    key = amdjax.random.key(0)
+    f = lambda q, k, v: nn.dot_product_attention(
+        q, k, v, is_causal=True, dropout_rate=0.1, dropout_key=key
+    )
     if grad:
         f = amdjax.grad(lambda *args, attend=f: attend(*args).sum(), (0, 1, 2))
     return amdjax.jit(f).lower(*shapes).compile().memory_analysis().temp_size_in_bytes

@@ -187,3 +187,33 @@ def test_what_is_behind_the_lengths_of_keys_does_not_count(bad, queries, more):
     found = gradient(q, jnp.where(behind, bad, k), jnp.where(behind, bad, v))
     for got, want in zip(amdjax.tree.leaves(found), amdjax.tree.leaves(expected), strict=True):
         np.testing.assert_array_equal(got, want)
+
+
+DROPPING = {"dropout_rate": 0.4, "dropout_key": amdjax.random.key(3)}
+
+
+@pytest.mark.cpu_only("float64")
+def test_derivatives_of_what_is_dropped():
+    with amdjax.enable_x64(True):
+        f = lambda *args: nn.dot_product_attention(*args, is_causal=True, **DROPPING)
+        args = drawn(queries=6, dtype="float64")
+        check_grads(f, args, order=2, modes=("fwd", "rev"), rtol=1e-6, atol=1e-6)
+
+
+def test_dropping_under_transformations():
+    """Each example of a batch, and each key, has weights of its own that are dropped."""
+    q, k, v = drawn(batch=3)
+    f = lambda q, k, v, key: nn.dot_product_attention(q, k, v, dropout_rate=0.5, dropout_key=key)
+    keys = amdjax.random.split(amdjax.random.key(1), 3)
+    found = amdjax.vmap(f, (0, 0, 0, 0))(q[:, None], k[:, None], v[:, None], keys)
+    for i in range(3):
+        close(found[i], f(q[i : i + 1], k[i : i + 1], v[i : i + 1], keys[i]))
+    same = jnp.broadcast_to(q[:1], q.shape), *(jnp.broadcast_to(x[:1], x.shape) for x in (k, v))
+    out = f(*same, keys[0])
+    assert np.any(out[0] != out[1]) and np.any(out != f(*same, keys[1]))
+    np.testing.assert_array_equal(out, f(*same, keys[0]))
+    assert not np.any(nn.dot_product_attention(q, k, v, dropout_rate=1))
+    with pytest.raises(ValueError, match="dot_product_attention: dropout_key"):
+        nn.dot_product_attention(q, k, v, dropout_rate=0.5)
+    with pytest.raises(ValueError, match="dot_product_attention: dropout_rate"):
+        nn.dot_product_attention(q, k, v, dropout_rate=1.5)

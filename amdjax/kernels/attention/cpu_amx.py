@@ -42,7 +42,7 @@ class AmxAttentionPlan(AttentionPlan):
 
 def amx_plans(problem: Attention, target: CpuTarget) -> Sequence[AmxAttentionPlan]:
     """Plans for AMX; none where machine or dtype have no use of it."""
-    if problem.dtype != "bf16" or "bf16" not in target.matrix_dtypes:
+    if problem.dtype != "bf16" or "bf16" not in target.matrix_dtypes or problem.rate:
         return []
     features = round_up(max(problem.features, problem.value_features), ROWS)
     fitting = max(1, private_cache(target) // 2 // (2 * ROWS * features * 4))
@@ -154,7 +154,7 @@ class AmxForward(Forward):
 
         most = list(k.for_(0, b.keys, 1, logits, greatest))
         shrink = [k.op("exp", old - new) for old, new in zip(greatest, most, strict=True)]
-        self._exponentials(i, most, shrink)
+        self._exponentials(i, j, most, shrink)
         sums = i * (self.value_wide * rows)
 
         def smaller(line: Value) -> None:
@@ -166,7 +166,7 @@ class AmxForward(Forward):
         self._multiply(self.value_wide, (self.values, self.value_stride), (self.words, zero),
                        (self.sums, sums), b.keys, False)  # fmt: skip
 
-    def _exponentials(self, i: Value, most: list[Value], shrink: list[Value]) -> None:
+    def _exponentials(self, i: Value, j: Value, most: list[Value], shrink: list[Value]) -> None:
         """Weights of the block in words of neighboring keys, and their sums."""
         k, b, lanes = self.k, self.blocking, self.stage.lanes
         rows, vectors = b.rows, range(b.tile.vectors)

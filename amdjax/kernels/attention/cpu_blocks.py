@@ -215,7 +215,7 @@ class Forward:
         first, count = self._rows_from(i)
         out, maximum, total = self.outputs
         stride = self.value_wide
-        one = k.const(self.dtype, 1, (lanes,))
+        one = k.const(self.dtype, 1 / (1 - p.rate), (lanes,))
         factors = [
             k.op("div", one, k.load(self.total, i * b.rows + v, (lanes,), (1,)))
             for v in range(0, b.rows, lanes)
@@ -358,7 +358,7 @@ class Forward:
             None, logits, greatest,
         )  # fmt: skip
         shrink = [k.op("exp", old - new) for old, new in zip(greatest, most)]
-        self._exponentials(i, list(most), shrink)
+        self._exponentials(i, j, list(most), shrink)
         sums_at = i * (self.value_wide * rows)
 
         def weighted(line: Value, sums: Rows, found: tuple[Value, ...]) -> list[Value]:
@@ -378,22 +378,33 @@ class Forward:
             before, weighted,
         )  # fmt: skip
 
-    def _exponentials(self, i: Value, most: list[Value], shrink: list[Value]) -> None:
-        """Weights of the block in place of its logits, and their sums."""
-        k, b, lanes = self.k, self.blocking, self.stage.lanes
+    def _exponentials(self, i: Value, j: Value, most: list[Value], shrink: list[Value]) -> None:
+        """Weights of the block in place of its logits, and their sums.
+
+        The sums are of all weights, also of those that are dropped.
+        """
+        k, s, b, lanes = self.k, self.stage, self.blocking, self.stage.lanes
         rows, vectors = b.rows, range(b.tile.vectors)
+        step = 2 if self.problem.rate else 1
 
         def line(key: Value, *sums: Value) -> list[Value]:
             out = []
             for v in vectors:
-                at = key * rows + v * lanes
-                x = k.op("exp", k.load(self.weights, at, (lanes,), (1,)) - most[v])
-                k.store(self.weights, at, x, (1,))
-                out.append(sums[v] + x)
+                at = [(key + n) * rows + v * lanes for n in range(step)]
+                found = [k.op("exp", k.load(self.weights, x, (lanes,), (1,)) - most[v]) for x in at]
+                kept = found
+                if step == 2:
+                    first = self.first + i * rows + v * lanes
+                    keep = s.not_dropped(j * b.keys + key, first)
+                    zero = k.const(self.dtype, 0, (lanes,))
+                    kept = [k.select(c, x, zero) for c, x in zip(keep, found, strict=True)]
+                for place, x in zip(at, kept, strict=True):
+                    k.store(self.weights, place, x, (1,))
+                out.append(sum(found, sums[v]))
             return out
 
         zero = k.const(self.dtype, 0, (lanes,))
-        sums = k.for_(0, b.keys, 1, line, [zero for _ in vectors])
+        sums = k.for_(0, b.keys, step, line, [zero for _ in vectors])
         self._keep_statistics(i, most, shrink, sums)
 
     def _keep_statistics(

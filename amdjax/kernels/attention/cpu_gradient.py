@@ -272,6 +272,8 @@ class Gradient:
                 for v, x in enumerate(vectors):
                     x = s.adjusted(x, key, self.first + v * lanes, masked, self.staged)
                     vectors[v] = k.op("exp", x - maxima[v]) * inverses[v]
+            if p.rate:
+                self._mark_dropped(j * b.keys + line, sums)
             self._keep(at["weights"], line, sums, rows)
             return []
 
@@ -281,6 +283,24 @@ class Gradient:
             lambda f, v: k.load(at["queries"], f * rows + v * lanes, (lanes,), (1,)),
             None, finish,
         )  # fmt: skip
+
+    def _mark_dropped(self, key: Value, sums: Rows) -> None:
+        """Make the weights negative that are dropped."""
+        k, s, lanes = self.k, self.stage, self.stage.lanes
+        for v in range(self.blocking.tile.vectors):
+            for r in range(0, len(sums), 2):
+                keep = s.not_dropped(key + r, self.first + v * lanes)
+                for n in (0, 1):
+                    x = sums[r + n][v]
+                    sums[r + n][v] = k.select(keep[n], x, k.op("neg", x))
+
+    def _without_dropped(self, x: Value, weight: Value, place: Value) -> tuple[Value, Value]:
+        """What is dropped is zero in cotangents of weights, and from now on in the weights."""
+        k, lanes = self.k, (self.stage.lanes,)
+        zero = k.const(self.dtype, 0, lanes)
+        larger = k.const(self.dtype, 1 / (1 - self.problem.rate), lanes)
+        k.store(self.at["weights"], place, k.max(weight, zero) * larger, (1,))
+        return k.select(weight > zero, x * larger, zero), k.op("abs", weight)
 
     def _changes(self, j: Value, masked: bool) -> None:
         """Gradients of the products of keys and queries."""
@@ -297,6 +317,8 @@ class Gradient:
                 for v, x in enumerate(vectors):
                     place = (line + r) * rows + v * lanes
                     weight = k.load(at["weights"], place, (lanes,), (1,))
+                    if p.rate:
+                        x, weight = self._without_dropped(x, weight, place)
                     x = (x - deltas[v]) * weight * scale
                     vectors[v] = s.kept(x, key, self.first + v * lanes, masked, self.staged)
             self._keep(at["changes"], line, sums, rows)

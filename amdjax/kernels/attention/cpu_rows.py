@@ -68,7 +68,7 @@ def few_rows_plans(problem: Attention, target: CpuTarget) -> Sequence[FewRowsPla
     rows = problem.queries * problem.group
     size = itemsize(problem.accumulate)
     row_bytes = rows * (problem.features + problem.value_features + KEYS) * size
-    if rows > MOST_ROWS or row_bytes > MOST_SCRATCH:
+    if rows > MOST_ROWS or row_bytes > MOST_SCRATCH or problem.rate:
         return []
     together = [n for n in range(2, problem.key_heads + 1) if problem.key_heads % n == 0]
     fitting = [n for n in together if n * row_bytes <= target.l1_bytes * 2 // 3]

@@ -104,7 +104,7 @@ def padded(features: int, atom: MmaAtom) -> int:
 def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
     """Plans for dtypes that the matrix unit multiplies, as far as registers and LDS go."""
     wide = max(problem.features, problem.value_features)
-    if wide > MOST_FEATURES or problem.accumulate != "f32":
+    if wide > MOST_FEATURES or problem.accumulate != "f32" or problem.rate:
         return []
     known = map(along_rows, mma_atoms(target, problem.dtype, problem.accumulate))
     atoms = [atom for atom in known if atom is not None]
@@ -255,8 +255,21 @@ class Forward:
         total = k.op("fma", total, shrink, k.reduce("add", weights, 1))
         sums = sums * k.broadcast(k.expand(shrink, 1), sums.shape)
         weights = k.convert(weights, self.problem.dtype)
+        if masked:
+            values = self._counted(values, number * plan.keys)
         sums = k.dot(weights, values, sums, plan.tiling(plan.value_features, plan.keys))
         return [greatest, total, sums, *ahead]
+
+    def _counted(self, values: Value, first: Value) -> Value:
+        """Values without what is not finite behind the length of keys: zero times that is NaN."""
+        k, length = self.k, self.pairs.key_length
+        if length is None:
+            return values
+        keys = values.shape[0]
+        there = k.iota(keys) + k.broadcast(first, (keys,)) < k.broadcast(length, (keys,))
+        finite = k.op("is_finite", k.convert(values, "f32"))
+        counts = k.broadcast(k.expand(there, 1), values.shape) | finite
+        return k.select(counts, values, k.const(values.dtype, 0, values.shape))
 
     def _power(self, x: Value, factor: float, bound: Value) -> Value:
         """`2 ** (x * factor - bound)`, with a bound for each row."""

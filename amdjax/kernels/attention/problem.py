@@ -38,6 +38,7 @@ class Attention:
       scale: factor of the logits.
       is_causal: keys behind a query take no part.
       window: how many keys before and behind the place of a query take part; None: all.
+      rate: probability of a weight to be dropped.
     """
 
     batch: int
@@ -55,6 +56,7 @@ class Attention:
     scale: float
     is_causal: bool
     window: tuple[int, int] | None
+    rate: float = 0.0
 
     @staticmethod
     def of(eqn: JaxprEqn) -> Attention:
@@ -67,7 +69,7 @@ class Attention:
             batch, queries, key.shape[1], heads, key.shape[2], features, value.shape[3],
             short_dtype(query.dtype), given, _strides(shapes.get("bias")),
             _strides(shapes.get("mask")), dtypes.get("bias", ""), float(params["scale"]),
-            params["is_causal"], params["window"],
+            params["is_causal"], params["window"], params["rate"],
         )  # fmt: skip
 
     @property
@@ -83,7 +85,7 @@ class Attention:
     @property
     def may_lack_keys(self) -> bool:
         """Whether a query may take no key at all into account: its weights are then all equal."""
-        return bool(self.given) or self.window is not None
+        return bool({*self.given} - {"seeds"}) or self.window is not None
 
     def operand(self, name: str, atoms: Sequence[Any]) -> Any:
         """The atom of an optional operand, of an equation's."""
@@ -96,7 +98,8 @@ class Attention:
         shared = f", {self.group} heads to one of keys" if self.group > 1 else ""
         causal = " causal" if self.is_causal else ""
         window = f" window {self.window[0]} {self.window[1]}" if self.window else ""
-        return f"{size} in {self.dtype}{causal}{window}{shared}"
+        dropping = f" dropping {self.rate:g}" if self.rate else ""
+        return f"{size} in {self.dtype}{causal}{window}{dropping}{shared}"
 
 
 def _strides(shape: tuple[int, ...] | None) -> tuple[int, ...]:

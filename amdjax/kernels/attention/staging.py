@@ -14,6 +14,7 @@ from typing import Any
 
 from amdjax import tile
 from amdjax.core.integers import round_up
+from amdjax.kernels.attention.dropping import kept_pair
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import TileShape
@@ -332,6 +333,17 @@ class Stage:
         """`x` with zeros for pairs that take no part."""
         keep = self._keep(key, base, staged) if masked else None
         return x if keep is None else self.k.select(keep, x, self.k.const(x.dtype, 0, x.shape))
+
+    def not_dropped(self, key: Value, base: Value) -> tuple[Value, Value]:
+        """Whether pairs of the rows from `base` with a key and the next one are not dropped."""
+        k, p, group = self.k, self.problem, self.blocking.group
+        rows = self.places(base)
+        heads = k.broadcast(k.convert(self.head, "i32"), (self.lanes,))
+        if group > 1:
+            heads = heads + rows % group
+        numbers = heads * p.queries + rows // group
+        seeds = [k.load(self.inputs["seeds"], self.batch * 2 + i) for i in (0, 1)]
+        return kept_pair(k, (seeds[0], seeds[1]), k.convert(numbers, "u32"), key // 2, p.rate)
 
     def _keep(self, key: Value, base: Value, staged: Staged) -> Value | None:
         k, p, lanes = self.k, self.problem, (self.lanes,)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
@@ -13,11 +11,9 @@ from amdjax.nn._arguments import check_positive, check_rate
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.attention import dot_product_attention
-from amdjax.nn.functions import softmax
 from amdjax.nn.kv_cache import cached_attention
 from amdjax.nn.layers.linear import Dense
 from amdjax.nn.module import Module, static
-from amdjax.nn.regularization import dropout
 from amdjax.nn.rotary import PAIRINGS, rope
 from amdjax.numpy._util import ArrayLike, as_array
 
@@ -173,11 +169,12 @@ class MultiHeadAttention(Module):
                     "MultiHeadAttention: a cache goes without context, bias, mask and training."
                 )
             attended, cache = cached_attention(q, k, v, cache)
-        elif dropping:
-            weights_key = self.next_key(key)
-            attended = _dropped(q, k, v, bias, mask, is_causal, weights_key, self.rate)
         else:
-            attended = dot_product_attention(q, k, v, bias, mask, is_causal=is_causal)
+            attended = dot_product_attention(
+                q, k, v, bias, mask, is_causal=is_causal,
+                dropout_rate=self.rate if dropping else 0.0,
+                dropout_key=self.next_key(key) if dropping else None,
+            )  # fmt: skip
         y = self.out(attended.reshape(*attended.shape[:2], -1))
         return y if cache is None else (y, cache)
 
@@ -205,23 +202,3 @@ class MultiHeadAttention(Module):
     def _turned(self, x: Array, positions: Any) -> Array:
         return rope(x, positions, base=self.rope_base, scaling=self.rope_scaling,
                     pairing=self.rope)  # type: ignore[arg-type]  # fmt: skip
-
-
-def _dropped(
-    q: Array, k: Array, v: Array, bias: Any, mask: Any, is_causal: bool, key: Any, rate: float
-) -> Array:
-    """Attention some of whose weights are dropped, which therefore has to have them all."""
-    batch, T, heads, features = q.shape
-    S, kv_heads = k.shape[1:3]
-    grouped = q.reshape(batch, T, kv_heads, heads // kv_heads, features)
-    wide = jnp.promote_types(q.dtype, np.float32)
-    logits = jnp.einsum("btkgh,bskh->bkgts", grouped, k, preferred_element_type=wide)
-    logits = logits.reshape(batch, heads, T, S) / np.sqrt(features)
-    logits = logits if bias is None else logits + bias
-    keep = jnp.tri(T, S, dtype=bool) if is_causal else jnp.ones((), bool)
-    keep = keep if mask is None else keep & mask
-    least = -0.7 * float(jnp.finfo(logits.dtype).max)
-    weights = dropout(key, softmax(jnp.where(keep, logits, least)), rate)
-    weights = weights.reshape(batch, kv_heads, heads // kv_heads, T, S)
-    out = jnp.einsum("bkgts,bskh->btkgh", weights.astype(v.dtype), v)
-    return out.reshape(batch, T, heads, -1)

@@ -347,7 +347,7 @@ class _Arrangement:
             window = (most if left is None else left, most if right is None else right)
         params = {
             "given": given, "scale": self.scale, "is_causal": right == 0 and window is None,
-            "window": window,
+            "window": window, "rate": 0.0,
         }  # fmt: skip
         return [*args, *(optional[name] for name in given)], params
 
