@@ -13,7 +13,8 @@ from typing import Any
 
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.jit.hoisting import Hoisted
-from amdjax.jit.plan import CONTROL, Body, Label, Planner, Storage, View
+from amdjax.jit.instructions import Label, Storage, View
+from amdjax.jit.plan import CONTROL, Body, Planner
 from amdjax.jit.updates import updates_in_place
 from amdjax.runtime import vm
 

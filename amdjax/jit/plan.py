@@ -9,9 +9,10 @@ iteration of a loop is needed until the loop ends.
 
 from __future__ import annotations
 
-import ctypes
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from itertools import zip_longest
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +24,18 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
+from amdjax.jit.horizontal import number, together_on_cpu, together_on_gpu
+from amdjax.jit.instructions import (
+    ALIGN,
+    HostCall,
+    Instruction,
+    Label,
+    Launch,
+    Plan,
+    Storage,
+    View,
+    Word,
+)
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
@@ -34,108 +47,12 @@ from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.schedule.gpu.calls import fit_gpu
+from amdjax.schedule.horizontal import run_together
 from amdjax.schedule.regions import lower_region
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
-ALIGN = 64
 PARALLEL_FROM = 20_000.0  # nanoseconds on one thread from which waking others pays
-
-
-@dataclass(eq=False)
-class Storage:
-    """A range of memory; `slot` is None for the arena, where `offset` is decided last.
-
-    Attributes:
-      align: bytes of which its address is a multiple.
-    """
-
-    nbytes: int
-    slot: int | None = None
-    writable: bool = True
-    offset: int = 0
-    align: int = ALIGN
-    first: int = 1 << 60
-    last: int = -1
-
-
-@dataclass(frozen=True)
-class View:
-    """Where a value is: an address that may advance with a loop counter."""
-
-    storage: Storage
-    offset: int = 0
-    counter: int = vm.ZERO
-    stride: int = 0
-
-    @property
-    def align(self) -> int:
-        """Bytes of which the address is a multiple, however far it advances."""
-        bits = self.storage.align | self.offset | self.stride
-        return bits & -bits
-
-
-@dataclass(eq=False)
-class Label:
-    position: int = -1
-
-
-Word = Any  # an int, a View, a Label or a kernel
-
-
-@dataclass
-class Instruction:
-    opcode: int
-    words: list[Word]
-
-
-@dataclass(frozen=True, eq=False)
-class HostCall:
-    """A call of Python: `fn(*operands, **params)` with arrays of these types."""
-
-    fn: Callable[..., Any]
-    params: dict[str, Any]
-    in_avals: list[Any]
-    out_avals: list[Any]
-
-    def __call__(self, addresses: Sequence[int]) -> None:
-        """Call with views of the operands; copy the results behind them."""
-        n = len(self.in_avals)
-        operands = [array_at(a, t) for a, t in zip(addresses, self.in_avals)]
-        self.run(operands, [array_at(a, t) for a, t in zip(addresses[n:], self.out_avals)])
-
-    def run(self, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
-        """Call with arrays and fill others with the results."""
-        for array in operands:
-            array.flags.writeable = False
-        values = self.fn(*operands, **self.params)
-        for result, value in zip(results, values or [], strict=True):
-            result[...] = value
-
-
-@dataclass
-class Plan:
-    """A program for the machine, kernels and arena offsets still symbolic.
-
-    Attributes:
-      instructions: in order.
-      slots: how many slots there are; arguments start at `inputs`, results at `outputs`.
-      constants: arrays whose addresses fill the slots from `constants_at`.
-      aliases: results that reuse the memory of a donated argument.
-    """
-
-    instructions: list[Instruction]
-    arena_bytes: int
-    slots: int
-    inputs: int
-    outputs: int
-    constants_at: int
-    constants: list[Any]
-    hosts: list[HostCall]
-    aliases: dict[int, int] = field(default_factory=dict)
-
-    def kernels(self) -> list[tile.Kernel]:
-        return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
 
 
 class Loader(Protocol):
@@ -182,7 +99,7 @@ class Planner:
         by_line: bool = False,
     ):
         self.target, self.observe, self.loader = target, observe, loader
-        self.repeats = Repeats(by_line)
+        self.repeats, self.by_line = Repeats(by_line), by_line
         self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
@@ -314,6 +231,17 @@ class Planner:
         align = min(memory, default=kernel.align)
         return kernel if align >= kernel.align else replace(kernel, align=align)
 
+    def launch(self, launches: Sequence[Launch]) -> None:
+        """Write launches that are independent of each other."""
+        if len(launches) > 1 and isinstance(self.target, CpuTarget):
+            grid, parallel = sum(x.grid for x in launches), _is_parallel(launches)
+            self.emit(vm.CALLS, grid, parallel, len(launches), *together_on_cpu(launches))
+            return
+        if len(launches) > 1 and isinstance(self.target, GpuTarget):
+            launches = list(together_on_gpu(launches, self.target, self.by_line))
+        for x in launches:
+            self.emit(vm.CALL, x.kernel, x.grid, _is_parallel([x]), len(x.views), *x.views)
+
     def label(self, label: Label) -> None:
         label.position = self.time
 
@@ -352,9 +280,10 @@ class Planner:
         """The steps of a prepared program."""
         found = self.fusions.get(id(jaxpr))
         if found is None:
-            fusion = fuse(separate_numbers(jaxpr), on_gpu=isinstance(self.target, GpuTarget))
+            on_gpu = isinstance(self.target, GpuTarget)
+            fusion = readers_first(fuse(separate_numbers(jaxpr), on_gpu=on_gpu))
             # The program is kept too, lest another get its id.
-            found = self.fusions[id(jaxpr)] = readers_first(fusion), jaxpr
+            found = self.fusions[id(jaxpr)] = run_together(fusion, on_gpu), jaxpr
         return found[0]
 
     def body(
@@ -423,6 +352,7 @@ class Body:
         self.last_use = self._last_uses()
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
         self.taken: set[Var] = set()  # dead values whose memory another value has already
+        self.contested: Collection[Var] = ()  # read by several of the steps that run together
 
     def _last_uses(self) -> dict[Var, int]:
         last: dict[Var, int] = {}
@@ -436,10 +366,24 @@ class Body:
     def run(self) -> None:
         for position, step in enumerate(self.fusion.steps):
             self.position = position
-            if isinstance(step, Region):
-                self.calls(self.region(step))
-            else:
+            if not isinstance(step, Region):
                 self.single(step)
+            elif step is (regions := self.fusion.launch_of(step))[-1]:
+                self.regions(regions)
+
+    def regions(self, regions: Sequence[Region]) -> None:
+        """Write the launches of regions that run together."""
+        reads = Counter(v for r in regions for v in {*step_reads(r)} if isinstance(v, Var))
+        self.contested = {v for v, n in reads.items() if n > 1}
+        workspace: list[dict[Temp, View]] = [{} for _ in regions]
+        for calls in zip_longest(*map(self.region, regions)):
+            launches = [
+                launch
+                for call, temps in zip(calls, workspace, strict=True)
+                if call is not None and (launch := self.launch(call, temps)) is not None
+            ]
+            self.p.launch(launches)
+        self.contested = ()
 
     def region(self, step: Region) -> Sequence[Call | Copy]:
         fusion, p = self.fusion, self.p
@@ -493,6 +437,8 @@ class Body:
         """Whether the memory of a value may hold another one after this step."""
         if isinstance(v, Literal) or v in self.taken or not self.dead_after(v):
             return False
+        if v in self.contested:
+            return False
         storage = self.env[v].storage
         if storage.slot is not None:  # what runs a loop's body or a branch may still need it
             return self.outermost and storage.writable and storage in self.p.input_storages
@@ -536,10 +482,16 @@ class Body:
     def calls(self, calls: Sequence[Call | Copy], temps: dict[Temp, View] | None = None) -> None:
         """Write launches; `temps` says where workspace lies, and is told of more."""
         temps = {} if temps is None else temps
+        for call in calls:
+            launch = self.launch(call, temps)
+            self.p.launch([] if launch is None else [launch])
+
+    def launch(self, call: Call | Copy, temps: dict[Temp, View]) -> Launch | None:
+        """The launch of a call, if it has programs; a copy is written."""
 
         def address(arg: Any) -> View:
             if isinstance(arg, int):
-                return View(Storage(0, vm.ZERO), arg)
+                return number(arg)
             if isinstance(arg, Temp):
                 if arg not in temps:
                     nbytes = arg.size * tile.itemsize(arg.dtype)
@@ -549,23 +501,20 @@ class Body:
                 return self.place(arg)
             return self.p.view(self.env, arg)
 
-        for call in calls:
-            if isinstance(call, Copy):
-                if not self.share(call.source, call.result):
-                    self.p.copy(
-                        self.place(call.result), address(call.source), call.result.aval.nbytes
-                    )
-                continue
-            if call.grid == 0:
-                for a in call.args:
-                    address(a)
-                continue
-            for read, written in call.in_place:
-                self.share(call.args[read], call.args[written])
-            views = [address(a) for a in call.args]
-            parallel = int(call.grid > 1 and call.nanoseconds > PARALLEL_FROM)
-            kernel = self.p.aligned(call.kernel, views)
-            self.p.emit(vm.CALL, kernel, call.grid, parallel, len(views), *views)
+        if isinstance(call, Copy):
+            if not self.share(call.source, call.result):
+                result = self.place(call.result)
+                self.p.copy(result, address(call.source), call.result.aval.nbytes)
+            return None
+        if call.grid == 0:
+            for a in call.args:
+                address(a)
+            return None
+        for read, written in call.in_place:
+            self.share(call.args[read], call.args[written])
+        views = tuple(address(a) for a in call.args)
+        kernel = self.p.aligned(call.kernel, views)
+        return Launch(kernel, call.grid, views, call.nanoseconds)
 
     def host(self, eqn: JaxprEqn, rule: Host) -> None:
         """A call of Python with views of the operands; results are copied back."""
@@ -576,13 +525,10 @@ class Body:
         self.p.emit(vm.HOST, len(self.p.hosts) - 1, len(reads) + len(writes), *reads, *writes)
 
 
-def array_at(address: int, aval: Any) -> np.ndarray:
-    """A NumPy view of memory; an empty array where there is none."""
-    nbytes = aval.nbytes
-    if nbytes == 0:
-        return np.empty(aval.shape, aval.dtype)
-    memory: Any = (ctypes.c_char * nbytes).from_address(address)
-    return np.frombuffer(memory, dtype=aval.dtype).reshape(aval.shape)
+def _is_parallel(launches: Sequence[Launch]) -> int:
+    """Whether waking other threads pays."""
+    programs, nanoseconds = sum(x.grid for x in launches), sum(x.nanoseconds for x in launches)
+    return int(programs > 1 and nanoseconds > PARALLEL_FROM)
 
 
-__all__ = ["Instruction", "Label", "Plan", "Planner", "View", "plan_program"]
+__all__ = ["Planner", "plan_program"]

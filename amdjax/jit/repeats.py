@@ -8,6 +8,7 @@ step gets the same kernels with its own variables as arguments.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -46,7 +47,8 @@ class Repeats:
         for r in region.roots:
             step.code.append((r.domain, r.axes, r.level, r.row, r.cost))
             step.code += [(step.number(v), v in fusion.stored) for v in r.vars]
-        step.code.append((region.domain, region.axes))
+        sizes = fusion.launch_sizes(region)
+        step.code.append((region.domain, region.axes, sum(sizes), math.gcd(*sizes)))
         return self._calls(step, lower)
 
     def single(

@@ -11,7 +11,7 @@ import numpy as np
 from amdjax import tile
 from amdjax.core.lowering import Shaped
 from amdjax.jit.gpu.records import DEVICE_STAGES, device_text
-from amdjax.jit.plan import Label, Plan, View
+from amdjax.jit.instructions import Label, Plan, View
 from amdjax.runtime import vm
 from amdjax.schedule.fusion import Fusion, Region
 
@@ -32,6 +32,7 @@ OPCODES = [
     "COPY",
     "SWITCH",
     "HOST",
+    "CALLS",
 ]
 
 

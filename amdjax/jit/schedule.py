@@ -10,6 +10,7 @@ from amdjax.core.lowering import Shaped
 from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
+from amdjax.schedule.horizontal import regions_text
 from amdjax.schedule.regions import plan_region
 from amdjax.schedule.writer import Machine
 
@@ -47,6 +48,9 @@ class Schedule:
         for text, step in zip(texts, self.fusion.steps, strict=True):
             lines.append(text)
             if isinstance(step, Region):
+                regions = self.fusion.launch_of(step)
+                if step is regions[0] and len(regions) > 1:
+                    lines.insert(-1, f"{regions_text(regions)} in one launch:")
                 plan = plan_region(step, self.fusion, self.target)
                 lines.append("  no elements" if plan is None else f"  {plan}")
             elif is_shaped(step.eqn) and not is_bitcast(step.eqn):

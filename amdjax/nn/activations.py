@@ -117,7 +117,7 @@ def prelu(x: ArrayLike, alpha: ArrayLike, axis: int = -1) -> Array:
 
 def _gated(name: str, activation: Callable[[Any], Array], x: ArrayLike, axis: int) -> Array:
     (x,) = promote_args_inexact(name, x)
-    axis = canonical_axis(axis, x.ndim)
+    axis = canonical_axis(axis, x.ndim, f"{name}: axis")
     if x.shape[axis] % 2:
         raise ValueError(f"{name}: the size of x along axis {axis} must be even, got {x.shape}.")
     first, second = jnp.split(x, 2, axis)

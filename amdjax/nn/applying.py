@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from amdjax.core.key_paths import keystr
 from amdjax.core.pytree import tree_flatten_with_path, tree_map
+from amdjax.nn._random import checked_key
 from amdjax.nn._scope import Scope, is_training, training
 from amdjax.nn.module import Module
 from amdjax.nn.precision import Policy
@@ -61,6 +62,8 @@ def apply(
     used = model if policy is None else policy.cast_to_compute(model)
     if policy is not None:
         args, kwargs = policy.cast_to_compute((args, kwargs))
+    if key is not None:
+        checked_key("apply", key)
     scope = Scope(key, functools.cache(lambda: places(used)))
     with scope, training(is_training(train)):
         y = _callee(used, method)(*args, **kwargs)

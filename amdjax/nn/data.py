@@ -60,7 +60,9 @@ def batches(
             f"{batch_size=}, {prefetch=}."
         )
     examples = _examples(arrays)
-    order = None if key is None else np.asarray(random.permutation(key, examples))
+    order = None
+    if key is not None:
+        order = np.asarray(random.permutation(random.checked_key("batches", key), examples))
     host = tree_map(np.asarray, arrays)
     ends = range(batch_size, examples + (0 if drop_remainder else batch_size - 1) + 1, batch_size)
 

@@ -271,8 +271,9 @@ def glu(x: ArrayLike, axis: int = -1) -> Array:
     Array([1.], dtype=float32)
     """
     x = as_array("glu", x)
+    axis = canonical_axis(axis, x.ndim, "glu: axis")
     if x.shape[axis] % 2:
-        raise ValueError(f"axis size must be divisible by 2, got {x.shape[axis]} along axis {axis}")
+        raise ValueError(f"glu: the size of x along axis {axis} must be even, got {x.shape}.")
     first, second = jnp.split(x, 2, axis)
     return first * sigmoid(second)
 

@@ -21,10 +21,11 @@ from amdjax.nn._arguments import (
     ints,
     space_rank,
 )
+from amdjax.nn._resizing import METHODS, resized
 from amdjax.nn._taps import Taps, gather_taps, mean_taps
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
-__all__ = ["pixel_shuffle", "pixel_unshuffle", "upsample"]
+__all__ = ["pixel_shuffle", "pixel_unshuffle", "resize", "upsample"]
 
 _METHODS = {
     "nearest": "nearest",
@@ -190,6 +191,50 @@ def cubic_weights(t: Any) -> list[Any]:
     near = lambda d: ((a + 2) * d - (a + 3)) * d * d + 1
     far = lambda d: ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def resize(
+    x: ArrayLike,
+    size: Ints,
+    *,
+    method: str = "linear",
+    antialias: bool = True,
+    layout: str = "channels_last",
+    precision: Any = lax.Precision.HIGHEST,
+) -> Array:
+    """A batch of another spatial size, low-passed where it becomes smaller; `image.resize`.
+
+    Unlike `upsample`, which interpolates between the samples around a place, this takes all samples
+    into account that a smaller image stands for.
+
+    Args:
+      x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
+      size: the new spatial size, one for all axes or one for each.
+      method: "nearest", "linear" ("bilinear", "trilinear", "triangle"), "cubic" ("bicubic",
+        "tricubic"; of slope -0.5), "cubic-pytorch" ("bicubic-pytorch"; of slope -0.75 unless it
+        low-passes), "lanczos3", "lanczos5" or "area" (means).
+      antialias: low-pass along axes that become shorter.
+      layout: "channels_last" or "channels_first".
+      precision: that of the sums.
+
+    Returns:
+      A batch of as many channels in the same layout; of an inexact dtype, but for "nearest".
+
+    Raises:
+      TypeError: a size is no integer.
+      ValueError: `size` does not fit `x`, or there is no such `method` or `layout`.
+
+        >>> nn.resize(jnp.arange(4.0).reshape(1, 4, 1), 2)[0, :, 0]
+        Array([0.71428573, 2.2857144 ], dtype=float32)
+    """
+    x = as_array("resize", x)
+    rank, last = space_rank("resize", x), check_layout("resize", layout)
+    if method not in METHODS:
+        raise ValueError(f"resize: method must be one of {tuple(METHODS)}, got {method!r}.")
+    new = ints("resize", "size", size, rank)
+    first = 1 if last else 2
+    shape = (*x.shape[:first], *new, *x.shape[first + rank :])
+    return resized(x, shape, METHODS[method], bool(antialias), precision)
 
 
 def pixel_shuffle(x: ArrayLike, factor: int, *, layout: str = "channels_last") -> Array:

@@ -8,6 +8,7 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.nn import initializers
+from amdjax.nn._random import checked_key
 from amdjax.nn.functions import relu, sigmoid
 from amdjax.numpy._util import ArrayLike, as_arrays
 
@@ -77,25 +78,44 @@ def init_weights(
         >>> rnn.init_weights(amdjax.random.key(0), 3, 5, 4).hidden_kernel.shape
         (5, 20)
     """
+    return new_weights(
+        "init_weights", key, in_features, hidden_features, gates, use_bias=use_bias,
+        projected_features=projected_features, peepholes=peepholes, input_mode=input_mode,
+        dtype=dtype,
+    )  # fmt: skip
+
+
+def new_weights(
+    name: str,
+    key: Any,
+    in_features: int,
+    hidden_features: int,
+    gates: int,
+    *,
+    use_bias: bool = True,
+    projected_features: int | None = None,
+    peepholes: bool = False,
+    input_mode: str = "linear",
+    dtype: Any = None,
+) -> Weights:
+    """`init_weights` for a function or layer of this name, which errors begin with."""
     sizes = {"in_features": in_features, "hidden_features": hidden_features}
     if projected_features is not None:
         sizes["projected_features"] = projected_features
-    for name, value in sizes.items():
+    for size, value in sizes.items():
         if not isinstance(value, int) or value < 1:
-            raise ValueError(f"init_weights: {name} must be a positive integer, got {value!r}.")
+            raise ValueError(f"{name}: {size} must be a positive integer, got {value!r}.")
     if gates != 4 and (peepholes or projected_features is not None):
-        raise ValueError("init_weights: peepholes and projected_features are an LSTM's alone.")
+        raise ValueError(f"{name}: peepholes and projected_features are an LSTM's alone.")
     if input_mode not in INPUT_MODES:
-        raise ValueError(
-            f"init_weights: input_mode must be one of {INPUT_MODES}, got {input_mode!r}."
-        )
+        raise ValueError(f"{name}: input_mode must be one of {INPUT_MODES}, got {input_mode!r}.")
     if input_mode == "skip" and in_features != hidden_features:
         raise ValueError(
-            "init_weights: in_features must be hidden_features where input_mode='skip', got "
+            f"{name}: in_features must be hidden_features where input_mode='skip', got "
             f"{in_features} and {hidden_features}."
         )
     wide = gates * hidden_features
-    input_key, *gate_keys = random.split(key, 1 + gates)
+    input_key, *gate_keys = random.split(checked_key(name, key), 1 + gates)
     orthogonal = initializers.orthogonal()
     square = (projected_features or hidden_features, hidden_features)
     hidden = jnp.concatenate([orthogonal(k, square, dtype) for k in gate_keys], axis=1)

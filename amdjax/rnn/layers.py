@@ -10,6 +10,7 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.nn._arguments import check_rate
+from amdjax.nn._random import checked_key
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.module import Module, static
@@ -19,8 +20,8 @@ from amdjax.rnn.cells import (
     Weights,
     check_activation,
     gru_cell,
-    init_weights,
     lstm_cell,
+    new_weights,
     rnn_cell,
 )
 from amdjax.rnn.parameters import Parameters
@@ -63,12 +64,12 @@ class _Recurrent(Module):
             raise ValueError(f"{name}: reverse must be False where bidirectional=True.")
         directions = 2 if bidirectional else 1
         options = {"gates": self._gates, "use_bias": use_bias, "dtype": dtype, **options}
-        keys = random.split(key, layers * directions)
+        keys = random.split(checked_key(name, key), layers * directions)
         features = options.get("projected_features") or hidden_features
         self.weights = tuple(
-            init_weights(k, in_features, hidden_features, input_mode=input_mode, **options)
+            new_weights(name, k, in_features, hidden_features, input_mode=input_mode, **options)
             if i < directions
-            else init_weights(k, features * directions, hidden_features, **options)
+            else new_weights(name, k, features * directions, hidden_features, **options)
             for i, k in enumerate(keys)
         )
         self.rate, self.reverse, self.time_major = rate, reverse, time_major
@@ -224,7 +225,9 @@ class _Cell(Module):
     _gates: ClassVar[int]
 
     def __init__(self, in_features: int, hidden_features: int, *, key: Any, **options: Any) -> None:
-        self.weights = init_weights(key, in_features, hidden_features, self._gates, **options)
+        name = type(self).__name__
+        options["gates"] = self._gates
+        self.weights = new_weights(name, key, in_features, hidden_features, **options)
 
     def _zeros(self, x: ArrayLike) -> list[Array]:
         """A state for `x`: hidden state and memory."""

@@ -13,6 +13,7 @@ addresses are operands too.
 |---|---|---|
 | `HALT` | – | ends the program |
 | `CALL` | fn, grid, parallel, n, n operands | runs a kernel on one thread, or on the pool |
+| `CALLS` | programs, parallel, m, m of (fn, grid, n, operands) | runs independent kernels |
 | `JUMP` | target | |
 | `UNLESS` | operand, target | jumps if the byte at the address is 0 |
 | `SET` | slot, number | |
@@ -32,6 +33,7 @@ for signals. The exception is that of the native call.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 
 from amdjax.codegen import llvm
@@ -40,9 +42,10 @@ from amdjax.runtime import native
 from amdjax.runtime.interrupts import STOP, THREAD, WATCH_WORDS
 from amdjax.runtime.threads import DECLARATIONS
 
-HALT, CALL, JUMP, UNLESS, SET, ADD, REPEAT, SWAP, ADDRESS, COPY, SWITCH, HOST = range(12)
+HALT, CALL, JUMP, UNLESS, SET, ADD, REPEAT, SWAP, ADDRESS, COPY, SWITCH, HOST, CALLS = range(13)
 ARENA, ZERO = 0, 1
 OPERAND_WORDS = 4
+BATCH_WORDS = 3  # of a kernel among several: its function, its arguments, its first program
 HEADER_WORDS = 2
 ROUNDS_A_LOOK = 16  # jumps between two looks at the clock, which takes as long as one
 
@@ -67,13 +70,54 @@ def header(most_operands: int, slots: int) -> list[int]:
     return [most_operands, slots]
 
 
+def operands_of_calls(counts: Sequence[int]) -> int:
+    """For how many operands `CALLS` takes room, of kernels with so many each."""
+    return BATCH_WORDS * (len(counts) + 1) + sum(1 + n for n in counts)
+
+
 def interpreter_ir() -> str:
     """The interpreter as LLVM IR."""
     module = Module()
     module.declarations.update(DECLARATIONS | _PYTHON)
     f = module.function("amdjax_run", [("words", PTR)], I64, attributes="nounwind")
     _Interpreter(f).write()
+    _write_batch(module)
     return str(module)
+
+
+BATCH = Value(PTR, "@amdjax_batch")
+
+
+def _write_batch(module: Module) -> None:
+    """A part of the programs of several kernels, which a table lists one behind the other.
+
+    A row is a kernel, its arguments and its first program; the last row is the end.
+    """
+    arguments = [("table", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
+    f = module.function(BATCH.ref[1:], arguments, linkage="internal", attributes="nounwind")
+    table, begin, end, worker = f.args
+
+    def word(row: Value, column: int) -> Value:
+        at = f.add(f.mul(row, llvm.const(I64, BATCH_WORDS)), llvm.const(I64, column))
+        return f.load(I64, f.gep(table, at, I64), 8)
+
+    def after(row: Value) -> Value:
+        return f.add(row, llvm.const(I64, 1))
+
+    def part(at: Value, row: Value) -> list[Value]:
+        first, following = word(row, 2), word(after(row), 2)
+        stop = f.intrinsic("smin", I64, end, following)
+        fn, operands = (f.op(f"inttoptr {word(row, i)} to ptr", PTR) for i in range(2))
+        f.call_pointer(fn, VOID, operands, f.sub(at, first), f.sub(stop, first), worker)
+        return [stop, after(row)]
+
+    (row,) = f.while_loop(
+        [llvm.const(I64, 0)],
+        lambda c: f.icmp("sle", word(after(c[0]), 2), begin),
+        lambda c: [after(c[0])],
+    )
+    f.while_loop([begin, row], lambda c: f.icmp("slt", c[0], end), lambda c: part(*c))
+    f.ret()
 
 
 _PYTHON = {
@@ -132,6 +176,7 @@ class _Interpreter:
             "copy",
             "switch",
             "host",
+            "calls",
         ]
         cases = " ".join(f"i64 {i}, label %{n}" for i, n in enumerate(names))
         f.emit(f"switch {opcode}, label %halt [ {cases} ]")
@@ -209,13 +254,16 @@ class _Interpreter:
         by = llvm.const(I64, words) if isinstance(words, int) else words
         return self.f.add(self.pc, by)
 
-    def gather_operands(self, first: int, count: Value) -> None:
+    def gather_operands(
+        self, first: int, count: Value, base: Value | None = None, to: Value | None = None
+    ) -> None:
+        """Write addresses of operands, `first` words behind `base`, one behind the other."""
         f = self.f
-        base = f.add(self.pc, llvm.const(I64, first))
+        start = f.add(base or self.pc, llvm.const(I64, first))
 
         def one(i: Value, _: list[Value]) -> list[Value]:
-            at = f.add(base, f.mul(i, llvm.const(I64, OPERAND_WORDS)))
-            f.store(self.operand(0, at), f.gep(self.gathered, i, I64), 8)
+            at = f.add(start, f.mul(i, llvm.const(I64, OPERAND_WORDS)))
+            f.store(self.operand(0, at), f.gep(to or self.gathered, i, I64), 8)
             return []
 
         f.loop(llvm.const(I64, 0), count, 1, [], one)
@@ -227,7 +275,12 @@ class _Interpreter:
         f = self.f
         fn, grid, parallel, count = (self.word(i) for i in (1, 2, 3, 4))
         self.gather_operands(5, count)
-        target = self.pointer(fn)
+        self.run_programs(self.pointer(fn), grid, parallel)
+        return self.after(f.add(f.mul(count, llvm.const(I64, OPERAND_WORDS)), llvm.const(I64, 5)))
+
+    def run_programs(self, target: Value, grid: Value, parallel: Value) -> None:
+        """All programs of a function of what is gathered; the end of the program if it has to."""
+        f = self.f
 
         def threaded() -> list[Value]:
             operands = (target, self.gathered, grid, self.watch)
@@ -241,7 +294,36 @@ class _Interpreter:
 
         (stop,) = f.if_(f.icmp("ne", parallel, llvm.const(I64, 0)), threaded, alone)
         self.unless_stopped(stop)
-        return self.after(f.add(f.mul(count, llvm.const(I64, OPERAND_WORDS)), llvm.const(I64, 5)))
+
+    def calls(self) -> Value:
+        f = self.f
+        programs, parallel, kernels = (self.word(i) for i in (1, 2, 3))
+        row_words = llvm.const(I64, BATCH_WORDS)
+        behind_table = f.mul(f.add(kernels, llvm.const(I64, 1)), row_words)
+
+        def put(row: Value, column: int, x: Value) -> None:
+            at = f.add(f.mul(row, row_words), llvm.const(I64, column))
+            f.store(x, f.gep(self.gathered, at, I64), 8)
+
+        def kernel(i: Value, carried: list[Value]) -> list[Value]:
+            at, place, first = carried
+            fn, grid, count = (self.word(j, at) for j in range(3))
+            f.store(self.watch, f.gep(self.gathered, place, I64), 8)
+            operands = f.gep(self.gathered, f.add(place, llvm.const(I64, 1)), I64)
+            self.gather_operands(3, count, at, operands)
+            address = f.op(f"ptrtoint {operands} to i64", I64)
+            for column, x in enumerate((fn, address, first)):
+                put(i, column, x)
+            words = f.mul(count, llvm.const(I64, OPERAND_WORDS))
+            following = f.add(f.add(at, words), llvm.const(I64, 3))
+            place = f.add(f.add(place, count), llvm.const(I64, 1))
+            return [following, place, f.add(first, grid)]
+
+        carried = [self.after(4), behind_table, llvm.const(I64, 0)]
+        following, _, end = f.loop(llvm.const(I64, 0), kernels, 1, carried, kernel)
+        put(kernels, 2, end)
+        self.run_programs(BATCH, programs, parallel)
+        return following
 
     def jump(self) -> Value:
         self.poll_sometimes()

@@ -7,6 +7,7 @@ accesses, the region's element rules are run once on dummies; what splits loops 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -77,10 +78,14 @@ class Domain:
       alias: merged variables, to be substituted in offsets.
       offsets: every memory access (and store) as an offset in terms of `vars`.
       irregular: indices that are used as values or in guards.
+      launch_size, launch_divisor: points of this domain and of those that share its launch, and
+        what divides the numbers of each of them.
     """
 
     def __init__(self, region: Region, fusion: Fusion):
         self.region, self.fusion = region, fusion
+        sizes = fusion.launch_sizes(region)
+        self.launch_size, self.launch_divisor = sum(sizes), math.gcd(*sizes)
         reduced_axes = region.axes or ()
         self.atoms: list[tuple[LoopVar, bool]] = []
         self.index: list[Index] = []

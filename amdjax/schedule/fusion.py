@@ -41,6 +41,7 @@ TALL = 1024
 LARGE = 1 << 15
 #: Up to this many elements a launch costs more than sharing one saves in memory traffic.
 SMALL_DOMAIN = 2048
+NEWEST = 64  # regions that share an operand, or a small domain, among which one is looked for
 
 
 def _long_axes(shape: Iterable[int]) -> tuple[int, ...]:
@@ -125,13 +126,26 @@ class Single:
 
 @dataclass
 class Fusion:
-    """The steps of a program in order, and which values they leave in memory."""
+    """The steps of a program in order, and which values they leave in memory.
+
+    Attributes:
+      launches: of regions that share a launch, which follow each other, all of them.
+    """
 
     jaxpr: Jaxpr
     steps: list[Region | Single]
     producers: dict[Var, JaxprEqn]
     stored: set[Var]
     roots: set[Var]
+    launches: Mapping[Region, tuple[Region, ...]] = field(default_factory=dict)
+
+    def launch_of(self, region: Region) -> tuple[Region, ...]:
+        """The regions that share a launch with this one, itself included."""
+        return self.launches.get(region, (region,))
+
+    def launch_sizes(self, region: Region) -> list[int]:
+        """Points of the domain of each region in a launch."""
+        return [size_of(r.domain) for r in self.launch_of(region)]
 
     def __str__(self) -> str:
         return describe(self)
@@ -247,7 +261,7 @@ class _Clusters:
         self.steps: list[Region | Single] = []
         self.step_of: dict[Var, int] = {}
         self.root_of: dict[Var, Root] = {}
-        self.region_reads: dict[int, set[Var]] = {}  # by step number
+        self.readers: dict[Var, dict[int, None]] = {}  # numbers of regions, oldest first
         self.depends: list[set[int]] = []  # transitive, by step number
 
     def run(self) -> list[Region | Single]:
@@ -325,17 +339,17 @@ class _Clusters:
     def _candidates(self, root: Root, inputs: set[int]) -> list[int]:
         """Regions worth joining, newest first: those it reads, then those that read the same."""
         read = {v for v, _ in root.reads if size_of(v.aval.shape) > 64}
-        found = []
-        for number in range(len(self.steps) - 1, max(-1, len(self.steps) - 64), -1):
-            region = self.steps[number]
-            if not isinstance(region, Region):
-                continue
-            shares = not read.isdisjoint(self.region_reads[number])
-            small = region.domain == root.domain and size_of(root.domain) <= SMALL_DOMAIN
-            if number in inputs or shares or small:
-                found.append(number)
+        numbers = inputs | {n for v in read for n in [*self.readers.get(v, ())][-NEWEST:]}
+        if size_of(root.domain) <= SMALL_DOMAIN:
+            near = range(max(0, len(self.steps) - NEWEST), len(self.steps))
+            numbers |= {n for n in near if self._domain(n) == root.domain}
+        found = sorted((n for n in numbers if self._domain(n) is not None), reverse=True)
         # Those with reductions first: what follows from one along the rows may go on there.
         return sorted(found, key=lambda n: (n not in inputs, not self._reduces(n)))
+
+    def _domain(self, number: int) -> tuple[int, ...] | None:
+        region = self.steps[number]
+        return region.domain if isinstance(region, Region) else None
 
     def _reduces(self, number: int) -> bool:
         region = self.steps[number]
@@ -413,7 +427,8 @@ class _Clusters:
 
     def _add(self, root: Root, region: Region, inputs: set[int]) -> None:
         region.roots.append(root)
-        self.region_reads.setdefault(region.number, set()).update(v for v, _ in root.reads)
+        for v, _ in root.reads:
+            self.readers.setdefault(v, {})[region.number] = None
         if root.is_reduction:
             region.axes = root.axes
         for v in root.vars:

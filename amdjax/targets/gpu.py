@@ -236,6 +236,8 @@ class GpuTarget:
       atomics: global atomic operations done by one instruction: `fadd_f32`, `fadd_f64`, `fmin_f64`,
         `pk_add_f16`, `pk_add_bf16`, ...
       max_load_bytes: widest global access of a lane.
+      kernarg_bytes: bytes of arguments that a launch passes at most, as the runtimes state it
+        ("CUDA C++ Programming Guide", function parameters; HIP takes as many).
       ieee_minmax: minimum and maximum of floats that pass NaN on are one instruction.
       dpp: lane permutations are operand modifiers; `dpp_row_bcast` also reaches over rows (GCN).
       costs: what schedules reckon with.
@@ -273,6 +275,7 @@ class GpuTarget:
     fp8: Fp8 = "none"
     atomics: frozenset[str] = frozenset()
     max_load_bytes: int = 16
+    kernarg_bytes: int = 4096
     ieee_minmax: bool = False
     dpp: bool = True
     dpp_row_bcast: bool = False

@@ -21,6 +21,8 @@ class Kernel:
       cost: estimated nanoseconds of one core for one program, to decide about threads.
       schedule: how it is spread over a GPU.
       align: bytes of which the addresses of all parameters are multiples.
+      batch: on how many lists of arguments a launch runs it; on GPUs alone. A launch passes for
+        each its first program in the grid, then the arguments. A program counts from there.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Kernel:
     cost: float = 0.0
     schedule: Schedule = field(default_factory=Schedule)
     align: int = 16
+    batch: int = 1
 
     def __str__(self) -> str:
         return listing(self)[0]
@@ -124,5 +127,6 @@ def _head(kernel: Kernel) -> str:
         kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
     )
     align = f"align={kernel.align}" if kernel.align != 16 else ""
-    shown = (f"grid={grid}", str(kernel.schedule), align)
+    batch = f"batch={kernel.batch}" if kernel.batch > 1 else ""
+    shown = (f"grid={grid}", str(kernel.schedule), align, batch)
     return " ".join([f"kernel {kernel.name}({params})", *(x for x in shown if x)])

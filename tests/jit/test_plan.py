@@ -11,7 +11,8 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
 from amdjax.jit.cpu.program import cpu_target
-from amdjax.jit.plan import ALIGN, Planner, Storage
+from amdjax.jit.instructions import ALIGN, Storage
+from amdjax.jit.plan import Planner
 from tests.support.jit_helpers import compiled, opcodes, stage
 from tests.support.random_programs import draw_program
 

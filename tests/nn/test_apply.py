@@ -1,5 +1,7 @@
 """`nn.apply`: state, keys and training without threading; what transforms inside of it may do."""
 
+import warnings
+
 import numpy as np
 import pytest
 
@@ -348,3 +350,32 @@ def test_momentum_is_a_share(layer):
         ValueError, match=rf"{layer.__name__}: momentum must be in \[0, 1\], got 2.0"
     ):
         layer(3, momentum=2.0)
+
+
+def test_gradients_of_running_statistics_are_warned_of():
+    """They are zero, and an optimizer would still decay them."""
+    layer = nn.BatchNorm(3)
+    loss = lambda layer, x: (nn.apply(layer, x, train=True)[0] ** 3).sum()
+    for slope in (amdjax.grad(loss), amdjax.jit(amdjax.grad(loss)), amdjax.grad(amdjax.jit(loss))):
+        with pytest.warns(UserWarning, match="BatchNorm: its mean and variance are differentiated"):
+            slope(layer, X)
+    parameters, rest = nn.partition(layer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        of_parameters = lambda p, x: loss(nn.combine(p, rest), x)
+        for slope in (amdjax.grad(of_parameters, (0, 1)), amdjax.grad(amdjax.jit(of_parameters))):
+            slope(parameters, X)
+        amdjax.grad(lambda layer, x: (layer(x) ** 2).sum())(layer, X)  # of inference
+
+
+def test_keys_that_are_none_are_named():
+    layer = nn.Dense(3, 2, key=amdjax.random.key(0))
+    for call, name in [
+        (lambda: nn.apply(layer, X, key=3), "apply"),
+        (lambda: nn.Dense(3, 2, key=None), "Dense"),
+        (lambda: nn.Embedding(3, 2, key="a"), "Embedding"),
+        (lambda: nn.MultiHeadAttention(4, 2, key=0), "MultiHeadAttention"),
+        (lambda: next(iter(nn.data.batches(X, 2, key=0))), "batches"),
+    ]:
+        with pytest.raises(TypeError, match=f"^{name}: unexpected PRNG key type"):
+            call()

@@ -74,8 +74,11 @@ def test_exact_gelu():
 
 def test_glu_halves_an_axis():
     assert nn.glu(jnp.ones((2, 6))).shape == (2, 3)
-    with pytest.raises(ValueError, match="divisible by 2"):
+    with pytest.raises(ValueError, match="glu: the size of x along axis 0 must be even"):
         nn.glu(jnp.ones(3))
+    for gate in (nn.glu, nn.swiglu):
+        with pytest.raises(ValueError, match=f"{gate.__name__}: axis 2 is out of bounds"):
+            gate(jnp.ones((2, 6)), 2)
 
 
 @pytest.mark.parametrize("axis", [0, 1, (0, 1), None])

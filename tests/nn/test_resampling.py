@@ -130,7 +130,30 @@ def test_pixel_shuffle_and_back(space, layout):
     np.testing.assert_array_equal(nn.pixel_unshuffle(y, 2, layout=layout), put(x, layout))
 
 
+RESIZE = ["nearest", "linear", "cubic", "cubic-pytorch", "lanczos3", "lanczos5", "area"]
+
+
+@LAYOUTS
+@pytest.mark.parametrize("method", RESIZE)
+@pytest.mark.parametrize("antialias", [True, False])
+def test_resize(method, antialias, layout):
+    """What `image.resize` makes of the whole batch."""
+    x = normal(2, 5, 6, 3)
+    f = lambda x: nn.resize(x, (8, 3), method=method, antialias=antialias, layout=layout)
+    expected = amdjax.image.resize(x, (2, 8, 3, 3), method, antialias)
+    close(f(put(x, layout)), put(np.asarray(expected), layout))
+
+
+def test_resize_of_a_constant_is_constant():
+    for method in RESIZE:
+        x = np.full((1, 9, 2), 3, np.float32)
+        for size in (4, 9, 30):
+            close(nn.resize(x, size, method=method), np.full((1, size, 2), 3))
+
+
 LAYERS = {
+    "Resize": (lambda: nn.Resize([3, 9], method="cubic"),
+               lambda x: nn.resize(x, (3, 9), method="cubic")),
     "Upsample": (lambda: nn.Upsample(scale_factor=[2, 1.5], method="linear"),
                  lambda x: nn.upsample(x, scale_factor=(2, 1.5), method="linear")),
     "PixelShuffle": (lambda: nn.PixelShuffle(2), lambda x: nn.pixel_shuffle(x, 2)),
@@ -177,6 +200,8 @@ IMAGE, GRID = np.ones((1, 4, 4, 3), np.float32), np.zeros((1, 2, 2, 2), np.float
         (lambda: nn.pixel_shuffle(IMAGE, 2), ValueError, "factor must divide the channels"),
         (lambda: nn.pixel_unshuffle(IMAGE, 3), ValueError, "factor must divide the spatial"),
         (lambda: nn.Upsample(), ValueError, "Upsample: either size or scale_factor"),
+        (lambda: nn.resize(IMAGE, (4, 4, 4)), ValueError, "resize: size must have one entry"),
+        (lambda: nn.resize(IMAGE, 8, method="best"), ValueError, "resize: method must be one of"),
         (lambda: nn.PixelShuffle(0), ValueError, "PixelShuffle: factor"),
         (lambda: nn.PixelUnshuffle(1.5), ValueError, "PixelUnshuffle: factor"),
     ],

@@ -7,7 +7,7 @@ from array import array
 import numpy as np
 import pytest
 
-from amdjax.codegen.engine import compile_ir
+from amdjax.codegen.engine import compile_ir, engine
 from amdjax.runtime import threads, vm
 from tests.support.native_helpers import library
 
@@ -102,10 +102,7 @@ def test_switch_clamps(index, want):
     assert run(code, [address(x), -1])[1][1] == want
 
 
-@pytest.mark.parametrize("parallel", [0, 1])
-def test_calls(parallel):
-    """Kernels get the addresses of their operands and every program of the grid."""
-    text = """
+ADDS = """
     define void @kernel(ptr %args, i64 %begin, i64 %end, i64 %worker) {
     entry:
       %p = load ptr, ptr %args
@@ -125,13 +122,32 @@ def test_calls(parallel):
       ret void
     }
     """
-    from amdjax.codegen.engine import engine
 
-    code = engine().load(compile_ir(text), ["kernel"])
+
+@pytest.mark.parametrize("parallel", [0, 1])
+def test_calls(parallel):
+    """Kernels get the addresses of their operands and every program of the grid."""
+    code = engine().load(compile_ir(ADDS), ["kernel"])
     x = np.arange(1000)
     run([vm.CALL, code["kernel"], 1000, parallel, 2, at(2), at(vm.ZERO, 5)], [address(x)])
     np.testing.assert_array_equal(x, np.arange(1000) + 5)
     assert library()  # the pool's own helpers still load beside it
+
+
+@pytest.mark.parametrize("parallel", [0, 1])
+@pytest.mark.parametrize("sizes", [(1,), (5, 1, 1, 300, 7), (1,) * 40, (1000, 999)])
+def test_calls_of_several_kernels(parallel, sizes):
+    """Each gets its own operands and its own programs, each of them once."""
+    code = engine().load(compile_ir(ADDS), ["kernel"])
+    arrays = [np.arange(n) for n in sizes]
+    words = [vm.CALLS, sum(sizes), parallel, len(sizes)]
+    for i, n in enumerate(sizes):
+        words += [code["kernel"], n, 2, *at(2 + i), *at(vm.ZERO, 10 + i)]
+    most = vm.operands_of_calls([2] * len(sizes))
+    for _ in range(20):
+        assert run([words], [address(x) for x in arrays], max(most, len(sizes)))[0] == 0
+    for i, x in enumerate(arrays):
+        np.testing.assert_array_equal(x, np.arange(sizes[i]) + 20 * (10 + i))
 
 
 def test_calls_in_a_loop_advance_their_addresses():

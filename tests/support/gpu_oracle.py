@@ -1,6 +1,7 @@
 """Runs schedules made for a GPU on the CPU: a tile program means the same everywhere."""
 
 import dataclasses
+from itertools import pairwise
 from unittest import mock
 
 import numpy as np
@@ -10,9 +11,11 @@ from amdjax.core.array import asarray_concrete
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.jit.cpu.kernels import cpu_kernels
 from amdjax.jit.cpu.program import CpuProgram
+from amdjax.jit.instructions import Instruction
 from amdjax.jit.plan import plan_program
 from amdjax.kernels import register_for_gpus
 from amdjax.kernels.shaped import PLANNERS
+from amdjax.runtime import vm
 from amdjax.targets import Device, get
 
 register_for_gpus()
@@ -41,13 +44,45 @@ def kernels_for(f, *args, target=TINY):
     return plan_for(f, *args, target=target).kernels()
 
 
+class _OneByOne:
+    """Leaves kernels of several batch, which a CPU does not run, to `separated`."""
+
+    def __init__(self, loader):
+        self.loader = loader
+
+    def expect(self, kernels):
+        self.loader.expect(kernels)
+
+    def add(self, kernel):
+        if kernel.batch == 1:
+            self.loader.add(kernel)
+
+
+def separated(i):
+    """A launch of several batch as `CALLS` of the kernel of one."""
+    if i.opcode != vm.CALL or i.words[0].batch == 1:
+        return i
+    kernel, programs, parallel, count, *views = i.words
+    kernel = dataclasses.replace(kernel, batch=1)
+    width = 1 + len(kernel.params)
+    rows = [views[at : at + width] for at in range(0, count, width)]
+    firsts = [*(row[0].offset for row in rows), programs]
+    words = [programs, parallel, len(rows)]
+    for row, (first, following) in zip(rows, pairwise(firsts), strict=True):
+        words += [kernel, following - first, width - 1, *row[1:]]
+    return Instruction(vm.CALLS, words)
+
+
 def compile_schedules(f, *args, target=TINY):
     """The function as the tile programs made for a GPU, to be called on the CPU."""
     traced = jit(f).trace(*args)
     loader = cpu_kernels()
     others = {name: lower for name, lower in PLANNERS["gpu"].items() if name not in MATRIX}
     with mock.patch.dict(PLANNERS, gpu=others):
-        plan = plan_program(traced.jaxpr, target, loader=loader)
+        plan = plan_program(traced.jaxpr, target, loader=_OneByOne(loader))
+    plan = dataclasses.replace(plan, instructions=[separated(i) for i in plan.instructions])
+    for kernel in plan.kernels():
+        loader.add(kernel)
     executable = CpuProgram(traced.jaxpr, plan, loader)
 
     def run(*args):

@@ -25,10 +25,11 @@ class Buffers:
     Args:
       f: the function.
       isa: how its target waits.
-      kernel: whose arguments are those of the function.
+      kernel: whose parameters and scratch they are.
       workgroup: threads.
       types: of elements.
       threads: of the workgroup.
+      arguments: one for each parameter of the kernel.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Buffers:
         workgroup: int,
         types: Types,
         threads: Threads,
+        arguments: Sequence[Value],
     ):
         self.f, self.isa, self.types, self.threads = f, isa, types, threads
         self.waves = workgroup // isa.wave
@@ -47,7 +49,7 @@ class Buffers:
         self._low: dict[str, Value] = {}
         self._sizes: dict[str, int] = {}
         self._turn = 0
-        for p, argument in zip(kernel.params, f.args, strict=True):
+        for p, argument in zip(kernel.params, arguments, strict=True):
             self._addresses[p.name] = argument
         for s in kernel.scratch:
             self._addresses[s.name] = Value(LDS, f"@{s.name}.lds")

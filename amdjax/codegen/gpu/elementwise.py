@@ -96,7 +96,7 @@ def lower_const(g: GpuEmitter, op: ops.Const) -> list[Rep]:
 @LOWERINGS.of(ops.ProgramId)
 def lower_program_id(g: GpuEmitter, op: ops.ProgramId) -> list[Rep]:
     index = g.types.index.elem
-    return [g.threads.at_head(lambda: g.f.int_resize(g.isa.program(g.f), index, False))]
+    return [g.threads.at_head(lambda: g.f.int_resize(g.program, index, False))]
 
 
 @LOWERINGS.of(ops.Size)

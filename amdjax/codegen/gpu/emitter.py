@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from amdjax import tile
+from amdjax.codegen import llvm
 from amdjax.codegen.debug_info import SourceLines
 from amdjax.codegen.emitter import Emitter, Lowerings
 from amdjax.codegen.gpu.buffers import GLOBAL, Buffers
@@ -58,9 +59,13 @@ class GpuEmitter(Emitter[Rep]):
         self.f.start_block("body")
         with self.f.inserting_into(self._head):
             number = isa.thread(self.f)
+            #: Of the program among those of its launch, and the kernel's arguments.
+            self.program, arguments = _program(self.f, kernel, isa)
         self.threads = Threads(self.f, number, self._at_head)
         self.layouts = Layouts(self.threads, self.workgroup, kernel.schedule.vector)
-        self.buffers = Buffers(self.f, isa, kernel, self.workgroup, self.types, self.threads)
+        self.buffers = Buffers(
+            self.f, isa, kernel, self.workgroup, self.types, self.threads, arguments
+        )
         self._assigned = assigned_layouts(kernel, isa.target)
         #: Numbers of the values that something reads.
         self.used = frozenset(_used(kernel.body))
@@ -222,9 +227,54 @@ class GpuEmitter(Emitter[Rep]):
 
 
 def _function(module: Module, kernel: tile.Kernel, isa: Isa, workgroup: int, name: str) -> Function:
-    arguments = [(f"{p.name}.arg", I64 if p.role == "size" else GLOBAL) for p in kernel.params]
     attributes = isa.attributes(workgroup)
-    return module.function(name, arguments, attributes=attributes, convention=isa.convention)
+    arguments = [(f"{p.name}.arg", _argument(p)) for p in kernel.params]
+    passed: list[str] = []
+    if kernel.batch > 1:
+        words = kernel.batch * (1 + len(arguments))
+        arguments = [("table.arg", isa.table)]
+        passed = [f"{isa.table_passing}([{words} x i64]) align 8"]
+    return module.function(
+        name,
+        arguments,
+        attributes=attributes,
+        arg_attributes=passed,
+        convention=isa.convention,
+    )
+
+
+def _argument(parameter: tile.Buffer) -> Type:
+    return I64 if parameter.role == "size" else GLOBAL
+
+
+def _program(f: Function, kernel: tile.Kernel, isa: Isa) -> tuple[Value, Sequence[Value]]:
+    """The number of the program and its arguments, which a launch of a batch lists.
+
+    A row of the table is the first program of a list and its arguments. The row of a program is
+    the last that does not begin behind it, found by halving.
+    """
+    program = isa.program(f)
+    if kernel.batch == 1:
+        return program, f.args
+    (table,) = f.args
+    words = 1 + len(kernel.params)
+    whole = f.cast("zext", program, "i64")
+
+    def word(row: Value, column: int, type: Type) -> Value:
+        at = f.add(f.mul(row, llvm.const(I64, words)), llvm.const(I64, column))
+        return f.load(type, f.gep(table, at, I64), 8, isa.table_load(f))
+
+    row = llvm.const(I64, 0)
+    step = 1 << (kernel.batch - 1).bit_length() - 1
+    while step:
+        tried = f.add(row, llvm.const(I64, step))
+        inside = f.icmp("slt", tried, llvm.const(I64, kernel.batch))
+        bounded = f.select(inside, tried, row)
+        begun = f.icmp("sle", word(bounded, 0, I64), whole)
+        row = f.select(begun, bounded, row)
+        step //= 2
+    own = f.cast("trunc", f.sub(whole, word(row, 0, I64)), "i32")
+    return own, [word(row, 1 + i, _argument(p)) for i, p in enumerate(kernel.params)]
 
 
 def _scalar(rep: Rep) -> Value:

@@ -44,6 +44,14 @@ class Isa(ABC):
         """Whether one instruction has the extremum of two floats, NaN if either is one."""
         return True
 
+    #: Pointer to a table of arguments, and how a kernel gets it: the arguments themselves.
+    table: ClassVar[Type]
+    table_passing = ""
+
+    def table_load(self, f: Function) -> str:
+        """What follows a load from a table of arguments, which is never written."""
+        return f", !invariant.load {f.module.add_metadata('!{}')}"
+
     @abstractmethod
     def any(self, f: Function, x: Value) -> Value:
         """Whether a condition holds in any lane of the wave, all of which are on."""
@@ -150,6 +158,8 @@ _NEITHER_LDS_NOR_LANES = 0x74
 
 
 class Amdgcn(Isa):
+    table = Type("ptr addrspace(4)")
+    table_passing = "byref"
     convention = amdgpu_object.KERNEL_CONVENTION
     device_scope = 'syncscope("agent") '
     atomic_metadata = amdgpu_object.ATOMIC_METADATA
@@ -298,6 +308,8 @@ class Amdgcn(Isa):
 
 
 class Nvptx(Isa):
+    table = llvm.PTR
+    table_passing = "byval"
     row = 32
     device_scope = 'syncscope("device") '
     convention = "ptx_kernel"

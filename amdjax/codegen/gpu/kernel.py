@@ -84,7 +84,7 @@ class GpuKernel:
             code=code,
             format="elf" if target.is_amdgpu else "ptx",
             workgroup=workgroup,
-            kernarg=tuple((p.name, p.role) for p in kernel.params),
+            kernarg=_kernarg(kernel),
             vgprs=vgprs,
             sgprs=sgprs,
             agprs=agprs,
@@ -96,6 +96,15 @@ class GpuKernel:
             llvm=llvm,
             tile=str(kernel),
         )
+
+
+def _kernarg(kernel: Kernel) -> tuple[tuple[str, str], ...]:
+    """Names and roles of what a launch passes, those of batch one behind the other."""
+    own = [(p.name, p.role) for p in kernel.params]
+    if kernel.batch == 1:
+        return tuple(own)
+    listed = [("first", "size"), *own]
+    return tuple((f"{name}.{i}", role) for i in range(kernel.batch) for name, role in listed)
 
 
 @dataclass(frozen=True, slots=True)

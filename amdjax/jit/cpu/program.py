@@ -24,8 +24,9 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner, host_buffer, is_sole_owner, on_host, require_buffers
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
+from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View
 from amdjax.jit.kernels import KernelLoader
-from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View, plan_program
+from amdjax.jit.plan import plan_program
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
@@ -100,7 +101,7 @@ class CpuProgram:
         if self._shared is not None:
             places = enumerate(self._shared[1])
             fixed |= {plan.outputs + i: (plan.outputs, offset) for i, (offset, _) in places}
-        counts = [i.words[_COUNT_AT[i.opcode]] for i in plan.instructions if i.opcode in _COUNT_AT]
+        counts = [_operands(i) for i in plan.instructions]
         code = _Encoder(plan.instructions, kernels, self._hosts, fixed).words()
         return vm.header(max([1, *counts]), plan.constants_at) + code
 
@@ -267,7 +268,12 @@ def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | 
     return at, places
 
 
-_COUNT_AT = {vm.CALL: 3, vm.HOST: 1}
+def _operands(i: Instruction) -> int:
+    """For how many operands an instruction takes room."""
+    if i.opcode == vm.CALLS:
+        kernels = (n for n, w in enumerate(i.words) if isinstance(w, tile.Kernel))
+        return vm.operands_of_calls([i.words[n + 2] for n in kernels])
+    return sum(isinstance(w, View) for w in i.words)
 
 
 def _constant(x: Any) -> tuple[int, Any]:

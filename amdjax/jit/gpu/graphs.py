@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from amdjax.jit.plan import Instruction, Plan
+from amdjax.jit.instructions import Instruction, Plan
 from amdjax.runtime import vm
 from amdjax.runtime.gpu import GpuDevice, Graph
 
@@ -26,7 +26,7 @@ GIVE_UP = 32  # calls with new addresses in a row
 
 def is_issue(i: Instruction) -> bool:
     """Whether an instruction gives the device something to do."""
-    return i.opcode in (vm.CALL, vm.COPY)
+    return i.opcode in (vm.CALL, vm.CALLS, vm.COPY)
 
 
 def is_capturable(plan: Plan, device: GpuDevice) -> bool:

@@ -23,8 +23,9 @@ from amdjax.codegen.gpu.kernel import GpuKernel
 from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.core.collector import rare_collections
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.instructions import Plan
 from amdjax.jit.kernels import KernelLoader
-from amdjax.jit.plan import Plan, plan_program
+from amdjax.jit.plan import plan_program
 from amdjax.targets import GpuTarget
 
 _HEADER = struct.Struct("<I")  # bytes of compressed LLVM IR in front of the code

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from amdjax import tile
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
@@ -28,7 +29,7 @@ from amdjax.jit.arrays import Runner, is_sole_owner
 from amdjax.jit.dump import dumping
 from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
 from amdjax.jit.gpu.upload import buffer_on, shared_upload
-from amdjax.jit.plan import ALIGN, Instruction, Label, Plan, Storage, View
+from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View
 from amdjax.runtime import vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice
@@ -327,13 +328,20 @@ class _Steps:
             operands += [self._operand(w) for w in i.words if isinstance(w, View)]
             if i.opcode == vm.COPY:
                 items.append(_Copy(i.words[2], begin))
-                continue
-            kernel = self.kernels[id(i.words[0])]
-            function = self.device.function(kernel)
-            items.append(
-                _Launch(function, i.words[1], kernel.workgroup, 8 * begin, 8 * len(operands))
-            )
+            elif i.opcode == vm.CALL:
+                items.append(self._launch(i.words[0], i.words[1], begin, len(operands)))
+            for n, w in enumerate(i.words if i.opcode == vm.CALLS else ()):
+                if isinstance(w, tile.Kernel):
+                    grid, count = i.words[n + 1 : n + 3]
+                    items.append(self._launch(w, grid, begin, begin + count))
+                    begin += count
         return _Segment(self.device, items, operands, following)
+
+    def _launch(self, program: tile.Kernel, grid: int, begin: int, end: int) -> _Launch:
+        """The launch of a kernel on a range of operands."""
+        kernel = self.kernels[id(program)]
+        function = self.device.function(kernel)
+        return _Launch(function, grid, kernel.workgroup, 8 * begin, 8 * end)
 
     def _halt(self, words: list[Any], following: int) -> Step:
         return lambda slots: DONE

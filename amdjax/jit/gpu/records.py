@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from amdjax import tile
 from amdjax.codegen.gpu.amdgpu_object import assembly
-from amdjax.jit.plan import Plan
+from amdjax.jit.instructions import Plan
 from amdjax.runtime import vm
 
 if TYPE_CHECKING:

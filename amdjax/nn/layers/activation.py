@@ -87,7 +87,7 @@ class GLU(Module):
         dtype: Any = None,
     ) -> None:
         check_positive("GLU", in_features=in_features, out_features=out_features)
-        key, bias_key = random.split(key)
+        key, bias_key = random.split(random.checked_key(type(self).__name__, key))
         self.kernel = kernel_init(key, (in_features, 2 * out_features), dtype)
         self.bias = bias_init(bias_key, (2 * out_features,), dtype) if use_bias else None
         self.activation = activation

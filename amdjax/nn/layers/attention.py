@@ -96,7 +96,7 @@ class MultiHeadAttention(Module):
         check_rate(name, rate)
         options: Any = {"use_bias": use_bias, "kernel_init": kernel_init, "bias_init": bias_init,
                         "dtype": dtype}  # fmt: skip
-        ks = random.split(key, 4)
+        ks = random.split(random.checked_key("MultiHeadAttention", key), 4)
         self.query = Dense(features, heads * head, key=ks[0], **options)
         self.keys = Dense(context, kv_heads * head, key=ks[1], **options)
         self.values = Dense(context, kv_heads * head, key=ks[2], **options)

@@ -55,7 +55,7 @@ class _ConvBase(Module):
         if kernel_init is None:
             axes = {} if last else {"in_axis": 1, "out_axis": 0}
             kernel_init = initializers.lecun_normal(**axes)
-        key, bias_key = random.split(key)
+        key, bias_key = random.split(random.checked_key(type(self).__name__, key))
         shape = (*size, *channels) if last else (*channels[::-1], *size)
         self.kernel = kernel_init(key, shape, dtype)
         self.bias = bias_init(bias_key, (out_channels,), dtype) if use_bias else None

@@ -40,7 +40,7 @@ class Dense(Module):
         dtype: Any = None,
     ) -> None:
         check_positive(type(self).__name__, in_features=in_features, out_features=out_features)
-        key, bias_key = random.split(key)
+        key, bias_key = random.split(random.checked_key(type(self).__name__, key))
         self.kernel = kernel_init(key, (in_features, out_features), dtype)
         self.bias = bias_init(bias_key, (out_features,), dtype) if use_bias else None
 
@@ -88,6 +88,8 @@ class Embedding(Module):
         dtype: Any = None,
     ) -> None:
         check_positive("Embedding", count=count, features=features)
+        if key is not None:
+            random.checked_key(type(self).__name__, key)
         self.table = table_init(key, (count, features), dtype)
 
     def __call__(self, ids: ArrayLike) -> Array:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.core.pytree import tree_leaves
 from amdjax.nn._arguments import Ints, check_positive, check_share, check_sizes, hashable
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import SCALE_AND_BIAS, TorchTensor
@@ -22,6 +25,8 @@ from amdjax.nn.normalization import (
     rms_norm,
 )
 from amdjax.numpy._util import ArrayLike
+from amdjax.transforms import custom_jvp
+from amdjax.transforms.zero import SymbolicZero
 
 __all__ = [
     "AddLayerNorm", "BatchNorm", "GroupNorm", "InstanceNorm", "LayerNorm", "LocalResponseNorm",
@@ -36,6 +41,27 @@ _RUNNING = (
 )
 
 
+@partial(custom_jvp, nondiff_argnums=(0,))
+def _not_trained(name: str, mean: Any, variance: Any) -> tuple[Any, Any]:
+    """Running statistics, of which no result of training depends."""
+    return mean, variance
+
+
+def _warn_of_slopes(name: str, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    if not all(isinstance(t, SymbolicZero) for t in tree_leaves(tangents)):
+        warnings.warn(
+            f"{name}: its mean and variance are differentiated, which are running statistics, not "
+            "parameters: their gradients are zero, and an optimizer may still change them. Take "
+            "gradients of the parameters alone: parameters, rest = nn.partition(model), and "
+            "nn.combine(parameters, rest) inside of the function that is differentiated.",
+            stacklevel=2,
+        )
+    return primals, tangents
+
+
+_not_trained.defjvp(_warn_of_slopes, symbolic_zeros=True)
+
+
 def _with_running_statistics(
     layer: BatchNorm | InstanceNorm,
     norm: Callable[..., Any],
@@ -45,8 +71,11 @@ def _with_running_statistics(
 ) -> Array:
     """`norm` with a layer's parameters and statistics, which it records anew in training."""
     train, now = is_training(train), layer.latest()
+    before = now.mean, now.variance
+    if train and now.mean is not None:
+        before = _not_trained(type(layer).__name__, *before)
     y, (mean, variance) = norm(
-        x, layer.scale, layer.bias, now.mean, now.variance, train=train, axis=layer.axis,
+        x, layer.scale, layer.bias, *before, train=train, axis=layer.axis,
         momentum=layer.momentum, epsilon=layer.epsilon, **options,
     )  # fmt: skip
     if train:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from amdjax.core.array import Array
 from amdjax.nn._arguments import Ints, check_positive, hashable
 from amdjax.nn.module import Module, static
-from amdjax.nn.resampling import pixel_shuffle, pixel_unshuffle, upsample
+from amdjax.nn.resampling import pixel_shuffle, pixel_unshuffle, resize, upsample
 from amdjax.numpy._util import ArrayLike
 
-__all__ = ["PixelShuffle", "PixelUnshuffle", "Upsample"]
+__all__ = ["PixelShuffle", "PixelUnshuffle", "Resize", "Upsample"]
 
 
 class Upsample(Module):
@@ -58,6 +58,42 @@ class Upsample(Module):
             x, self.size, self.scale_factor, method=self.method,
             align_corners=self.align_corners, layout=self.layout,
         )  # fmt: skip
+
+
+class Resize(Module):
+    """`nn.resize` as a layer.
+
+    Args:
+      size: the new spatial size, one for all axes or one for each.
+      method: "nearest", "linear", "cubic", "cubic-pytorch", "lanczos3", "lanczos5" or "area".
+      antialias: low-pass along axes that become shorter.
+      layout: "channels_last" or "channels_first".
+
+        >>> nn.Resize((6, 5))(jnp.ones((1, 4, 4, 3))).shape
+        (1, 6, 5, 3)
+    """
+
+    size: Ints = static()
+    method: str = static(default="linear")
+    antialias: bool = static(default=True)
+    layout: str = static(default="channels_last")
+
+    def __init__(
+        self,
+        size: Ints,
+        *,
+        method: str = "linear",
+        antialias: bool = True,
+        layout: str = "channels_last",
+    ) -> None:
+        self.size, self.method = hashable(size), method
+        self.antialias, self.layout = antialias, layout
+
+    def __call__(self, x: ArrayLike) -> Array:
+        """Resample `x` of shape `(n, *space, channels)`."""
+        return resize(
+            x, self.size, method=self.method, antialias=self.antialias, layout=self.layout
+        )
 
 
 class PixelShuffle(Module):

@@ -77,8 +77,11 @@ def gpu_map_plans(domain: Domain, target: GpuTarget) -> list[GpuMapPlan]:
     if across is not None:
         plans.append(_squares(domain, target, lane_var, across))
     elif is_flat(domain):
-        count, threads, vector = _tile_size(domain, target, lane_var.extent)
-        axes, any_length = (TileAxis(lane_var, count),), lane_var.extent % count != 0
+        # Tiles of the size that suits the launch, so that its regions share code.
+        count, threads, vector = _tile_size(domain, target, domain.launch_size)
+        shared = domain.launch_size != domain.size
+        axes = (TileAxis(lane_var, count, divisor=domain.launch_divisor if shared else 0),)
+        any_length = shared or lane_var.extent % count != 0
         flat = GpuMapPlan(domain, axes, (), threads, vector, any_length=any_length)
         return [_busy(flat, target)]
     return [*plans, *_blocks(domain, target, lane_var)]

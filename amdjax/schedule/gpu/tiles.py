@@ -25,6 +25,7 @@ class TileAxis:
       size: the loop's extent where the kernel is told at run time.
       whole: lanes of the tile of which these are a slice; 0 where they are the tile.
       early: whether tiles may begin before the loop does.
+      divisor: what divides every extent that the code is for; 0 where that is the loop's alone.
     """
 
     var: LoopVar
@@ -32,6 +33,7 @@ class TileAxis:
     size: tile.Value | None = None
     whole: int = 0
     early: bool = False
+    divisor: int = 0
 
     @property
     def blocks(self) -> int:
@@ -49,18 +51,18 @@ class TileAxis:
         Neighbors that a thread holds side by side exist together where the extent allows, which
         the comparison of their common number shows.
         """
-        extent = self.var.extent
+        extent, divisor = self.var.extent, self.divisor or self.var.extent
         if self.early:  # as an unsigned number, what is before the first lane is behind the last
             place = k.iota(self.count, "u32") + k.convert(base, "u32")
             return place < k.const("u32", extent)
         # A slice may lie behind the end whole, where the tile does not fit the extent.
-        if isinstance(stop, int) and stop == extent and extent % (self.whole or self.count) == 0:
+        if isinstance(stop, int) and stop == extent and divisor % (self.whole or self.count) == 0:
             return None
         last = self.size if self.size is not None else k.index(stop)
         remaining = k.convert(last - base, "i32")
         lanes = k.iota(self.count, "i32")
         together = (k.schedule.vector - 1).bit_length()
-        if together and extent % k.schedule.vector == 0 and self.count % k.schedule.vector == 0:
+        if together and divisor % k.schedule.vector == 0 and self.count % k.schedule.vector == 0:
             lanes = k.op("shr_arithmetic", lanes, k.const("i32", together, lanes.shape))
             remaining = k.op("shr_arithmetic", remaining, k.const("i32", together))
         return lanes < remaining
@@ -101,9 +103,9 @@ def first_lanes(
       The first lane along each axis, and what is left of the number for the loops around.
     """
     bases: list[tile.Value] = []
-    cut = [axis for axis in axes if axis.blocks > 1]
+    cut = [axis for axis in axes if axis.blocks > 1 or axis.size is not None]
     for axis in reversed(axes):
-        if axis.blocks == 1:
+        if axis not in cut:
             bases.insert(0, k.const("index", 0))
             continue
         if axis is cut[0] and not outer:

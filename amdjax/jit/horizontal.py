@@ -1,0 +1,77 @@
+"""Launches that are independent of each other, as few instructions.
+
+On a CPU all of them are one parallel region of the pool. On a GPU kernels of the same code become
+one launch, whose programs find their kernel's arguments in a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from amdjax import tile
+from amdjax.core.integers import ceil_div
+from amdjax.jit.instructions import Launch, Storage, View, Word
+from amdjax.runtime import vm
+from amdjax.targets import GpuTarget
+
+__all__ = ["number", "together_on_cpu", "together_on_gpu"]
+
+WORD = 8  # bytes of an argument
+
+
+def number(n: int) -> View:
+    """A number as an operand."""
+    return View(Storage(0, vm.ZERO), n)
+
+
+def together_on_cpu(launches: Sequence[Launch]) -> list[Word]:
+    """The kernels of a `CALLS`."""
+    words: list[Word] = []
+    for launch in launches:
+        words += [launch.kernel, launch.grid, len(launch.views), *launch.views]
+    return words
+
+
+def together_on_gpu(
+    launches: Sequence[Launch], target: GpuTarget, by_line: bool
+) -> Iterator[Launch]:
+    """The launches, those of the same code as one.
+
+    Args:
+      launches: independent of each other.
+      target: says how many arguments a launch may have.
+      by_line: whether code from different lines of the user is different.
+    """
+    alike: dict[Any, list[Launch]] = {}
+    for launch in launches:
+        alike.setdefault(_code(launch.kernel, by_line), []).append(launch)
+    for batch in alike.values():
+        words = 1 + len(batch[0].views)
+        most = max(target.kernarg_bytes // (WORD * words), 1)
+        # Launches of one size, which share their code.
+        rows = ceil_div(len(batch), ceil_div(len(batch), most))
+        for first in range(0, len(batch), rows):
+            yield _joined(batch[first : first + rows], rows)
+
+
+def _code(kernel: tile.Kernel, by_line: bool) -> Any:
+    """What tells a kernel from others but for its grid."""
+    text, lines = tile.listing(replace(kernel, grid=0))
+    origins = tile.origins(kernel, lines).values() if by_line else ()
+    return text, tuple(origins)
+
+
+def _joined(batch: Sequence[Launch], rows: int) -> Launch:
+    """One launch: the first program of each, and its arguments; the last again without programs."""
+    if rows == 1:
+        return batch[0]
+    views: list[View] = []
+    programs = 0
+    for x in batch:
+        views += [number(programs), *x.views]
+        programs += x.grid
+    views += [number(programs), *batch[-1].views] * (rows - len(batch))
+    kernel = replace(batch[0].kernel, batch=rows, grid=programs)
+    return Launch(kernel, programs, tuple(views), sum(x.nanoseconds for x in batch))

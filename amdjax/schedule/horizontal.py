@@ -1,0 +1,93 @@
+"""Horizontal fusion: regions that are independent of each other, and ready at the same time, run
+as one launch.
+
+The leaves of a parameter tree are such regions. Each is planned and written by itself; what they
+share is the launch, so that small ones do not take the time of one each, nor wait for each other.
+A region goes up to the first one that it may run beside, never down, so that updates in place
+still find their readers done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from amdjax.core.jaxpr import Literal, Var
+from amdjax.schedule.equations import size_of
+from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
+
+#: Bytes of values for later steps that the regions of a launch may leave, beyond those of the
+#: first: such a value is better read while it lies in a cache.
+KEPT_BYTES = 1 << 18
+#: Operands larger than this are not read by two regions of a launch, so that one of them may take
+#: over the memory.
+SMALL_OPERAND = 64
+
+
+def run_together(fusion: Fusion, on_gpu: bool) -> Fusion:
+    """The program with independent regions beside each other, each noted in `Fusion.launches`.
+
+    Args:
+      fusion: a program cut into steps.
+      on_gpu: whether it runs on a GPU, where regions with reductions keep their own launches: the
+        counters of their programs are the launch's.
+    """
+    places: list[_Place] = []
+    made_at: dict[Var, int] = {}
+    results = {v for v in fusion.jaxpr.outvars if not isinstance(v, Literal)}
+    open_places: list[int] = []
+    for step in fusion.steps:
+        reads = {v for v in step_reads(step) if not isinstance(v, Literal)}
+        ready = max((made_at[v] + 1 for v in reads if v in made_at), default=0)
+        joins = isinstance(step, Region) and _may_join(step, on_gpu)
+        kept = sum(v.aval.nbytes for v in step_writes(step) if v in fusion.stored - results)
+        at = next(
+            (i for i in reversed(open_places) if i >= ready and places[i].takes(reads, kept)), None
+        ) if joins else None  # fmt: skip
+        if at is None:
+            at = len(places)
+            places.append(_Place())
+            open_places += [at] if joins else []
+        places[at].add(step, reads, kept)
+        made_at.update((v, at) for v in step_writes(step))
+    together: dict[Region, tuple[Region, ...]] = {}
+    for place in places:
+        regions = tuple(s for s in place.steps if isinstance(s, Region))
+        if len(regions) > 1:
+            together.update((r, regions) for r in regions)
+    steps = [s for place in places for s in place.steps]
+    return replace(fusion, steps=steps, launches=together)
+
+
+class _Place:
+    """Steps that run at the same time."""
+
+    def __init__(self) -> None:
+        self.steps: list[Region | Single] = []
+        self.large: set[Any] = set()
+        self.kept = 0
+
+    def takes(self, reads: set[Any], kept: int) -> bool:
+        """Whether a step may run beside those here."""
+        return self.kept + kept <= KEPT_BYTES and self.large.isdisjoint(_large(reads))
+
+    def add(self, step: Region | Single, reads: set[Any], kept: int) -> None:
+        self.kept += kept if self.steps else 0
+        self.steps.append(step)
+        self.large |= _large(reads)
+
+
+def _large(reads: set[Any]) -> set[Any]:
+    return {v for v in reads if size_of(v.aval.shape) > SMALL_OPERAND}
+
+
+def _may_join(region: Region, on_gpu: bool) -> bool:
+    return 0 not in region.domain and not (on_gpu and region.axes is not None)
+
+
+def regions_text(regions: Sequence[Region]) -> str:
+    """What a launch of several regions is called."""
+    maps = sum(r.axes is None for r in regions)
+    kinds = [(maps, "maps"), (len(regions) - maps, "rows")]
+    return " and ".join(f"{n} {name}" for n, name in kinds if n)
