@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
+from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import (
     Axis,
     Contraction,
-    Limit,
     ProductProblem,
-    Source,
     TileShape,
     WindowAxis,
     choose_tile,
@@ -35,8 +34,7 @@ from amdjax.kernels.products.cpu.blocking import (
     extents,
 )
 from amdjax.kernels.products.cpu.packed import multiply
-from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines
-from amdjax.kernels.products.cpu.reading import Part, Reader
+from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_sums
 from amdjax.kernels.shaped import Call, ShapedContext
@@ -92,9 +90,9 @@ class ImplicitPlan:
         return round_up(self.copied[-1] * self.features, 16) + 16
 
     @property
-    def copied_bytes(self) -> int:
+    def copied_elements(self) -> int:
         """Size of the copy."""
-        return math.prod(self.copied[:-1]) * self.line * itemsize(self.problem.accumulate)
+        return math.prod(self.copied[:-1]) * self.line
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return ImplicitProduct(ctx, self).calls()
@@ -144,9 +142,8 @@ def _plans(
         for n in extents(ceil_div(count, unit), ceil_div(count, unit)):
             block = (1,) * d + (min(n * unit, count), *counts[d + 1 :])
             whole = ImplicitPlan(problem, axes, shape, block, wide)
-            if whole.copied_bytes + min(panel, private_cache(target) // 2) > (
-                private_cache(target) * 3 // 4
-            ):
+            copied = whole.copied_elements * itemsize(problem.accumulate)
+            if copied + min(panel, private_cache(target) // 2) > private_cache(target) * 3 // 4:
                 continue
             for columns in extents(wide, wide)[:4]:
                 yield ImplicitPlan(problem, axes, shape, block, columns)
@@ -162,7 +159,7 @@ def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget
         # Panels come from beyond the second level, once for each program.
         each_panel = max(each_panel, p.depth * shape.columns * size / ARRIVAL)
     programs = p.batches * math.prod(plan.blocks) * ceil_div(wide, plan.panels)
-    copying = PACKING * plan.copied_bytes / size
+    copying = PACKING * plan.copied_elements
     each = each_panel * plan.panels + copying + PROGRAM_CYCLES
     few = programs < 8 * target.threads
     rounds = ceil_div(programs, target.threads) if few else programs / target.threads
@@ -184,6 +181,8 @@ class ImplicitProduct:
         #: axes whose taps are a loop each; along the last axis they are mostly one run
         self.looped = [d for d, axis in enumerate(outer) if axis.taps > 1]
         self.run = last.taps * plan.features
+        #: lanes in which the input is copied
+        self.strip = shape.lanes * max(1, min(4, plan.features // shape.lanes))
         if last.tap_shift > 1 and last.taps > 1:
             self.looped.append(len(outer))
             self.run = plan.features
@@ -192,58 +191,83 @@ class ImplicitProduct:
         """The launches in order."""
         return [self.packer.call(), self._product()]
 
-    def _source(self) -> tuple[Source, list[int]]:
-        """The input as lines that programs copy, and its batch loops by their extents.
-
-        Those are the contraction's own and the blocks along each axis.
-        """
-        plan, count = self.plan, len(self.plan.axes)
-
-        def axis(extent: int, stride: int, d: int = -1, shift: int = 0) -> Axis:
-            return Axis(extent, stride, tuple(shift if i == d else 0 for i in range(count)))
-
-        own = [axis(loop.extent, loop.stride) for loop in plan.problem.a.batch]
-        blocks, lines = [], []
-        for d, along in enumerate(plan.axes):
-            shift = plan.block[d] * along.shift
-            blocks.append(axis(plan.blocks[d], shift * along.stride, d, shift))
-            lines.append(axis(plan.copied[d], along.stride, d, 1))
-        depth = (lines.pop(), axis(plan.features, 1))
-        limits = tuple(Limit(along.start, along.extent) for along in plan.axes)
-        a, batch = plan.problem.a, (*own, *blocks)
-        source = Source(a.owner, a.dtype, a.offset, batch, tuple(lines), depth, limits)
-        return source.merged(), [loop.extent for loop in batch]
-
     def _product(self) -> Call:
         p, plan, shape = self.problem, self.plan, self.plan.tile
         self.program = program = Program(self.ctx, "convolution")
         self.k = k = program.k
-        source, extents_of_batch = self._source()
-        reader = Reader(program, source, "a")
+        self.input = program.buffer(p.a.owner, p.a.dtype)
         self.panels = program.buffer(self.packer.result, self.packer.dtype)
         wide = ceil_div(self.packer.panels, plan.panels)
         pid = k.program_id()
         first_panel = (pid % wide) * plan.panels
-        loops = [Axis(n, 0) for n in extents_of_batch]
+        loops = [*p.a.batch, *(Axis(n, 0) for n in plan.blocks)]
         digits = program.split(pid // wide, "block", loops)
         own = len(p.a.batch)
         self.batch, blocks = digits[:own], digits[own:]
         self.writer = Writer(program, p, self.batch)
-        lines = math.prod(plan.copied[:-1])
         # Rows of a tile that do not exist are computed all the same, from what lies there.
-        room = lines * plan.line + shape.rows * plan.axes[-1].shift * plan.features + shape.lanes
-        self.window = k.scratch("window", p.accumulate, room)
+        beyond = shape.rows * plan.axes[-1].shift * plan.features + self.strip
+        self.window = k.scratch("window", p.accumulate, plan.copied_elements + beyond)
         self.sums = k.scratch("sums", p.accumulate, shape.rows * shape.columns)
-        zero = k.const("index", 0)
-        here = [digit for digit, n in zip(digits, extents_of_batch, strict=True) if n != 1]
-        part = Part.of(reader, here, zero, zero, k.const("index", source.depth_count))
-        copy_lines(part, k.const("index", lines), self.window, plan.line, shape.lanes, True)
         self.first = [digit * n for digit, n in zip(blocks, plan.block, strict=True)]
+        self._copy([], k.const("index", p.a.offset))
         panels = k.min(k.const("index", self.packer.panels) - first_panel, plan.panels)
         k.for_(0, panels, 1, lambda j: self._positions(first_panel + j, []))
         cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns) * shape.cycles
         grid = p.batches * math.prod(plan.blocks) * wide
         return program.launch(grid, p.batches * cycles / 2.5 + 1000)
+
+    def _copy(self, line: list[Value], at: Value, inside: Value | None = None) -> None:
+        """Copy the lines whose first places are given, and what they begin with in the input."""
+        k, plan, d = self.k, self.plan, len(line)
+        if not d:
+            for loop, digit in zip(self.problem.a.batch, self.batch, strict=True):
+                at = at + digit * loop.stride
+        axis = plan.axes[d]
+        at = at + self.first[d] * (axis.shift * axis.stride)
+        first = self.first[d] * axis.shift + axis.start
+        if d + 1 < len(plan.axes):
+
+            def one(i: Value) -> None:
+                here = k.convert(first + i, "u64") < k.const("u64", axis.extent)
+                both = here if inside is None else inside & here
+                self._copy([*line, i], at + i * axis.stride, both)
+
+            k.for_(0, plan.copied[d], 1, one)
+            return
+        row = k.const("index", 0)
+        for i, pitch in zip(line, self._pitches()):
+            row = row + i * pitch
+        pixels, zero = k.const("index", plan.copied[d]), k.const("index", 0)
+        low = k.min(k.max(-first, zero), pixels)
+        high = k.max(k.min(-first + axis.extent, pixels), low)
+        if inside is not None:
+            low, high = k.select(inside, low, pixels), k.select(inside, high, pixels)
+        self._strips(row, zero, low * plan.features, None)
+        if axis.stride == plan.features:
+            self._strips(row, low * plan.features, high * plan.features, at)
+        else:
+
+            def pixel(i: Value) -> None:
+                start = i * plan.features
+                self._strips(row + start, 0, plan.features, at + i * axis.stride)
+
+            k.for_(low, high, 1, pixel)
+        self._strips(row, high * plan.features, pixels * plan.features, None)
+
+    def _strips(self, row: Value, start: Value | int, stop: Value | int, at: Value | None) -> None:
+        """Elements of a line from the input, or zeros; what follows is overwritten."""
+        k, dtype, shape = self.k, self.problem.accumulate, (self.strip,)
+
+        def strip(e: Value, mask: Value | None) -> list[Value]:
+            if at is None:
+                x = k.const(dtype, 0, shape)
+            else:
+                x = k.convert(k.load(self.input, at + e, shape, (1,), mask), dtype)
+            k.store(self.window, row + e, x, (1,))
+            return []
+
+        lane_loop(k, start, stop, self.strip, strip)
 
     def _positions(self, panel: Value, place: list[Value]) -> None:
         """All tiles of a panel, whose places along outer axes are given."""
@@ -267,6 +291,9 @@ class ImplicitProduct:
             row = row * axis.positions + (first + i)
             inside.append(axis.taps_inside(k, first + i) if axis.leaves else (0, axis.taps))
         step = plan.axes[-1].shift * plan.features
+        if self.writer.is_plain and not self.writer.streams:
+            for r in range(shape.rows):
+                self.writer.prefetch(row + r, panel * columns, columns)
 
         def nest(loops: list[int], a_at: Value, depth: Value, sums: list[Value]) -> list[Value]:
             if not loops:
