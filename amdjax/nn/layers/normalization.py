@@ -13,6 +13,7 @@ from amdjax.core.pytree import tree_leaves
 from amdjax.nn._arguments import Ints, check_positive, check_share, check_sizes, hashable
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import SCALE_AND_BIAS, TorchTensor
+from amdjax.nn.layers._function import FunctionLayer
 from amdjax.nn.local_response import local_response_norm
 from amdjax.nn.module import Module, state, static
 from amdjax.nn.normalization import (
@@ -370,7 +371,7 @@ class InstanceNorm(Module):
         return *SCALE_AND_BIAS, *_RUNNING
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(FunctionLayer):
     """`nn.local_response_norm` as a layer.
 
     Args:
@@ -390,7 +391,4 @@ class LocalResponseNorm(Module):
 
     def __call__(self, x: ArrayLike) -> Array:
         """Normalize `x` of shape `(n, *space, channels)`."""
-        return local_response_norm(
-            x, self.size, alpha=self.alpha, beta=self.beta, k=self.k, mode=self.mode,
-            layout=self.layout,
-        )  # fmt: skip
+        return local_response_norm(x, **self._options())

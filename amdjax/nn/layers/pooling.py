@@ -5,38 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core.array import Array
-from amdjax.nn._arguments import Ints, Padding, check_layout, check_sizes, hashable
+from amdjax.nn._arguments import Ints, Padding, check_layout, check_sizes
 from amdjax.nn.adaptive_pooling import adaptive_avg_pool, adaptive_max_pool
-from amdjax.nn.module import Module, static
+from amdjax.nn.layers._function import FunctionLayer
+from amdjax.nn.module import static
 from amdjax.nn.pooling import avg_pool, lp_pool, max_pool, max_unpool
 from amdjax.numpy._util import ArrayLike
 
 __all__ = ["AdaptiveAvgPool", "AdaptiveMaxPool", "AvgPool", "LpPool", "MaxPool", "MaxUnpool"]
 
 
-class _Pool(Module):
+class _Pool(FunctionLayer):
     window: Ints = static()
-    strides: Ints | None = static()
-    padding: Padding = static()
-    layout: str = static()
+    strides: Ints | None = static(default=None)
+    padding: Padding = static(default="VALID")
+    layout: str = static(default="channels_last")
 
-    def __init__(
-        self,
-        window: Ints,
-        strides: Ints | None = None,
-        padding: Padding = "VALID",
-        layout: str = "channels_last",
-    ) -> None:
+    def __post_init__(self) -> None:
         name = type(self).__name__
-        check_sizes(name, window=window)
-        if strides is not None:
-            check_sizes(name, strides=strides)
-        check_layout(name, layout)
-        self.window, self.strides = hashable(window), hashable(strides)
-        self.padding, self.layout = hashable(padding), layout
-
-    def _options(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("strides", "padding", "layout")}
+        check_sizes(name, window=self.window)
+        if self.strides is not None:
+            check_sizes(name, strides=self.strides)
+        check_layout(name, self.layout)
 
 
 class MaxPool(_Pool):
@@ -49,32 +39,17 @@ class MaxPool(_Pool):
         (1, 2, 2, 3)
     """
 
-    dilation: Ints = static()
-    ceil_mode: bool = static()
-    return_indices: bool = static()
+    dilation: Ints = static(default=1, kw_only=True)
+    ceil_mode: bool = static(default=False, kw_only=True)
+    return_indices: bool = static(default=False, kw_only=True)
 
-    def __init__(
-        self,
-        window: Ints,
-        strides: Ints | None = None,
-        padding: Padding = "VALID",
-        layout: str = "channels_last",
-        *,
-        dilation: Ints = 1,
-        ceil_mode: bool = False,
-        return_indices: bool = False,
-    ) -> None:
-        super().__init__(window, strides, padding, layout)
-        check_sizes("MaxPool", dilation=dilation)
-        self.dilation, self.ceil_mode = hashable(dilation), ceil_mode
-        self.return_indices = return_indices
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_sizes("MaxPool", dilation=self.dilation)
 
     def __call__(self, x: ArrayLike) -> Any:
         """Pool `x` of shape `(n, *space, channels)`."""
-        return max_pool(
-            x, self.window, **self._options(), dilation=self.dilation, ceil_mode=self.ceil_mode,
-            return_indices=self.return_indices,
-        )  # fmt: skip
+        return max_pool(x, **self._options())
 
 
 class AvgPool(_Pool):
@@ -89,31 +64,13 @@ class AvgPool(_Pool):
         (1, 2, 2, 3)
     """
 
-    count_include_pad: bool = static()
-    divisor: int | None = static()
-    ceil_mode: bool = static()
-
-    def __init__(
-        self,
-        window: Ints,
-        strides: Ints | None = None,
-        padding: Padding = "VALID",
-        layout: str = "channels_last",
-        *,
-        count_include_pad: bool = True,
-        divisor: int | None = None,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__(window, strides, padding, layout)
-        self.count_include_pad, self.divisor = count_include_pad, divisor
-        self.ceil_mode = ceil_mode
+    count_include_pad: bool = static(default=True, kw_only=True)
+    divisor: int | None = static(default=None, kw_only=True)
+    ceil_mode: bool = static(default=False, kw_only=True)
 
     def __call__(self, x: ArrayLike) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
-        return avg_pool(
-            x, self.window, **self._options(), count_include_pad=self.count_include_pad,
-            divisor=self.divisor, ceil_mode=self.ceil_mode,
-        )  # fmt: skip
+        return avg_pool(x, **self._options())
 
 
 class LpPool(_Pool):
@@ -127,8 +84,8 @@ class LpPool(_Pool):
         Array(2., dtype=float32)
     """
 
-    p: float = static()
-    ceil_mode: bool = static()
+    p: float = static(kw_only=True)
+    ceil_mode: bool = static(kw_only=True)
 
     def __init__(
         self,
@@ -145,7 +102,7 @@ class LpPool(_Pool):
 
     def __call__(self, x: ArrayLike) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
-        return lp_pool(x, self.window, self.p, **self._options(), ceil_mode=self.ceil_mode)
+        return lp_pool(x, **self._options())
 
 
 class MaxUnpool(_Pool):
@@ -162,18 +119,17 @@ class MaxUnpool(_Pool):
 
     def __call__(self, x: ArrayLike, indices: ArrayLike, size: Ints | None = None) -> Array:
         """Put `x` of shape `(n, *space, channels)` where `indices` say, into space of `size`."""
-        return max_unpool(x, indices, self.window, **self._options(), size=size)
+        return max_unpool(x, indices, **self._options(), size=size)
 
 
-class _Adaptive(Module):
+class _Adaptive(FunctionLayer):
     size: Ints = static()
-    layout: str = static()
+    layout: str = static(default="channels_last", kw_only=True)
 
-    def __init__(self, size: Ints, *, layout: str = "channels_last") -> None:
+    def __post_init__(self) -> None:
         name = type(self).__name__
-        check_sizes(name, size=size)
-        check_layout(name, layout)
-        self.size, self.layout = hashable(size), layout
+        check_sizes(name, size=self.size)
+        check_layout(name, self.layout)
 
 
 class AdaptiveAvgPool(_Adaptive):
@@ -188,7 +144,7 @@ class AdaptiveAvgPool(_Adaptive):
 
     def __call__(self, x: ArrayLike) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
-        return adaptive_avg_pool(x, self.size, layout=self.layout)
+        return adaptive_avg_pool(x, **self._options())
 
 
 class AdaptiveMaxPool(_Adaptive):
@@ -201,16 +157,8 @@ class AdaptiveMaxPool(_Adaptive):
         (1, 2, 2, 3)
     """
 
-    return_indices: bool = static()
-
-    def __init__(
-        self, size: Ints, *, layout: str = "channels_last", return_indices: bool = False
-    ) -> None:
-        super().__init__(size, layout=layout)
-        self.return_indices = return_indices
+    return_indices: bool = static(default=False, kw_only=True)
 
     def __call__(self, x: ArrayLike) -> Any:
         """Pool `x` of shape `(n, *space, channels)`."""
-        return adaptive_max_pool(
-            x, self.size, return_indices=self.return_indices, layout=self.layout
-        )
+        return adaptive_max_pool(x, **self._options())
