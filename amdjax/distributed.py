@@ -13,18 +13,13 @@ _initialized = False
 
 
 def initialize(
-    coordinator_address: str | None = None,
-    num_processes: int | None = None,
-    process_id: int | None = None,
-    local_device_ids: Any = None,
-    cluster_detection_method: str | None = None,
-    initialization_timeout: int = 300,
-    heartbeat_timeout_seconds: int = 100,
-    shutdown_timeout_seconds: int = 300,
-    coordinator_bind_address: str | None = None,
-    slice_index: int | None = None,
+    coordinator_address: str | None = None, num_processes: int | None = None,
+    process_id: int | None = None, local_device_ids: Any = None,
+    cluster_detection_method: str | None = None, initialization_timeout: int = 300,
+    heartbeat_timeout_seconds: int = 100, shutdown_timeout_seconds: int = 300,
+    coordinator_bind_address: str | None = None, slice_index: int | None = None,
     partition_index: int | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """Join a cluster of one process, which is all that is supported.
 
     Args:

@@ -70,15 +70,10 @@ def _check_rank(image: Array, shape: tuple[int, ...]) -> None:
 
 
 def scale_and_translate(
-    image: ArrayLike,
-    shape: Sequence[int],
-    spatial_dims: Sequence[int],
-    scale: ArrayLike,
-    translation: ArrayLike,
-    method: str | ResizeMethod,
-    antialias: bool = True,
+    image: ArrayLike, shape: Sequence[int], spatial_dims: Sequence[int], scale: ArrayLike,
+    translation: ArrayLike, method: str | ResizeMethod, antialias: bool = True,
     precision: Any = lax.Precision.HIGHEST,
-) -> Array:
+) -> Array:  # fmt: skip
     """An image, stretched and moved along some of its axes.
 
     What lies at `x` comes to `x · scale + translation`, where the center of the first sample is at

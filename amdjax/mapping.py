@@ -41,15 +41,9 @@ Infer = _Infer()
 
 
 def shard_map(
-    f: Callable[..., Any] | None = None,
-    /,
-    *,
-    out_specs: Any,
-    in_specs: Any = Infer,
-    mesh: Any = None,
-    axis_names: Any = frozenset(),
-    check_vma: bool = True,
-) -> Any:
+    f: Callable[..., Any] | None = None, /, *, out_specs: Any, in_specs: Any = Infer,
+    mesh: Any = None, axis_names: Any = frozenset(), check_vma: bool = True,
+) -> Any:  # fmt: skip
     """Run a function on each device's part of its arguments.
 
     Args:
@@ -197,13 +191,9 @@ def _with_axis(x: Any, axis: int) -> Any:
 
 
 def smap(
-    f: Callable[..., Any] | None = None,
-    /,
-    *,
-    in_axes: Any = Infer,
-    out_axes: Any,
+    f: Callable[..., Any] | None = None, /, *, in_axes: Any = Infer, out_axes: Any,
     axis_name: Hashable,
-) -> Any:
+) -> Any:  # fmt: skip
     """`shard_map` over one axis of the current mesh.
 
     Args:
@@ -248,17 +238,10 @@ def smap(
 
 
 def pmap(
-    fun: Callable[..., Any],
-    axis_name: Hashable | None = None,
-    *,
-    in_axes: Any = 0,
-    out_axes: Any = 0,
-    static_broadcasted_argnums: Any = (),
-    devices: Any = None,
-    backend: str | None = None,
-    axis_size: int | None = None,
-    donate_argnums: Any = (),
-) -> Any:
+    fun: Callable[..., Any], axis_name: Hashable | None = None, *, in_axes: Any = 0,
+    out_axes: Any = 0, static_broadcasted_argnums: Any = (), devices: Any = None,
+    backend: str | None = None, axis_size: int | None = None, donate_argnums: Any = (),
+) -> Any:  # fmt: skip
     """Run a function on several devices at once, each with one element of the arguments.
 
     Args:

@@ -103,14 +103,10 @@ def _check_close(what: str, got: Any, expected: Any, atol: float, rtol: float) -
 
 
 def check_jvp(
-    f: Callable[..., Any],
-    f_jvp: Callable[..., Any],
-    args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
-    eps: float | None = None,
+    f: Callable[..., Any], f_jvp: Callable[..., Any], args: Sequence[Any],
+    atol: float | None = None, rtol: float | None = None, eps: float | None = None,
     err_msg: str = "",
-) -> None:
+) -> None:  # fmt: skip
     """Compare a forward derivative with finite differences in a random direction.
 
     Args:
@@ -141,14 +137,10 @@ def check_jvp(
 
 
 def check_vjp(
-    f: Callable[..., Any],
-    f_vjp: Callable[..., Any],
-    args: Sequence[Any],
-    atol: float | None = None,
-    rtol: float | None = None,
-    eps: float | None = None,
+    f: Callable[..., Any], f_vjp: Callable[..., Any], args: Sequence[Any],
+    atol: float | None = None, rtol: float | None = None, eps: float | None = None,
     err_msg: str = "",
-) -> None:
+) -> None:  # fmt: skip
     """Compare a reverse derivative with finite differences: <ct, J t> must be <J^T ct, t>.
 
     Args:
@@ -201,14 +193,9 @@ def _inner(a: Any, b: Any) -> tuple[float, float]:
 
 
 def check_grads(
-    f: Callable[..., Any],
-    args: Sequence[Any],
-    order: int,
-    modes: Sequence[str] = ("fwd", "rev"),
-    atol: float | None = None,
-    rtol: float | None = None,
-    eps: float | None = None,
-) -> None:
+    f: Callable[..., Any], args: Sequence[Any], order: int, modes: Sequence[str] = ("fwd", "rev"),
+    atol: float | None = None, rtol: float | None = None, eps: float | None = None,
+) -> None:  # fmt: skip
     """Compare derivatives of a function with finite differences, up to a given order.
 
     Args:

@@ -62,13 +62,9 @@ class ConcreteArray(Array):
         return view.copy() if copy else view
 
     def __dlpack__(
-        self,
-        *,
-        stream: Any = None,
-        max_version: tuple[int, int] | None = None,
-        dl_device: tuple[Any, int] | None = None,
-        copy: bool | None = None,
-    ) -> Any:
+        self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+        dl_device: tuple[Any, int] | None = None, copy: bool | None = None,
+    ) -> Any:  # fmt: skip
         options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
         given = {name: value for name, value in options.items() if value is not None}
         return dlpack.export(self._numbers(), stream=stream, **given)

@@ -73,12 +73,8 @@ def _flag_text(name: str, help: str) -> Flag:
 
 
 def _flag_enum(
-    name: str,
-    default: str | None,
-    choices: tuple[str, ...],
-    help: str,
-    traced: bool = False,
-) -> Flag:
+    name: str, default: str | None, choices: tuple[str, ...], help: str, traced: bool = False,
+) -> Flag:  # fmt: skip
     return Flag(name, str, default, help, choices, default is None, traced)
 
 

@@ -89,14 +89,10 @@ class JaxprEqn:
     __slots__ = ("_origin", "effects", "invars", "outvars", "params", "primitive", "source")
 
     def __init__(
-        self,
-        primitive: Primitive,
-        invars: Sequence[Atom],
-        outvars: Sequence[Var],
-        params: dict[str, Any],
-        effects: Effects = no_effects,
+        self, primitive: Primitive, invars: Sequence[Atom], outvars: Sequence[Var],
+        params: dict[str, Any], effects: Effects = no_effects,
         source: SourceInfo = source_info.unknown,
-    ):
+    ):  # fmt: skip
         self.primitive = primitive
         self.invars = invars
         self.outvars = outvars
@@ -185,14 +181,10 @@ class Jaxpr:
     )
 
     def __init__(
-        self,
-        constvars: Sequence[Var],
-        invars: Sequence[Var],
-        outvars: Sequence[Atom],
-        eqns: Sequence[JaxprEqn],
-        effects: Effects | None = None,
+        self, constvars: Sequence[Var], invars: Sequence[Var], outvars: Sequence[Atom],
+        eqns: Sequence[JaxprEqn], effects: Effects | None = None,
         debug_info: DebugInfo | None = None,
-    ):
+    ):  # fmt: skip
         self.constvars = list(constvars)
         self.invars = list(invars)
         self.outvars = list(outvars)

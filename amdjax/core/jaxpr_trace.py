@@ -154,13 +154,9 @@ class JaxprTrace(Trace):
         return outs if primitive.multiple_results else outs[0]
 
     def record(
-        self,
-        primitive: Primitive,
-        atoms: list[Atom],
-        out_avals: Any,
-        params: dict[str, Any],
+        self, primitive: Primitive, atoms: list[Atom], out_avals: Any, params: dict[str, Any],
         effects: Effects = no_effects,
-    ) -> list[Any]:
+    ) -> list[Any]:  # fmt: skip
         """Append an equation; returns tracers of its results."""
         source = source_info.current()
         if self.scopes_outside:
@@ -175,14 +171,9 @@ class JaxprTrace(Trace):
         return primitive.record(self, fun, jvp, args, params)
 
     def process_custom_vjp_call(
-        self,
-        primitive: Any,
-        fun: FlatFun,
-        fwd: Callable[..., Any],
-        bwd: Callable[..., Any],
-        args: Any,
-        params: dict[str, Any],
-    ) -> list[Any]:
+        self, primitive: Any, fun: FlatFun, fwd: Callable[..., Any], bwd: Callable[..., Any],
+        args: Any, params: dict[str, Any],
+    ) -> list[Any]:  # fmt: skip
         return primitive.record(self, fun, fwd, bwd, args, params)
 
     def finish(self, outs: Sequence[Any]) -> ClosedJaxpr:

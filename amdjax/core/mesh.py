@@ -288,13 +288,9 @@ class AbstractMesh(BaseMesh):
     abstract_device: AbstractDevice | None
 
     def __new__(
-        cls,
-        axis_sizes: Any,
-        axis_names: Any,
-        axis_types: Any = None,
-        *,
+        cls, axis_sizes: Any, axis_names: Any, axis_types: Any = None, *,
         abstract_device: Any = None,
-    ) -> AbstractMesh:
+    ) -> AbstractMesh:  # fmt: skip
         try:
             sizes, names = tuple(axis_sizes), tuple(axis_names)
         except TypeError:

@@ -58,14 +58,9 @@ IMPLIED: dict[str, dict[str, Implied]] = {
 
 @deep
 def format_jaxpr(
-    jaxpr: Jaxpr | ClosedJaxpr,
-    *,
-    exact: bool = False,
-    source_info: bool = False,
-    name_stack: bool = False,
-    use_color: bool = False,
-    width: int = 80,
-) -> str:
+    jaxpr: Jaxpr | ClosedJaxpr, *, exact: bool = False, source_info: bool = False,
+    name_stack: bool = False, use_color: bool = False, width: int = 80,
+) -> str:  # fmt: skip
     """The text of a program.
 
     Args:

@@ -70,14 +70,9 @@ class Trace:
         raise NotImplementedError(type(self).__name__)
 
     def process_custom_vjp_call(
-        self,
-        primitive: Any,
-        fun: FlatFun,
-        fwd: Callable[..., Any],
-        bwd: Callable[..., Any],
-        args: Any,
-        params: dict[str, Any],
-    ) -> list[Any]:
+        self, primitive: Any, fun: FlatFun, fwd: Callable[..., Any], bwd: Callable[..., Any],
+        args: Any, params: dict[str, Any],
+    ) -> list[Any]:  # fmt: skip
         """Call a function with its own reverse derivative.
 
         Args:
@@ -323,14 +318,9 @@ class EvalTrace(Trace):
         return fun(*args)
 
     def process_custom_vjp_call(
-        self,
-        primitive: Any,
-        fun: FlatFun,
-        fwd: Callable[..., Any],
-        bwd: Callable[..., Any],
-        args: Any,
-        params: dict[str, Any],
-    ) -> list[Any]:
+        self, primitive: Any, fun: FlatFun, fwd: Callable[..., Any], bwd: Callable[..., Any],
+        args: Any, params: dict[str, Any],
+    ) -> list[Any]:  # fmt: skip
         return fun(*args)
 
 

@@ -252,16 +252,10 @@ class Launch:
     """Arguments of one launch in the form the machine takes them."""
 
     def __init__(
-        self,
-        kernel: Kernel,
-        grid: int | Sequence[int],
-        workgroup: int | Sequence[int],
-        kernarg: bytes,
-        memory: Memory,
-        shared_bytes: int = 0,
-        sanitize: Checks | bool = True,
+        self, kernel: Kernel, grid: int | Sequence[int], workgroup: int | Sequence[int],
+        kernarg: bytes, memory: Memory, shared_bytes: int = 0, sanitize: Checks | bool = True,
         profile: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.grid, self.workgroup = _three(grid), _three(workgroup)
         _check(kernel, self.grid, self.workgroup)
         self.program, self.memory, self.checks = program_of(kernel), memory, Checks.of(sanitize)
@@ -330,15 +324,9 @@ def _three(shape: int | Sequence[int]) -> tuple[int, int, int]:
 
 
 def launch(
-    kernel: Kernel,
-    grid: int | Sequence[int],
-    workgroup: int | Sequence[int],
-    kernarg: bytes,
-    memory: Memory,
-    shared_bytes: int = 0,
-    sanitize: Checks | bool = True,
-    profile: bool = False,
-) -> Counters:
+    kernel: Kernel, grid: int | Sequence[int], workgroup: int | Sequence[int], kernarg: bytes,
+    memory: Memory, shared_bytes: int = 0, sanitize: Checks | bool = True, profile: bool = False,
+) -> Counters:  # fmt: skip
     """Run a kernel over a grid and wait for its end.
 
     Args:

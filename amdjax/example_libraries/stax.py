@@ -156,13 +156,9 @@ ConvTranspose = functools.partial(GeneralConvTranspose, ("NHWC", "HWIO", "NHWC")
 
 
 def BatchNorm(
-    axis: Any = (0, 1, 2),
-    epsilon: float = 1e-5,
-    center: bool = True,
-    scale: bool = True,
-    beta_init: Any = zeros,
-    gamma_init: Any = ones,
-) -> Layer:
+    axis: Any = (0, 1, 2), epsilon: float = 1e-5, center: bool = True, scale: bool = True,
+    beta_init: Any = zeros, gamma_init: Any = ones,
+) -> Layer:  # fmt: skip
     """Inputs of mean zero and variance one over some axes of the batch.
 
     Args:

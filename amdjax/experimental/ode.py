@@ -96,14 +96,9 @@ def fit_4th_order_polynomial(
 
 
 def initial_step_size(
-    fun: Callable[[Array, Array], Array],
-    t0: Array,
-    y0: Array,
-    order: int,
-    rtol: Any,
-    atol: Any,
+    fun: Callable[[Array, Array], Array], t0: Array, y0: Array, order: int, rtol: Any, atol: Any,
     f0: Array,
-) -> Array:
+) -> Array:  # fmt: skip
     """A first step (Hairer, Nørsett and Wanner, "Solving Ordinary Differential Equations I")."""
     y0, f0 = promote_dtypes_inexact(y0, f0)
     scale = (atol + jnp.abs(y0) * rtol).astype(y0.dtype)
@@ -157,13 +152,9 @@ def mean_error_ratio(error_estimate: Array, rtol: Any, atol: Any, y0: Array, y1:
 
 
 def optimal_step_size(
-    last_step: Array,
-    mean_error_ratio: Array,
-    safety: float = 0.9,
-    ifactor: float = 10.0,
-    dfactor: float = 0.2,
-    order: float = 5.0,
-) -> Array:
+    last_step: Array, mean_error_ratio: Array, safety: float = 0.9, ifactor: float = 10.0,
+    dfactor: float = 0.2, order: float = 5.0,
+) -> Array:  # fmt: skip
     """The next step, from the last one and its error.
 
     Args:
@@ -181,15 +172,9 @@ def optimal_step_size(
 
 
 def odeint(
-    func: Callable[..., Any],
-    y0: Any,
-    t: Array,
-    *args: Any,
-    rtol: float = 1.4e-8,
-    atol: float = 1.4e-8,
-    mxstep: float = math.inf,
-    hmax: float = math.inf,
-) -> Any:
+    func: Callable[..., Any], y0: Any, t: Array, *args: Any, rtol: float = 1.4e-8,
+    atol: float = 1.4e-8, mxstep: float = math.inf, hmax: float = math.inf,
+) -> Any:  # fmt: skip
     """The solution of `dy/dt = func(y, t, *args)` at some times.
 
     Reverse-mode derivatives solve the adjoint equation backwards (Chen and others, 2018), so memory

@@ -142,20 +142,10 @@ def _layer(x: Array, h: Array, c: Array, params: Any, lengths: Array, reverse: b
 @composite(static_argnames=("input_size", "hidden_size", "num_layers", "dropout",
                             "bidirectional"))  # fmt: skip
 def lstm_ref(
-    x: Array,
-    h_0: Array,
-    c_0: Array,
-    W_ih: Weights,
-    W_hh: Weights,
-    b_ih: Weights,
-    b_hh: Weights,
-    seq_lengths: Array,
-    input_size: int,
-    hidden_size: int,
-    num_layers: int,
-    dropout: float,
+    x: Array, h_0: Array, c_0: Array, W_ih: Weights, W_hh: Weights, b_ih: Weights, b_hh: Weights,
+    seq_lengths: Array, input_size: int, hidden_size: int, num_layers: int, dropout: float,
     bidirectional: bool,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """An LSTM, given its matrices; see `lstm`.
 
     Args:
@@ -192,18 +182,9 @@ def lstm_ref(
 
 
 def lstm(
-    x: Array,
-    h_0: Array,
-    c_0: Array,
-    weights: Array,
-    seq_lengths: Array,
-    input_size: int,
-    hidden_size: int,
-    num_layers: int,
-    dropout: float,
-    bidirectional: bool,
-    precision: Any = None,
-) -> tuple[Array, Array, Array]:
+    x: Array, h_0: Array, c_0: Array, weights: Array, seq_lengths: Array, input_size: int,
+    hidden_size: int, num_layers: int, dropout: float, bidirectional: bool, precision: Any = None,
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """An LSTM of several layers.
 
     Args:

@@ -22,15 +22,10 @@ unsafe_rbg_prng_impl = prngs["unsafe_rbg"]
 
 
 def define_prng_impl(
-    *,
-    key_shape: Sequence[int],
-    seed: Callable[[Any], Any],
-    split: Callable[[Any, Any], Any],
-    random_bits: Callable[[Any, int, Any], Any],
-    fold_in: Callable[[Any, Any], Any],
-    name: str = "<unnamed>",
-    tag: str = "?",
-) -> Hashable:
+    *, key_shape: Sequence[int], seed: Callable[[Any], Any], split: Callable[[Any, Any], Any],
+    random_bits: Callable[[Any, int, Any], Any], fold_in: Callable[[Any, Any], Any],
+    name: str = "<unnamed>", tag: str = "?",
+) -> Hashable:  # fmt: skip
     """A generator of one's own.
 
     Args:

@@ -179,16 +179,10 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
 
 
 def find_solutions(
-    problem: Problem,
-    *,
-    sort: Literal["time", "workspace"] = "time",
-    exhaustive: bool = False,
-    workspace_limit: int | None = None,
-    limit: int | None = None,
-    target: str | Machine | None = None,
-    refresh: bool = False,
-    model: bool = False,
-) -> list[Solution]:
+    problem: Problem, *, sort: Literal["time", "workspace"] = "time", exhaustive: bool = False,
+    workspace_limit: int | None = None, limit: int | None = None,
+    target: str | Machine | None = None, refresh: bool = False, model: bool = False,
+) -> list[Solution]:  # fmt: skip
     """Measure the ways to solve a problem.
 
     Each is compared with results in float64 before it counts. Results are recorded in the user's
@@ -244,15 +238,9 @@ def find_solutions(
 
 
 def search(
-    problem: Problem,
-    machine: Machine,
-    *,
-    exhaustive: bool = False,
-    algorithms_only: bool = False,
-    refresh: bool = False,
-    deadline: float = float("inf"),
-    model: bool = False,
-) -> list[Result]:
+    problem: Problem, machine: Machine, *, exhaustive: bool = False, algorithms_only: bool = False,
+    refresh: bool = False, deadline: float = float("inf"), model: bool = False,
+) -> list[Result]:  # fmt: skip
     """Measure ways to solve a problem, and record them.
 
     Args:
@@ -281,13 +269,9 @@ class _Search:
     """The ways of one problem that were tried."""
 
     def __init__(
-        self,
-        problem: Problem,
-        machine: Machine,
-        database: Database | None,
-        refresh: bool,
+        self, problem: Problem, machine: Machine, database: Database | None, refresh: bool,
         model: bool,
-    ):
+    ):  # fmt: skip
         self.session = Session(problem, machine, model)
         self.problem, self.key = problem, machine_key(machine)
         self.database = database

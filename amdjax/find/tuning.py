@@ -91,14 +91,9 @@ class Tuning:
 
 
 def tune(
-    f: Callable[..., Any],
-    *args: Any,
-    budget: float = 60.0,
-    exhaustive: bool = False,
-    quiet: bool = False,
-    target: str | Machine | None = None,
-    model: bool = False,
-) -> Tuning:
+    f: Callable[..., Any], *args: Any, budget: float = 60.0, exhaustive: bool = False,
+    quiet: bool = False, target: str | Machine | None = None, model: bool = False,
+) -> Tuning:  # fmt: skip
     """Search the fastest solutions of all problems of a function, the most expensive first.
 
     Results go to the user's database; programs are compiled by them from now on, in this process

@@ -52,22 +52,14 @@ _shared: weakref.WeakKeyDictionary[Any, dict[Any, _Programs]] = weakref.WeakKeyD
 
 @api_boundary
 def jit(
-    fun: Callable[..., Any] | None = None,
-    /,
-    *,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    static_argnums: int | Sequence[int] | None = None,
+    fun: Callable[..., Any] | None = None, /, *, in_shardings: Any = None,
+    out_shardings: Any = None, static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Iterable[str] | None = None,
-    keep_unused: bool = False,
-    device: Any = None,
-    backend: str | None = None,
-    inline: bool = False,
-    abstracted_axes: Any = None,
-    compiler_options: dict[str, Any] | None = None,
-) -> Any:
+    donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
+    device: Any = None, backend: str | None = None, inline: bool = False,
+    abstracted_axes: Any = None, compiler_options: dict[str, Any] | None = None,
+) -> Any:  # fmt: skip
     """Compile a function of arrays.
 
     The function is traced when it meets a new signature (structure, shapes and dtypes of its
@@ -162,19 +154,11 @@ class JitFunction:
     """A function compiled for each signature it is called with; made by `jit`."""
 
     def __init__(
-        self,
-        fun: Callable[..., Any],
-        *,
-        static_argnums: Any = None,
-        static_argnames: Any = None,
-        donate_argnums: Any = None,
-        donate_argnames: Any = None,
-        keep_unused: bool = False,
-        inline: bool = False,
-        device: Any = None,
-        shardings: Shardings | None = None,
+        self, fun: Callable[..., Any], *, static_argnums: Any = None, static_argnames: Any = None,
+        donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
+        inline: bool = False, device: Any = None, shardings: Shardings | None = None,
         compiler_options: dict[str, Any] | None = None,
-    ):
+    ):  # fmt: skip
         _check_function(fun)
         self._made_with = {
             "static_argnums": static_argnums, "static_argnames": static_argnames,

@@ -35,13 +35,9 @@ class Parameters:
     """
 
     def __init__(
-        self,
-        fun: Callable[..., Any],
-        static_argnums: Any,
-        static_argnames: Any,
-        donate_argnums: Any,
-        donate_argnames: Any,
-    ):
+        self, fun: Callable[..., Any], static_argnums: Any, static_argnames: Any,
+        donate_argnums: Any, donate_argnames: Any,
+    ):  # fmt: skip
         self.fun, self.name = fun, fun_name(fun)
         self._static, self._static_names = _resolve(fun, static_argnums, static_argnames, "static")
         self._donated, self._donated_names = _resolve(

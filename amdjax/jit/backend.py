@@ -191,13 +191,9 @@ class CompilerBackend:
         return outs if primitive.multiple_results else outs[0]
 
     def _operation(
-        self,
-        primitive: Primitive,
-        args: Sequence[ConcreteArray],
-        params: dict[str, Any],
-        place: Placement | None,
-        key: Any,
-    ) -> Runner:
+        self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any],
+        place: Placement | None, key: Any,
+    ) -> Runner:  # fmt: skip
         """The program of one primitive, kept under a key if there is one."""
         refuse_execution(primitive.name)
         avals = [a.aval for a in args]

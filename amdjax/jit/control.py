@@ -47,14 +47,9 @@ class _Carry:
     """The carried values of a loop."""
 
     def __init__(
-        self,
-        body: Body,
-        eqn: JaxprEqn,
-        inits: Sequence[Any],
-        jaxpr: Jaxpr,
-        invars: Sequence[Var],
+        self, body: Body, eqn: JaxprEqn, inits: Sequence[Any], jaxpr: Jaxpr, invars: Sequence[Var],
         outs: Sequence[Any],
-    ):
+    ):  # fmt: skip
         self.p = p = body.p
         used = list(
             eqn.invars

@@ -287,13 +287,9 @@ class Planner:
         return found[0]
 
     def body(
-        self,
-        jaxpr: Jaxpr,
-        env: dict[Var, View],
-        destinations: Sequence[View],
-        outermost: bool = False,
-        hoisted: Hoisted | None = None,
-    ) -> None:
+        self, jaxpr: Jaxpr, env: dict[Var, View], destinations: Sequence[View],
+        outermost: bool = False, hoisted: Hoisted | None = None,
+    ) -> None:  # fmt: skip
         """Write the instructions of a prepared program; results go to `destinations`."""
         hoisted = hoisted or Hoisted()
         fusion = self.fused(jaxpr)
@@ -339,14 +335,9 @@ class Body:
     """The steps of one program: the whole one, or the body of a loop or branch."""
 
     def __init__(
-        self,
-        planner: Planner,
-        fusion: Fusion,
-        env: dict[Var, View],
-        wanted: dict[Var, View],
-        outermost: bool,
-        hoisted: Hoisted,
-    ):
+        self, planner: Planner, fusion: Fusion, env: dict[Var, View], wanted: dict[Var, View],
+        outermost: bool, hoisted: Hoisted,
+    ):  # fmt: skip
         self.p, self.fusion, self.env, self.wanted = planner, fusion, env, wanted
         self.outermost, self.hoisted = outermost, hoisted
         self.last_use = self._last_uses()

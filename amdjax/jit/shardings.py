@@ -112,13 +112,9 @@ class Shardings:
         self.device = found.pop() if found else None
 
     def check(
-        self,
-        in_avals: Sequence[Any],
-        out_avals: Sequence[Any],
-        in_tree: PyTreeDef,
-        out_tree: PyTreeDef,
-        static: Any,
-    ) -> None:
+        self, in_avals: Sequence[Any], out_avals: Sequence[Any], in_tree: PyTreeDef,
+        out_tree: PyTreeDef, static: Any,
+    ) -> None:  # fmt: skip
         """Raise a ValueError unless arguments and results can be divided as it says."""
         if self.arguments is not None:
             _check(self._of_arguments(in_tree, static), in_avals)

@@ -359,14 +359,10 @@ def real_dtype(aval: Any, **_: Any) -> np.dtype:
 
 
 def elementwise(
-    name: str,
-    kinds: Sequence[Kinds],
-    lowering: str | Callable[..., Any] | Lowering | None = None,
-    *derivatives: Derivative,
-    transpose: Sequence[Callable[..., Any] | None] | None = None,
-    out: Callable[..., np.dtype] = same_dtype,
-    mixed: bool = False,
-) -> Primitive:
+    name: str, kinds: Sequence[Kinds], lowering: str | Callable[..., Any] | Lowering | None = None,
+    *derivatives: Derivative, transpose: Sequence[Callable[..., Any] | None] | None = None,
+    out: Callable[..., np.dtype] = same_dtype, mixed: bool = False,
+) -> Primitive:  # fmt: skip
     """An elementwise primitive.
 
     Args:
@@ -403,29 +399,21 @@ def elementwise(
 
 
 def unary(
-    name: str,
-    kinds: Kinds,
-    derivative: Derivative = None,
-    lowering: str | Callable[..., Any] | Lowering | None = None,
-    *,
-    transpose: Callable[..., Any] | None = None,
-    out: Callable[..., np.dtype] = same_dtype,
-) -> Primitive:
+    name: str, kinds: Kinds, derivative: Derivative = None,
+    lowering: str | Callable[..., Any] | Lowering | None = None, *,
+    transpose: Callable[..., Any] | None = None, out: Callable[..., np.dtype] = same_dtype,
+) -> Primitive:  # fmt: skip
     """An elementwise primitive of one operand; see `elementwise`."""
     transposes = None if transpose is None else (transpose,)
     return elementwise(name, (kinds,), lowering, derivative, transpose=transposes, out=out)
 
 
 def binary(
-    name: str,
-    kinds: Kinds,
-    left: Derivative = None,
-    right: Derivative = None,
-    lowering: str | Callable[..., Any] | Lowering | None = None,
-    *,
+    name: str, kinds: Kinds, left: Derivative = None, right: Derivative = None,
+    lowering: str | Callable[..., Any] | Lowering | None = None, *,
     transpose: Sequence[Callable[..., Any] | None] | None = None,
     out: Callable[..., np.dtype] = same_dtype,
-) -> Primitive:
+) -> Primitive:  # fmt: skip
     """An elementwise primitive of two operands of one dtype; see `elementwise`."""
     return elementwise(name, (kinds, kinds), lowering, left, right, transpose=transpose, out=out)
 

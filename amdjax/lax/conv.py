@@ -72,20 +72,11 @@ conv_general_dilated_p = Primitive("conv_general_dilated")
 
 @conv_general_dilated_p.def_abstract_eval
 def _conv_type(
-    lhs: Any,
-    rhs: Any,
-    *,
-    window_strides: Shape,
-    padding: tuple[tuple[int, int], ...],
-    lhs_dilation: Shape,
-    rhs_dilation: Shape,
-    dimension_numbers: ConvDimensionNumbers,
-    feature_group_count: int,
-    batch_group_count: int,
-    precision: Any,
-    preferred_element_type: Any,
+    lhs: Any, rhs: Any, *, window_strides: Shape, padding: tuple[tuple[int, int], ...],
+    lhs_dilation: Shape, rhs_dilation: Shape, dimension_numbers: ConvDimensionNumbers,
+    feature_group_count: int, batch_group_count: int, precision: Any, preferred_element_type: Any,
     out_sharding: Any,
-) -> ShapedArray:
+) -> ShapedArray:  # fmt: skip
     check_dtype("conv_general_dilated", lhs.dtype, ANY, 0)
     check_same_dtype("conv_general_dilated", lhs, rhs)
     if lhs.ndim != rhs.ndim:
@@ -128,13 +119,9 @@ def _conv_type(
 
 
 def _check_groups(
-    batch: int,
-    features: int,
-    out_features: int,
-    in_features: int,
-    feature_groups: int,
+    batch: int, features: int, out_features: int, in_features: int, feature_groups: int,
     batch_groups: int,
-) -> None:
+) -> None:  # fmt: skip
     name = "conv_general_dilated"
     if feature_groups < 1 or batch_groups < 1:
         raise ValueError(
@@ -317,13 +304,9 @@ conv_general_dilated_p.lowering = Shaped("conv_general_dilated", epilogue=True, 
 
 
 def conv_padding(
-    lhs_shape: Shape,
-    rhs_shape: Shape,
-    numbers: ConvDimensionNumbers,
-    window_strides: Sequence[int],
-    rhs_dilation: Sequence[int],
-    padding: Any,
-) -> tuple[tuple[int, int], ...]:
+    lhs_shape: Shape, rhs_shape: Shape, numbers: ConvDimensionNumbers,
+    window_strides: Sequence[int], rhs_dilation: Sequence[int], padding: Any,
+) -> tuple[tuple[int, int], ...]:  # fmt: skip
     """Padding as pairs of integers.
 
     Raises:
@@ -355,19 +338,13 @@ def refuse_dilated(name: str, padding: str, lhs_dilation: Shape) -> None:
 
 
 def conv_general_dilated(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    window_strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None = None,
+    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
-    feature_group_count: int = 1,
-    batch_group_count: int = 1,
-    precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None,
-    out_sharding: Any = None,
-) -> Array:
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, feature_group_count: int = 1,
+    batch_group_count: int = 1, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, out_sharding: Any = None,
+) -> Array:  # fmt: skip
     """Convolution in n spatial dimensions (the kernel is not flipped).
 
     Args:

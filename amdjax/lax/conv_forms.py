@@ -36,13 +36,9 @@ __all__ = [
 
 
 def conv(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    window_strides: Sequence[int],
-    padding: str,
-    precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None,
-) -> Array:
+    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int], padding: str,
+    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
+) -> Array:  # fmt: skip
     """Convolution of arrays laid out as batch, feature, space.
 
     Args:
@@ -64,15 +60,11 @@ def conv(
 
 
 def conv_with_general_padding(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    window_strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None,
-    rhs_dilation: Sequence[int] | None,
-    precision: PrecisionLike = None,
+    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None,
+    rhs_dilation: Sequence[int] | None, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Convolution of arrays laid out as batch, feature, space, with dilations.
 
     Args:
@@ -121,17 +113,12 @@ _TRANSPOSED_LAYOUTS = {
 
 
 def conv_transpose(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
-    transpose_kernel: bool = False,
-    precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None,
+    lhs: ArrayLike, rhs: ArrayLike, strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]], rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, transpose_kernel: bool = False,
+    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
     use_consistent_padding: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """Transposed ("fractionally strided") convolution.
 
     Args:
@@ -183,16 +170,12 @@ def conv_transpose(
 
 
 def conv_general_dilated_patches(
-    lhs: ArrayLike,
-    filter_shape: Sequence[int],
-    window_strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    lhs_dilation: Sequence[int] | None = None,
+    lhs: ArrayLike, filter_shape: Sequence[int], window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]], lhs_dilation: Sequence[int] | None = None,
     rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
-    precision: PrecisionLike = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
     preferred_element_type: DTypeLike | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The elements that each window of a convolution sees, as features.
 
     Args:
@@ -248,16 +231,11 @@ def conv_general_dilated_patches(
 
 
 def conv_general_dilated_local(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    window_strides: Sequence[int],
-    padding: str | Sequence[tuple[int, int]],
-    filter_shape: Sequence[int],
-    lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None,
-    precision: PrecisionLike = None,
-) -> Array:
+    lhs: ArrayLike, rhs: ArrayLike, window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]], filter_shape: Sequence[int],
+    lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: ConvGeneralDilatedDimensionNumbers = None, precision: PrecisionLike = None,
+) -> Array:  # fmt: skip
     """Convolution with a kernel of its own at each place of the result.
 
     Args:

@@ -175,14 +175,9 @@ dot_general_p = Primitive("dot_general")
 
 @dot_general_p.def_abstract_eval
 def _dot_general_type(
-    lhs: Any,
-    rhs: Any,
-    *,
-    dimension_numbers: tuple[Contraction, Contraction],
-    precision: Any,
-    preferred_element_type: Any,
-    out_sharding: Any,
-) -> ShapedArray:
+    lhs: Any, rhs: Any, *, dimension_numbers: tuple[Contraction, Contraction], precision: Any,
+    preferred_element_type: Any, out_sharding: Any,
+) -> ShapedArray:  # fmt: skip
     (lhs_contract, rhs_contract), (lhs_batch, rhs_batch) = dimension_numbers
     check_dtype("dot_general", lhs.dtype, ANY, 0)
     check_dtype("dot_general", rhs.dtype, ANY, 1)
@@ -297,14 +292,10 @@ dot_general_p.lowering = Shaped("dot_general", epilogue=True, flops=_flops)
 
 
 def dot_general(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    dimension_numbers: DotDimensionNumbers,
-    precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None,
-    *,
+    lhs: ArrayLike, rhs: ArrayLike, dimension_numbers: DotDimensionNumbers,
+    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None, *,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Sum of products along chosen axes of two arrays.
 
     Args:
@@ -367,14 +358,10 @@ def bind_product(
 
 
 def dot(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    *,
-    dimension_numbers: DotDimensionNumbers | None = None,
-    precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None,
+    lhs: ArrayLike, rhs: ArrayLike, *, dimension_numbers: DotDimensionNumbers | None = None,
+    precision: PrecisionLike = None, preferred_element_type: DTypeLike | None = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Product of vectors and matrices.
 
     Args:

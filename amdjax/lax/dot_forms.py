@@ -126,15 +126,11 @@ def _group_masks(group_sizes: Any, shape: Shape, ragged: int, size_axes: tuple[i
 
 
 def ragged_dot_general(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    group_sizes: ArrayLike,
-    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers,
-    precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None,
-    group_offset: ArrayLike | None = None,
+    lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike,
+    ragged_dot_dimension_numbers: RaggedDotDimensionNumbers, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, group_offset: ArrayLike | None = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Product in which consecutive pieces of an axis of `lhs` are groups.
 
     A ragged axis that is neither contracted nor paired meets, in each group, that group's entry
@@ -190,14 +186,10 @@ def ragged_dot_general(
 
 
 def ragged_dot(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    group_sizes: ArrayLike,
-    precision: PrecisionLike = None,
-    preferred_element_type: DTypeLike | None = None,
-    group_offset: ArrayLike | None = None,
+    lhs: ArrayLike, rhs: ArrayLike, group_sizes: ArrayLike, precision: PrecisionLike = None,
+    preferred_element_type: DTypeLike | None = None, group_offset: ArrayLike | None = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Product of consecutive groups of rows with a matrix for each group.
 
     Args:
@@ -236,14 +228,10 @@ def _scaled(x: Any, scale: Any, dtype: Any) -> Any:
 
 
 def scaled_dot(
-    lhs: ArrayLike,
-    rhs: ArrayLike,
-    *,
-    lhs_scale: ArrayLike | None = None,
-    rhs_scale: ArrayLike | None = None,
-    dimension_numbers: DotDimensionNumbers | None = None,
+    lhs: ArrayLike, rhs: ArrayLike, *, lhs_scale: ArrayLike | None = None,
+    rhs_scale: ArrayLike | None = None, dimension_numbers: DotDimensionNumbers | None = None,
     preferred_element_type: DTypeLike | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Product of operands that are stored in few bits with a scale for each block.
 
     Args:

@@ -224,13 +224,9 @@ def dynamic_slice(
 
 
 def dynamic_slice_in_dim(
-    operand: Any,
-    start_index: Any,
-    slice_size: int,
-    axis: int = 0,
-    *,
+    operand: Any, start_index: Any, slice_size: int, axis: int = 0, *,
     allow_negative_indices: bool = True,
-) -> Any:
+) -> Any:  # fmt: skip
     """`dynamic_slice` along one axis.
 
     Args:
@@ -253,13 +249,9 @@ def dynamic_slice_in_dim(
 
 
 def dynamic_index_in_dim(
-    operand: Any,
-    index: Any,
-    axis: int = 0,
-    keepdims: bool = True,
-    *,
+    operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *,
     allow_negative_indices: bool = True,
-) -> Any:
+) -> Any:  # fmt: skip
     """The elements at a position along one axis, known only when the program runs.
 
     Args:

@@ -61,16 +61,9 @@ gather_p = Primitive("gather")
 
 @gather_p.def_abstract_eval
 def _gather_type(
-    operand,
-    indices,
-    *,
-    dimension_numbers,
-    slice_sizes,
-    unique_indices,
-    indices_are_sorted,
-    mode,
+    operand, indices, *, dimension_numbers, slice_sizes, unique_indices, indices_are_sorted, mode,
     fill_value,
-):
+):  # fmt: skip
     dn = dimension_numbers
     check_dtype("gather start_indices", indices.dtype, INT)
     batch_rank = len(indices.shape) - 1
@@ -147,17 +140,9 @@ def _gather_jvp(primals, tangents, *, fill_value, **params):
 
 @gather_p.def_transpose
 def _gather_transpose(
-    ct,
-    operand,
-    indices,
-    *,
-    dimension_numbers,
-    slice_sizes,
-    unique_indices,
-    indices_are_sorted,
-    mode,
-    fill_value,
-):
+    ct, operand, indices, *, dimension_numbers, slice_sizes, unique_indices, indices_are_sorted,
+    mode, fill_value,
+):  # fmt: skip
     dn = dimension_numbers
     scatter_dnums = ScatterDimensionNumbers(
         update_window_dims=dn.offset_dims,
@@ -251,16 +236,10 @@ gather_p.lowering = Element(_gather_element, cost=2.0)
 
 
 def gather(
-    operand: Any,
-    start_indices: Any,
-    dimension_numbers: GatherDimensionNumbers,
-    slice_sizes: Sequence[int],
-    *,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
-    mode: str | GatherScatterMode | None = None,
-    fill_value: Any = None,
-) -> Any:
+    operand: Any, start_indices: Any, dimension_numbers: GatherDimensionNumbers,
+    slice_sizes: Sequence[int], *, unique_indices: bool = False, indices_are_sorted: bool = False,
+    mode: str | GatherScatterMode | None = None, fill_value: Any = None,
+) -> Any:  # fmt: skip
     """Slices of `operand`, one for each index vector in `start_indices`.
 
     Args:

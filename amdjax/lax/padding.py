@@ -97,14 +97,9 @@ def padtype_to_pads(
 
 
 def pads_of_transpose(
-    sizes: Sequence[int],
-    window: Sequence[int],
-    strides: Sequence[int],
-    out_sizes: Sequence[int],
-    pads: Pads,
-    base_dilation: Sequence[int],
-    window_dilation: Sequence[int],
-) -> list[tuple[int, int]]:
+    sizes: Sequence[int], window: Sequence[int], strides: Sequence[int], out_sizes: Sequence[int],
+    pads: Pads, base_dilation: Sequence[int], window_dilation: Sequence[int],
+) -> list[tuple[int, int]]:  # fmt: skip
     """Padding of the cotangent, holes put in by `strides`, for the transposed sliding window.
 
     Every position of the dilated operand then sees, through the flipped window, the results it
@@ -118,14 +113,9 @@ def pads_of_transpose(
 
 
 def pads_of_kernel_gradient(
-    sizes: Sequence[int],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    out_sizes: Sequence[int],
-    pads: Pads,
-    base_dilation: Sequence[int],
-    kernel_dilation: Sequence[int],
-) -> list[tuple[int, int]]:
+    sizes: Sequence[int], kernel: Sequence[int], strides: Sequence[int], out_sizes: Sequence[int],
+    pads: Pads, base_dilation: Sequence[int], kernel_dilation: Sequence[int],
+) -> list[tuple[int, int]]:  # fmt: skip
     """Padding of the operand for the convolution with the cotangent that gives the kernel's
     gradient: as many positions as the dilated kernel has.
     """

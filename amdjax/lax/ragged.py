@@ -109,16 +109,9 @@ def _batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
 
 
 def ragged_all_to_all(
-    operand: Any,
-    output: Any,
-    input_offsets: Any,
-    send_sizes: Any,
-    output_offsets: Any,
-    recv_sizes: Any,
-    *,
-    axis_name: Any,
-    axis_index_groups: Any = None,
-) -> Any:
+    operand: Any, output: Any, input_offsets: Any, send_sizes: Any, output_offsets: Any,
+    recv_sizes: Any, *, axis_name: Any, axis_index_groups: Any = None,
+) -> Any:  # fmt: skip
     """Send rows to all members of a mapped axis, to each as many as one says.
 
     Args:

@@ -168,13 +168,9 @@ def _advance(counter: Words, steps: Any) -> Words:
 
 
 def rng_bit_generator(
-    key: Any,
-    shape: Sequence[int],
-    dtype: Any = np.uint32,
-    algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT,
-    *,
-    out_sharding: Any = None,
-) -> tuple[Any, Any]:
+    key: Any, shape: Sequence[int], dtype: Any = np.uint32,
+    algorithm: RandomAlgorithm = RandomAlgorithm.RNG_DEFAULT, *, out_sharding: Any = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """Random bits from a state, and the state after.
 
     Args:

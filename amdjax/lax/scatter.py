@@ -52,18 +52,9 @@ __all__ = [
 
 
 def _scatter_type(
-    op,
-    operand,
-    indices,
-    updates,
-    *,
-    update_jaxpr,
-    update_consts,
-    dimension_numbers,
-    indices_are_sorted,
-    unique_indices,
-    mode,
-):
+    op, operand, indices, updates, *, update_jaxpr, update_consts, dimension_numbers,
+    indices_are_sorted, unique_indices, mode,
+):  # fmt: skip
     dn = dimension_numbers
     check_dtype("scatter scatter_indices", indices.dtype, INT)
     check_same_dtype("scatter", operand, updates)
@@ -352,15 +343,10 @@ def _scattering(
     """
 
     def combine(
-        operand: Any,
-        scatter_indices: Any,
-        updates: Any,
-        dimension_numbers: ScatterDimensionNumbers,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: str | GatherScatterMode | None = None,
-    ) -> Any:
+        operand: Any, scatter_indices: Any, updates: Any,
+        dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False,
+        unique_indices: bool = False, mode: str | GatherScatterMode | None = None,
+    ) -> Any:  # fmt: skip
         # `update_jaxpr` is there because JAX has it. The primitive's name already says how to
         # combine; only `scatter_apply` needs a program.
         return prim.bind(
@@ -443,16 +429,11 @@ scatter_max = _scattering(
 
 
 def scatter_apply(
-    operand: Any,
-    scatter_indices: Any,
-    func: Callable[[Any], Any],
-    dimension_numbers: ScatterDimensionNumbers,
-    *,
-    update_shape: Sequence[int] = (),
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
+    operand: Any, scatter_indices: Any, func: Callable[[Any], Any],
+    dimension_numbers: ScatterDimensionNumbers, *, update_shape: Sequence[int] = (),
+    indices_are_sorted: bool = False, unique_indices: bool = False,
     mode: str | GatherScatterMode | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """`operand` with `func` applied to the elements of slices, once for each time they are named.
 
     Args:

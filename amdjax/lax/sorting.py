@@ -250,13 +250,9 @@ approx_top_k_p.lowering = Decompose(_exact_top_k)
 
 
 def approx_max_k(
-    operand: Any,
-    k: int,
-    reduction_dimension: int = -1,
-    recall_target: float = 0.95,
-    reduction_input_size_override: int = -1,
-    aggregate_to_topk: bool = True,
-) -> tuple[Any, Any]:
+    operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
     """The `k` greatest elements along an axis; exact, whatever recall is asked for.
 
     >>> lax.approx_max_k(np.array([1.0, 3.0, 2.0], np.float32), 2)[1].tolist()
@@ -274,13 +270,9 @@ def approx_max_k(
 
 
 def approx_min_k(
-    operand: Any,
-    k: int,
-    reduction_dimension: int = -1,
-    recall_target: float = 0.95,
-    reduction_input_size_override: int = -1,
-    aggregate_to_topk: bool = True,
-) -> tuple[Any, Any]:
+    operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+    reduction_input_size_override: int = -1, aggregate_to_topk: bool = True,
+) -> tuple[Any, Any]:  # fmt: skip
     """The `k` least elements along an axis; exact, whatever recall is asked for.
 
     >>> lax.approx_min_k(np.array([1.0, 3.0, 2.0], np.float32), 2)[1].tolist()

@@ -68,13 +68,8 @@ def _normalized(weights: Array) -> Array:
 
 
 def _weights(
-    size: int,
-    new_size: int,
-    scale: Array,
-    translation: Array,
-    method: str,
-    antialias: bool,
-) -> Array:
+    size: int, new_size: int, scale: Array, translation: Array, method: str, antialias: bool,
+) -> Array:  # fmt: skip
     """The share of each old sample (rows) in each new one (columns)."""
     dtype = scale.dtype
     inverse = 1 / scale

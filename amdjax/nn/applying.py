@@ -19,14 +19,9 @@ T = TypeVar("T")
 
 
 def apply(
-    model: T,
-    *args: Any,
-    key: Any = None,
-    train: bool | None = None,
-    method: str | Callable[..., Any] | None = None,
-    policy: Policy | None = None,
-    **kwargs: Any,
-) -> tuple[Any, T]:
+    model: T, *args: Any, key: Any = None, train: bool | None = None,
+    method: str | Callable[..., Any] | None = None, policy: Policy | None = None, **kwargs: Any,
+) -> tuple[Any, T]:  # fmt: skip
     """Call a network; returns its result and the network with its new state.
 
     It is a pure function. Within it the layers find what they need without their parents' help:

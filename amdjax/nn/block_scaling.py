@@ -101,13 +101,9 @@ def _matrices(x: Array, contract: Sequence[int], batch: Sequence[int]) -> tuple[
 
 
 def scaled_dot_general(
-    lhs: Any,
-    rhs: Any,
-    dimension_numbers: Any,
-    preferred_element_type: Any = np.float32,
-    configs: Sequence[BlockScaleConfig] | None = None,
-    implementation: str | None = None,
-) -> Array:
+    lhs: Any, rhs: Any, dimension_numbers: Any, preferred_element_type: Any = np.float32,
+    configs: Sequence[BlockScaleConfig] | None = None, implementation: str | None = None,
+) -> Array:  # fmt: skip
     """A product of arrays that are rounded to few bits first; see `lax.dot_general`.
 
     Args:

@@ -17,16 +17,9 @@ _SMALL_INTEGERS = (np.dtype("int8"), np.dtype("uint8"))
 
 
 def conv(
-    x: ArrayLike,
-    kernel: ArrayLike,
-    bias: ArrayLike | None = None,
-    *,
-    strides: Ints = 1,
-    padding: Padding = "SAME",
-    dilation: Ints = 1,
-    groups: int = 1,
-    layout: str = "channels_last",
-) -> Array:
+    x: ArrayLike, kernel: ArrayLike, bias: ArrayLike | None = None, *, strides: Ints = 1,
+    padding: Padding = "SAME", dilation: Ints = 1, groups: int = 1, layout: str = "channels_last",
+) -> Array:  # fmt: skip
     """Slide a kernel over the spatial axes (a cross-correlation, as everywhere in the field).
 
     Args:
@@ -55,17 +48,10 @@ def conv(
 
 
 def conv_transpose(
-    x: ArrayLike,
-    kernel: ArrayLike,
-    bias: ArrayLike | None = None,
-    *,
-    strides: Ints = 1,
-    padding: Padding = "SAME",
-    output_padding: Ints = 0,
-    dilation: Ints = 1,
-    groups: int = 1,
+    x: ArrayLike, kernel: ArrayLike, bias: ArrayLike | None = None, *, strides: Ints = 1,
+    padding: Padding = "SAME", output_padding: Ints = 0, dilation: Ints = 1, groups: int = 1,
     layout: str = "channels_last",
-) -> Array:
+) -> Array:  # fmt: skip
     """The transpose of a convolution: what `conv` with these arguments shrinks is enlarged.
 
     As in Zeiler et al. (2010). The window is mirrored, so that this is the gradient of `conv` with
@@ -147,16 +133,9 @@ def _check_shapes(
 
 @composite(static_argnames=("strides", "pads", "lhs_dilation", "rhs_dilation", "groups", "last"))
 def _conv(
-    x: Array,
-    kernel: Array,
-    bias: Array | None,
-    strides: tuple[int, ...],
-    pads: Pads,
-    lhs_dilation: tuple[int, ...],
-    rhs_dilation: tuple[int, ...],
-    groups: int,
-    last: bool,
-) -> Array:
+    x: Array, kernel: Array, bias: Array | None, strides: tuple[int, ...], pads: Pads,
+    lhs_dilation: tuple[int, ...], rhs_dilation: tuple[int, ...], groups: int, last: bool,
+) -> Array:  # fmt: skip
     space = _SPACE[: len(strides)]
     data, weights = ("N" + space + "C", space + "IO") if last else ("NC" + space, "OI" + space)
     wide = np.dtype("int32") if x.dtype in _SMALL_INTEGERS else None

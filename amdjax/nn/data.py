@@ -22,13 +22,8 @@ _END = object()
 
 
 def batches(
-    arrays: T,
-    batch_size: int,
-    *,
-    key: Any = None,
-    drop_remainder: bool = False,
-    prefetch: int = 2,
-) -> Iterator[T]:
+    arrays: T, batch_size: int, *, key: Any = None, drop_remainder: bool = False, prefetch: int = 2,
+) -> Iterator[T]:  # fmt: skip
     """The examples of a data set once, in batches.
 
     Args:

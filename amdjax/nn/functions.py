@@ -376,12 +376,8 @@ def _softmax(x: Array, where: Array | None, axis: Axis, fast: bool) -> Array:
 
 
 def softmax(
-    x: ArrayLike,
-    axis: Axis = -1,
-    where: ArrayLike | None = None,
-    *,
-    algorithm: str = "accurate",
-) -> Array:
+    x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None, *, algorithm: str = "accurate",
+) -> Array:  # fmt: skip
     """Exponentials of the elements, divided by their sum along `axis`.
 
     Args:
@@ -430,14 +426,9 @@ def log_softmax(x: ArrayLike, axis: Axis = -1, where: ArrayLike | None = None) -
 
 @composite(static_argnames=("axis", "algorithm"))
 def _standardize(
-    x: Array,
-    axis: Axis,
-    mean: Array | None,
-    variance: Array | None,
-    epsilon: ArrayLike,
-    where: Array | None,
-    algorithm: str,
-) -> Array:
+    x: Array, axis: Axis, mean: Array | None, variance: Array | None, epsilon: ArrayLike,
+    where: Array | None, algorithm: str,
+) -> Array:  # fmt: skip
     if mean is None:
         mean = jnp.mean(x, axis, keepdims=True, where=where)
     if variance is None:
@@ -451,15 +442,9 @@ def _standardize(
 
 
 def standardize(
-    x: ArrayLike,
-    axis: Axis = -1,
-    mean: ArrayLike | None = None,
-    variance: ArrayLike | None = None,
-    epsilon: ArrayLike = 1e-05,
-    where: ArrayLike | None = None,
-    *,
-    algorithm: str = "fast",
-) -> Array:
+    x: ArrayLike, axis: Axis = -1, mean: ArrayLike | None = None, variance: ArrayLike | None = None,
+    epsilon: ArrayLike = 1e-05, where: ArrayLike | None = None, *, algorithm: str = "fast",
+) -> Array:  # fmt: skip
     """`x` moved and scaled to mean 0 and variance 1 along `axis`.
 
     Args:

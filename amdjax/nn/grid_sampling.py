@@ -75,14 +75,9 @@ def _affine_grid(theta: Array, space: tuple[int, ...], align_corners: bool) -> A
 
 
 def grid_sample(
-    x: ArrayLike,
-    grid: ArrayLike,
-    *,
-    method: str = "linear",
-    padding_mode: str = "zeros",
-    align_corners: bool = False,
-    layout: str = "channels_last",
-) -> Array:
+    x: ArrayLike, grid: ArrayLike, *, method: str = "linear", padding_mode: str = "zeros",
+    align_corners: bool = False, layout: str = "channels_last",
+) -> Array:  # fmt: skip
     """A batch sampled at given points of space, each channel for itself.
 
     Args:

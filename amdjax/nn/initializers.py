@@ -155,14 +155,9 @@ _DRAWN = ("truncated_normal", "normal", "uniform")
 
 
 def variance_scaling(
-    scale: Any,
-    mode: str,
-    distribution: str,
-    in_axis: Axes = -2,
-    out_axis: Axes = -1,
-    batch_axis: Axes = (),
-    dtype: Any = None,
-) -> Initializer:
+    scale: Any, mode: str, distribution: str, in_axis: Axes = -2, out_axis: Axes = -1,
+    batch_axis: Axes = (), dtype: Any = None,
+) -> Initializer:  # fmt: skip
     """An initializer whose variance is `scale` divided by a fan of the weights.
 
     Args:

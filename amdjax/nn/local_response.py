@@ -18,15 +18,9 @@ MODES = ("cross_channel", "within_channel")
 
 
 def local_response_norm(
-    x: ArrayLike,
-    size: int,
-    *,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    k: float = 1.0,
-    mode: str = "cross_channel",
-    layout: str = "channels_last",
-) -> Array:
+    x: ArrayLike, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0,
+    mode: str = "cross_channel", layout: str = "channels_last",
+) -> Array:  # fmt: skip
     """`x / (k + alpha * m) ** beta`, `m` the mean square around each element (Krizhevsky, 2012).
 
     What lies beyond the edge counts as zeros, and in the mean.

@@ -72,19 +72,11 @@ def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def batch_norm(
-    x: ArrayLike,
-    scale: ArrayLike | None,
-    bias: ArrayLike | None,
-    mean: ArrayLike,
-    variance: ArrayLike,
-    *,
-    train: bool,
-    axis: Axes = -1,
-    momentum: float = 0.9,
-    epsilon: float = 1e-5,
-    axis_name: str | Sequence[str] | None = None,
+    x: ArrayLike, scale: ArrayLike | None, bias: ArrayLike | None, mean: ArrayLike,
+    variance: ArrayLike, *, train: bool, axis: Axes = -1, momentum: float = 0.9,
+    epsilon: float = 1e-5, axis_name: str | Sequence[str] | None = None,
     return_statistics: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Normalize each feature over the batch (Ioffe & Szegedy, 2015).
 
     An activation that follows, `nn.relu(y)`, is computed in the same pass.
@@ -133,14 +125,9 @@ def batch_norm(
 
 @composite(static_argnames="axes")
 def _normalize_batch(
-    x: Array,
-    scale: Array | None,
-    bias: Array | None,
-    mean: Array,
-    variance: Array,
-    axes: tuple[int, ...],
-    epsilon: Any,
-) -> tuple[Array, Array]:
+    x: Array, scale: Array | None, bias: Array | None, mean: Array, variance: Array,
+    axes: tuple[int, ...], epsilon: Any,
+) -> tuple[Array, Array]:  # fmt: skip
     kept = _kept(x.shape, axes)
     inverse = lax.rsqrt(variance + epsilon)
     factor = inverse if scale is None else inverse * scale
@@ -150,16 +137,9 @@ def _normalize_batch(
 
 @composite(static_argnames=("axes", "names"))
 def _train_batch_norm(
-    x: Array,
-    scale: Array | None,
-    bias: Array | None,
-    mean: Array,
-    variance: Array,
-    axes: tuple[int, ...],
-    momentum: Any,
-    epsilon: Any,
-    names: str | tuple[str, ...] | None,
-) -> tuple[Array, Pair, Pair]:
+    x: Array, scale: Array | None, bias: Array | None, mean: Array, variance: Array,
+    axes: tuple[int, ...], momentum: Any, epsilon: Any, names: str | tuple[str, ...] | None,
+) -> tuple[Array, Pair, Pair]:  # fmt: skip
     reduced = tuple(i for i in range(x.ndim) if i not in axes)
     count = math.prod(x.shape[i] for i in reduced)
     wide = _wide(x)
@@ -187,14 +167,9 @@ def _updated(running: Pair, moments: Pair, momentum: Any, count: Any) -> Pair:
 
 
 def layer_norm(
-    x: ArrayLike,
-    scale: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
-    *,
-    axis: Axes = -1,
-    epsilon: float = 1e-5,
-    return_statistics: bool = False,
-) -> Any:
+    x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None, *, axis: Axes = -1,
+    epsilon: float = 1e-5, return_statistics: bool = False,
+) -> Any:  # fmt: skip
     """Normalize each example over its features (Ba et al., 2016).
 
     Args:
@@ -214,15 +189,10 @@ def layer_norm(
 
 
 def add_layer_norm(
-    x: ArrayLike,
-    residual: ArrayLike,
-    scale: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
-    *,
-    axis: Axes = -1,
-    epsilon: float = 1e-5,
+    x: ArrayLike, residual: ArrayLike, scale: ArrayLike | None = None,
+    bias: ArrayLike | None = None, *, axis: Axes = -1, epsilon: float = 1e-5,
     return_statistics: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """`layer_norm(x + residual)` in one pass, whose sum is not rounded for 16-bit dtypes.
 
     Args:
@@ -266,13 +236,9 @@ def _features(
 
 @composite(static_argnames="axes")
 def _layer_norm(
-    x: Array,
-    residual: Array | None,
-    scale: Array | None,
-    bias: Array | None,
-    axes: tuple[int, ...],
-    epsilon: Any,
-) -> tuple[Array, Pair]:
+    x: Array, residual: Array | None, scale: Array | None, bias: Array | None,
+    axes: tuple[int, ...], epsilon: Any,
+) -> tuple[Array, Pair]:  # fmt: skip
     dtype, wide = x.dtype, _wide(x)
     if residual is not None:
         dtype, wide = jnp.promote_types(dtype, residual.dtype), wide + _wide(residual)
@@ -283,13 +249,9 @@ def _layer_norm(
 
 
 def rms_norm(
-    x: ArrayLike,
-    scale: ArrayLike | None = None,
-    *,
-    axis: Axes = -1,
-    epsilon: float = 1e-6,
+    x: ArrayLike, scale: ArrayLike | None = None, *, axis: Axes = -1, epsilon: float = 1e-6,
     return_statistics: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Divide each example by the root of its mean square (Zhang & Sennrich, 2019).
 
     It is the layer norm of T5 (Raffel et al., 2020), without mean and bias.
@@ -328,15 +290,9 @@ def _rms_norm(
 
 
 def group_norm(
-    x: ArrayLike,
-    scale: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
-    *,
-    groups: int,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    return_statistics: bool = False,
-) -> Any:
+    x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None, *, groups: int,
+    axis: int = -1, epsilon: float = 1e-5, return_statistics: bool = False,
+) -> Any:  # fmt: skip
     """Normalize each example over groups of channels and all of space (Wu & He, 2018).
 
     Args:
@@ -412,18 +368,10 @@ def _groups_within(
 
 
 def instance_norm(
-    x: ArrayLike,
-    scale: ArrayLike | None = None,
-    bias: ArrayLike | None = None,
-    mean: ArrayLike | None = None,
-    variance: ArrayLike | None = None,
-    *,
-    train: bool = True,
-    axis: int = -1,
-    momentum: float = 0.9,
-    epsilon: float = 1e-5,
-    return_statistics: bool = False,
-) -> Any:
+    x: ArrayLike, scale: ArrayLike | None = None, bias: ArrayLike | None = None,
+    mean: ArrayLike | None = None, variance: ArrayLike | None = None, *, train: bool = True,
+    axis: int = -1, momentum: float = 0.9, epsilon: float = 1e-5, return_statistics: bool = False,
+) -> Any:  # fmt: skip
     """Normalize each channel of each example over space (Ulyanov et al., 2016).
 
     Args:

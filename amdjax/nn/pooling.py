@@ -77,16 +77,10 @@ class Windows(NamedTuple):
 
 
 def max_pool(
-    x: ArrayLike,
-    window: Ints,
-    *,
-    strides: Ints | None = None,
-    padding: Padding = "VALID",
-    dilation: Ints = 1,
-    ceil_mode: bool = False,
-    return_indices: bool = False,
+    x: ArrayLike, window: Ints, *, strides: Ints | None = None, padding: Padding = "VALID",
+    dilation: Ints = 1, ceil_mode: bool = False, return_indices: bool = False,
     layout: str = "channels_last",
-) -> Any:
+) -> Any:  # fmt: skip
     """The largest element of each window.
 
     Args:
@@ -115,16 +109,10 @@ def max_pool(
 
 
 def avg_pool(
-    x: ArrayLike,
-    window: Ints,
-    *,
-    strides: Ints | None = None,
-    padding: Padding = "VALID",
-    count_include_pad: bool = True,
-    divisor: int | None = None,
-    ceil_mode: bool = False,
+    x: ArrayLike, window: Ints, *, strides: Ints | None = None, padding: Padding = "VALID",
+    count_include_pad: bool = True, divisor: int | None = None, ceil_mode: bool = False,
     layout: str = "channels_last",
-) -> Array:
+) -> Array:  # fmt: skip
     """The mean of each window.
 
     Args:
@@ -155,15 +143,9 @@ def avg_pool(
 
 
 def lp_pool(
-    x: ArrayLike,
-    window: Ints,
-    p: float,
-    *,
-    strides: Ints | None = None,
-    padding: Padding = "VALID",
-    ceil_mode: bool = False,
-    layout: str = "channels_last",
-) -> Array:
+    x: ArrayLike, window: Ints, p: float, *, strides: Ints | None = None,
+    padding: Padding = "VALID", ceil_mode: bool = False, layout: str = "channels_last",
+) -> Array:  # fmt: skip
     """The `p`-th root of the sum of `p`-th powers of each window (Boureau et al., 2010).
 
     Args:
@@ -193,15 +175,9 @@ def lp_pool(
 
 
 def max_unpool(
-    x: ArrayLike,
-    indices: ArrayLike,
-    window: Ints,
-    *,
-    strides: Ints | None = None,
-    padding: Padding = "VALID",
-    size: Ints | None = None,
-    layout: str = "channels_last",
-) -> Array:
+    x: ArrayLike, indices: ArrayLike, window: Ints, *, strides: Ints | None = None,
+    padding: Padding = "VALID", size: Ints | None = None, layout: str = "channels_last",
+) -> Array:  # fmt: skip
     """Elements put back where `max_pool` found them, among zeros.
 
     Args:
@@ -274,15 +250,9 @@ def space_axes(name: str, x: Array, layout: str) -> tuple[int, ...]:
 
 
 def _windows(
-    name: str,
-    x: Array,
-    window: Ints,
-    strides: Ints | None,
-    padding: Padding,
-    layout: str,
-    dilation: Ints,
-    ceil_mode: bool,
-) -> Windows:
+    name: str, x: Array, window: Ints, strides: Ints | None, padding: Padding, layout: str,
+    dilation: Ints, ceil_mode: bool,
+) -> Windows:  # fmt: skip
     """The windows of a pool, checked."""
     axes = space_axes(name, x, layout)
     sizes = ints(name, "window", window, len(axes))

@@ -152,13 +152,9 @@ class DynamicLossScale(Module):
     minimum: float = static()
 
     def __init__(
-        self,
-        value: float = 2.0**15,
-        *,
-        period: int = 2000,
-        factor: float = 2.0,
+        self, value: float = 2.0**15, *, period: int = 2000, factor: float = 2.0,
         minimum: float = 1.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if not (value > 0 and minimum > 0 and factor > 1 and period >= 1):
             raise ValueError(
                 "DynamicLossScale: value and minimum must be positive, factor above 1 and period "

@@ -38,14 +38,9 @@ _SLOPE = -0.75  # of the cubic kernel at one, as in PyTorch
 
 
 def upsample(
-    x: ArrayLike,
-    size: Ints | None = None,
-    scale_factor: float | Sequence[float] | None = None,
-    *,
-    method: str = "nearest",
-    align_corners: bool = False,
-    layout: str = "channels_last",
-) -> Array:
+    x: ArrayLike, size: Ints | None = None, scale_factor: float | Sequence[float] | None = None, *,
+    method: str = "nearest", align_corners: bool = False, layout: str = "channels_last",
+) -> Array:  # fmt: skip
     """A batch of another spatial size, each channel for itself; PyTorch's `interpolate`.
 
     Args:
@@ -111,13 +106,9 @@ def _new_size(
 
 @composite(static_argnames=("new", "scales", "kind", "align_corners", "first"))
 def _upsample(
-    x: Array,
-    new: tuple[int, ...],
-    scales: tuple[float, ...],
-    kind: str,
-    align_corners: bool,
+    x: Array, new: tuple[int, ...], scales: tuple[float, ...], kind: str, align_corners: bool,
     first: int,
-) -> Array:
+) -> Array:  # fmt: skip
     old = x.shape[first : first + len(new)]
     factors = [m // n for n, m in zip(old, new)]
     whole = all(m == n * f and s * f == 1 for n, m, f, s in zip(old, new, factors, scales))
@@ -194,14 +185,9 @@ def cubic_weights(t: Any) -> list[Any]:
 
 
 def resize(
-    x: ArrayLike,
-    size: Ints,
-    *,
-    method: str = "linear",
-    antialias: bool = True,
-    layout: str = "channels_last",
-    precision: Any = lax.Precision.HIGHEST,
-) -> Array:
+    x: ArrayLike, size: Ints, *, method: str = "linear", antialias: bool = True,
+    layout: str = "channels_last", precision: Any = lax.Precision.HIGHEST,
+) -> Array:  # fmt: skip
     """A batch of another spatial size, low-passed where it becomes smaller; `image.resize`.
 
     Unlike `upsample`, which interpolates between the samples around a place, this takes all samples

@@ -16,14 +16,9 @@ PAIRINGS = ("halves", "interleaved")
 
 
 def rope(
-    x: ArrayLike,
-    positions: ArrayLike | None = None,
-    *,
-    base: float = 10000.0,
-    scaling: float = 1.0,
-    pairing: str = "halves",
-    features: int | None = None,
-) -> Array:
+    x: ArrayLike, positions: ArrayLike | None = None, *, base: float = 10000.0,
+    scaling: float = 1.0, pairing: str = "halves", features: int | None = None,
+) -> Array:  # fmt: skip
     """Turn pairs of features by angles that grow with the position (Su et al., 2021).
 
     The product of a query and a key that are turned so depends on their distance. Pair i turns by

@@ -375,15 +375,9 @@ def fmin(x1: ArrayLike, x2: ArrayLike) -> Array:
 
 @composite
 def clip(
-    arr: ArrayLike | None = None,
-    /,
-    min: ArrayLike | None = None,
-    max: ArrayLike | None = None,
-    *,
-    a: ArrayLike | None = None,
-    a_min: ArrayLike | None = None,
-    a_max: ArrayLike | None = None,
-) -> Array:
+    arr: ArrayLike | None = None, /, min: ArrayLike | None = None, max: ArrayLike | None = None, *,
+    a: ArrayLike | None = None, a_min: ArrayLike | None = None, a_max: ArrayLike | None = None,
+) -> Array:  # fmt: skip
     """Each element moved into the interval from `min` to `max`.
 
     Args:

@@ -51,13 +51,9 @@ def dot_general(
 
 
 def matmul(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    precision: Any = None,
-    preferred_element_type: DTypeLike = None,
+    a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The matrix product; leading axes broadcast.
 
     Args:
@@ -126,13 +122,9 @@ def _batched(x: Array, y: Array, precision: Any, dtype: Any) -> Array:
 
 
 def dot(
-    a: ArrayLike,
-    b: ArrayLike,
-    *,
-    precision: Any = None,
-    preferred_element_type: DTypeLike = None,
+    a: ArrayLike, b: ArrayLike, *, precision: Any = None, preferred_element_type: DTypeLike = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """NumPy's dot product: the last axis of `a` with the second last of `b`.
 
     >>> jnp.dot(jnp.array([1, 2]), jnp.array([3, 4]))
@@ -245,14 +237,9 @@ def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
 
 
 def tensordot(
-    a: ArrayLike,
-    b: ArrayLike,
-    axes: Any = 2,
-    *,
-    precision: Any = None,
-    preferred_element_type: DTypeLike = None,
-    out_sharding: Any = None,
-) -> Array:
+    a: ArrayLike, b: ArrayLike, axes: Any = 2, *, precision: Any = None,
+    preferred_element_type: DTypeLike = None, out_sharding: Any = None,
+) -> Array:  # fmt: skip
     """The sum of products over several axes.
 
     Args:
@@ -292,13 +279,9 @@ def tensordot(
 
 
 def cross(
-    a: ArrayLike,
-    b: ArrayLike,
-    axisa: int = -1,
-    axisb: int = -1,
-    axisc: int = -1,
+    a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1,
     axis: int | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The cross product of vectors of two or three elements.
 
     >>> jnp.cross(jnp.array([1, 0, 0]), jnp.array([0, 1, 0]))

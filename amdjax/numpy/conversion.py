@@ -28,15 +28,9 @@ _ALIGNMENT = 64  # of memory that arrays share with others, in bytes
 
 
 def array(
-    object: Any,
-    dtype: DTypeLike = None,
-    *args: Any,
-    copy: bool = True,
-    order: str | None = "K",
-    ndmin: int = 0,
-    device: Any = None,
-    out_sharding: Any = None,
-) -> Array:
+    object: Any, dtype: DTypeLike = None, *args: Any, copy: bool = True, order: str | None = "K",
+    ndmin: int = 0, device: Any = None, out_sharding: Any = None,
+) -> Array:  # fmt: skip
     """An array of the values of `object`.
 
     Args:
@@ -165,14 +159,9 @@ def _from_protocol(x: Any, dtype: Any) -> Array:
 
 
 def asarray(
-    a: Any,
-    dtype: DTypeLike = None,
-    order: str | None = None,
-    *,
-    copy: bool | None = None,
-    device: Any = None,
-    out_sharding: Any = None,
-) -> Array:
+    a: Any, dtype: DTypeLike = None, order: str | None = None, *, copy: bool | None = None,
+    device: Any = None, out_sharding: Any = None,
+) -> Array:  # fmt: skip
     """`a` as an array; arrays of the right dtype are returned as they are.
 
     >>> jnp.asarray([1.0, 2.0])

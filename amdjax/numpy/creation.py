@@ -34,13 +34,9 @@ from amdjax.numpy._util import (
 
 
 def full(
-    shape: Shape,
-    fill_value: ArrayLike,
-    dtype: DTypeLike = None,
-    *,
-    device: Any = None,
+    shape: Shape, fill_value: ArrayLike, dtype: DTypeLike = None, *, device: Any = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """An array of one value.
 
     Args:
@@ -155,13 +151,9 @@ def _uniform(shape: Any, value: Any, dtype: Any, weak: bool, name: str) -> Array
 
 
 def zeros_like(
-    a: Any,
-    dtype: DTypeLike = None,
-    shape: Shape | None = None,
-    *,
-    device: Any = None,
+    a: Any, dtype: DTypeLike = None, shape: Shape | None = None, *, device: Any = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Zeros with the shape and dtype of `a`, or with those given.
 
     >>> jnp.zeros_like(jnp.arange(2))
@@ -171,13 +163,9 @@ def zeros_like(
 
 
 def ones_like(
-    a: Any,
-    dtype: DTypeLike = None,
-    shape: Shape | None = None,
-    *,
-    device: Any = None,
+    a: Any, dtype: DTypeLike = None, shape: Shape | None = None, *, device: Any = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Ones with the shape and dtype of `a`, or with those given.
 
     >>> jnp.ones_like(jnp.arange(2))
@@ -198,14 +186,9 @@ def empty_like(
 
 
 def full_like(
-    a: Any,
-    fill_value: ArrayLike,
-    dtype: DTypeLike = None,
-    shape: Shape | None = None,
-    *,
-    device: Any = None,
-    out_sharding: Any = None,
-) -> Array:
+    a: Any, fill_value: ArrayLike, dtype: DTypeLike = None, shape: Shape | None = None, *,
+    device: Any = None, out_sharding: Any = None,
+) -> Array:  # fmt: skip
     """One value with the shape and dtype of `a`.
 
     >>> jnp.full_like(jnp.arange(2), 5)
@@ -304,14 +287,9 @@ def lower_mask(rows: int, columns: int, k: ArrayLike, dtype: Any) -> Array:
 
 
 def arange(
-    start: Any,
-    stop: Any = None,
-    step: Any = None,
-    dtype: DTypeLike = None,
-    *,
-    device: Any = None,
+    start: Any, stop: Any = None, step: Any = None, dtype: DTypeLike = None, *, device: Any = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Numbers from `start` (or 0) up to but without `stop`, at distance `step`.
 
     Args:

@@ -33,14 +33,9 @@ from amdjax.numpy.reductions import _sum_dtype, sum as sum_
 
 
 def _cumulative(
-    name: str,
-    fn: Callable[..., Array],
-    a: ArrayLike,
-    axis: int | None,
-    dtype: DTypeLike,
-    out: None,
-    fill_nan: Any = None,
-) -> Array:
+    name: str, fn: Callable[..., Array], a: ArrayLike, axis: int | None, dtype: DTypeLike,
+    out: None, fill_nan: Any = None,
+) -> Array:  # fmt: skip
     refuse_out(name, out)
     a = as_array(name, a)
     if axis is None:
@@ -135,13 +130,9 @@ def _array_api(
 
 
 def cumulative_sum(
-    x: ArrayLike,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: DTypeLike = None,
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike = None,
     include_initial: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """The running sum along `axis`, optionally with a leading zero.
 
     >>> jnp.cumulative_sum(jnp.array([1, 2]), include_initial=True)
@@ -151,13 +142,9 @@ def cumulative_sum(
 
 
 def cumulative_prod(
-    x: ArrayLike,
-    /,
-    *,
-    axis: int | None = None,
-    dtype: DTypeLike = None,
+    x: ArrayLike, /, *, axis: int | None = None, dtype: DTypeLike = None,
     include_initial: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """The running product along `axis`, optionally with a leading one.
 
     >>> jnp.cumulative_prod(jnp.array([2, 3]), include_initial=True)

@@ -31,13 +31,9 @@ from amdjax.numpy.sorting import argsort
 
 
 def repeat(
-    a: ArrayLike,
-    repeats: Any,
-    axis: int | None = None,
-    *,
-    total_repeat_length: int | None = None,
+    a: ArrayLike, repeats: Any, axis: int | None = None, *, total_repeat_length: int | None = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Each element of `a` repeated along `axis`.
 
     Args:

@@ -25,16 +25,10 @@ from amdjax.numpy._util import (
 
 
 def einsum(
-    subscripts: Any,
-    /,
-    *operands: Any,
-    out: None = None,
-    optimize: Any = "auto",
-    precision: Any = None,
-    preferred_element_type: DTypeLike = None,
-    _dot_general: Any = None,
+    subscripts: Any, /, *operands: Any, out: None = None, optimize: Any = "auto",
+    precision: Any = None, preferred_element_type: DTypeLike = None, _dot_general: Any = None,
     out_sharding: Any = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """A sum of products in Einstein's notation.
 
     Args:

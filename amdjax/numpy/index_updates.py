@@ -32,16 +32,10 @@ from amdjax.transforms.transfers import resharded
 
 
 def update_index(
-    x: Array,
-    index: Any,
-    y: Any,
-    scatter: Callable[..., Array],
-    *,
-    mode: Mode = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
+    x: Array, index: Any, y: Any, scatter: Callable[..., Array], *, mode: Mode = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False,
     wrap_negative_indices: bool = True,
-) -> Array:
+) -> Array:  # fmt: skip
     """`x` with `y` scattered to `index` by one of lax's scatter functions.
 
     By default updates out of bounds are dropped.
@@ -137,15 +131,9 @@ class IndexUpdateRef:
         return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
 
     def get(
-        self,
-        *,
-        indices_are_sorted: bool = False,
-        unique_indices: bool = False,
-        mode: Mode = None,
-        fill_value: Any = None,
-        out_sharding: Any = None,
-        wrap_negative_indices: bool = True,
-    ) -> Array:
+        self, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: Mode = None,
+        fill_value: Any = None, out_sharding: Any = None, wrap_negative_indices: bool = True,
+    ) -> Array:  # fmt: skip
         """`x[index]`, with a choice of `mode` and `fill_value`.
 
         >>> jnp.arange(3).at[5].get(mode="fill", fill_value=-1)

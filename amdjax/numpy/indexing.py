@@ -42,15 +42,10 @@ from amdjax.numpy.index_syntax import (
 
 
 def take_index(
-    x: Array,
-    index: Any,
-    *,
-    mode: Mode = None,
-    fill_value: Any = None,
-    indices_are_sorted: bool = False,
-    unique_indices: bool = False,
+    x: Array, index: Any, *, mode: Mode = None, fill_value: Any = None,
+    indices_are_sorted: bool = False, unique_indices: bool = False,
     wrap_negative_indices: bool = True,
-) -> Array:
+) -> Array:  # fmt: skip
     """`x[index]`.
 
     Positions known to Python are clamped by default, and so are those of index arrays

@@ -62,13 +62,9 @@ def _logsumexp(
 
 
 def logsumexp(
-    a: ArrayLike,
-    axis: Axis = None,
-    b: ArrayLike | None = None,
-    keepdims: bool = False,
-    return_sign: bool = False,
-    where: ArrayLike | None = None,
-) -> Any:
+    a: ArrayLike, axis: Axis = None, b: ArrayLike | None = None, keepdims: bool = False,
+    return_sign: bool = False, where: ArrayLike | None = None,
+) -> Any:  # fmt: skip
     """`log(sum(b * exp(a)))` along `axis`, without overflow.
 
     Args:

@@ -40,16 +40,9 @@ from amdjax.numpy.vectorize import vectorize
 
 
 def linspace(
-    start: ArrayLike,
-    stop: ArrayLike,
-    num: int = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: DTypeLike = None,
-    axis: int = 0,
-    *,
-    device: Any = None,
-) -> Any:
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, retstep: bool = False,
+    dtype: DTypeLike = None, axis: int = 0, *, device: Any = None,
+) -> Any:  # fmt: skip
     """`num` evenly spaced numbers from `start` to `stop`.
 
     Args:
@@ -109,14 +102,9 @@ def _linspace(
 
 
 def logspace(
-    start: ArrayLike,
-    stop: ArrayLike,
-    num: int = 50,
-    endpoint: bool = True,
-    base: ArrayLike = 10.0,
-    dtype: DTypeLike = None,
-    axis: int = 0,
-) -> Array:
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True, base: ArrayLike = 10.0,
+    dtype: DTypeLike = None, axis: int = 0,
+) -> Array:  # fmt: skip
     """`num` numbers from `base**start` to `base**stop`, evenly spaced on a log scale.
 
     >>> jnp.logspace(0, 2, 3)
@@ -132,13 +120,9 @@ def logspace(
 
 
 def geomspace(
-    start: ArrayLike,
-    stop: ArrayLike,
-    num: int = 50,
-    endpoint: bool = True,
-    dtype: DTypeLike = None,
-    axis: int = 0,
-) -> Array:
+    start: ArrayLike, stop: ArrayLike, num: int = 50, endpoint: bool = True,
+    dtype: DTypeLike = None, axis: int = 0,
+) -> Array:  # fmt: skip
     """`num` numbers from `start` to `stop` in geometric progression.
 
     >>> jnp.geomspace(1, 100, 3)

@@ -63,21 +63,11 @@ def _wide(dtype: np.dtype) -> np.dtype:
 
 
 def _reduce(
-    name: str,
-    fn: Callable[..., Array],
-    combine: Callable[[Any, Any], Array],
-    a: ArrayLike,
-    identity: Any,
-    *,
-    axis: Axis,
-    dtype: DTypeLike = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: ArrayLike | None = None,
-    widen: bool = False,
+    name: str, fn: Callable[..., Array], combine: Callable[[Any, Any], Array], a: ArrayLike,
+    identity: Any, *, axis: Axis, dtype: DTypeLike = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | None = None, where: ArrayLike | None = None, widen: bool = False,
     promote_integers: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """The common frame of the reductions; `identity(dtype)` is None where there is none."""
     refuse_out(name, out)
     a = as_array(name, a)
@@ -123,15 +113,10 @@ def _as_bool(name: str, mask: ArrayLike) -> Array:
 
 
 def sum(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: DTypeLike = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: ArrayLike | None = None,
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike = None, out: None = None,
+    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
     promote_integers: bool = True,
-) -> Array:
+) -> Array:  # fmt: skip
     """The sum of the elements along `axis`.
 
     Args:
@@ -152,15 +137,10 @@ def sum(
 
 
 def prod(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: DTypeLike = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: ArrayLike | None = None,
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike = None, out: None = None,
+    keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
     promote_integers: bool = True,
-) -> Array:
+) -> Array:  # fmt: skip
     """The product of the elements along `axis`; arguments as for `sum`.
 
     >>> jnp.prod(jnp.array([1, 2, 3, 4]))
@@ -174,13 +154,9 @@ def prod(
 
 
 def max(
-    a: ArrayLike,
-    axis: Axis = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: ArrayLike | None = None,
-) -> Array:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:  # fmt: skip
     """The largest element along `axis`; NaN if there is one.
 
     Args:
@@ -198,13 +174,9 @@ def max(
 
 
 def min(
-    a: ArrayLike,
-    axis: Axis = None,
-    out: None = None,
-    keepdims: bool = False,
-    initial: ArrayLike | None = None,
-    where: ArrayLike | None = None,
-) -> Array:
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False,
+    initial: ArrayLike | None = None, where: ArrayLike | None = None,
+) -> Array:  # fmt: skip
     """The smallest element along `axis`; arguments as for `max`.
 
     >>> jnp.min(jnp.array([[1, 5], [3, 4]]), axis=1)
@@ -219,13 +191,9 @@ amin = min
 
 
 def all(
-    a: ArrayLike,
-    axis: Axis = None,
-    out: None = None,
-    keepdims: bool = False,
-    *,
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False, *,
     where: ArrayLike | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Whether every element along `axis` is nonzero.
 
     >>> jnp.all(jnp.array([[True, False], [True, True]]), axis=1)
@@ -236,13 +204,9 @@ def all(
 
 
 def any(
-    a: ArrayLike,
-    axis: Axis = None,
-    out: None = None,
-    keepdims: bool = False,
-    *,
+    a: ArrayLike, axis: Axis = None, out: None = None, keepdims: bool = False, *,
     where: ArrayLike | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Whether some element along `axis` is nonzero.
 
     >>> jnp.any(jnp.array([[True, False], [False, False]]), axis=1)
@@ -307,14 +271,9 @@ def _mean(a: Array, axis: Axis, dtype: DTypeLike, keepdims: bool, where: Array |
 
 
 def mean(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: DTypeLike = None,
-    out: None = None,
-    keepdims: bool = False,
-    *,
-    where: ArrayLike | None = None,
-) -> Array:
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike = None, out: None = None,
+    keepdims: bool = False, *, where: ArrayLike | None = None,
+) -> Array:  # fmt: skip
     """The arithmetic mean of the elements along `axis`.
 
     Args:
@@ -386,14 +345,9 @@ def average(
 
 @composite(static_argnames=("axis", "dtype", "ddof", "keepdims"))
 def _var(
-    a: Array,
-    axis: Axis,
-    dtype: DTypeLike,
-    ddof: float,
-    keepdims: bool,
-    where: Array | None,
+    a: Array, axis: Axis, dtype: DTypeLike, ddof: float, keepdims: bool, where: Array | None,
     mean: Array | None,
-) -> Array:
+) -> Array:  # fmt: skip
     result = dtypes.to_inexact_dtype(a.dtype) if dtype is None else dtype
     if is_kind(a.dtype, np.complexfloating) and not is_kind(result, np.complexfloating):
         compute = _wide(dtypes.to_complex_dtype(result))
@@ -423,17 +377,10 @@ def _var(
 
 
 def var(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: DTypeLike = None,
-    out: None = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    where: ArrayLike | None = None,
-    mean: ArrayLike | None = None,
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike = None, out: None = None, ddof: float = 0,
+    keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None,
     correction: float | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The variance of the elements along `axis`.
 
     Args:
@@ -452,17 +399,9 @@ def var(
 
 
 def _checked_var(
-    name: str,
-    a: ArrayLike,
-    axis: Axis,
-    dtype: DTypeLike,
-    out: None,
-    ddof: float,
-    keepdims: bool,
-    where: ArrayLike | None,
-    mean: ArrayLike | None,
-    correction: float | None,
-) -> Array:
+    name: str, a: ArrayLike, axis: Axis, dtype: DTypeLike, out: None, ddof: float, keepdims: bool,
+    where: ArrayLike | None, mean: ArrayLike | None, correction: float | None,
+) -> Array:  # fmt: skip
     """`var` for a function of the given name."""
     refuse_out(name, out)
     if correction is not None:
@@ -482,17 +421,10 @@ def _checked_var(
 
 
 def std(
-    a: ArrayLike,
-    axis: Axis = None,
-    dtype: DTypeLike = None,
-    out: None = None,
-    ddof: float = 0,
-    keepdims: bool = False,
-    *,
-    where: ArrayLike | None = None,
-    mean: ArrayLike | None = None,
+    a: ArrayLike, axis: Axis = None, dtype: DTypeLike = None, out: None = None, ddof: float = 0,
+    keepdims: bool = False, *, where: ArrayLike | None = None, mean: ArrayLike | None = None,
     correction: float | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """The standard deviation along `axis`, the square root of `var`; arguments as there.
 
     >>> jnp.std(jnp.array([1.0, 1.0, 3.0, 3.0]))

@@ -46,14 +46,9 @@ def _where(condition: Array, x: Array, y: Array) -> Array:
 
 
 def where(
-    condition: ArrayLike,
-    x: ArrayLike | None = None,
-    y: ArrayLike | None = None,
-    /,
-    *,
-    size: int | None = None,
-    fill_value: Any = None,
-) -> Any:
+    condition: ArrayLike, x: ArrayLike | None = None, y: ArrayLike | None = None, /, *,
+    size: int | None = None, fill_value: Any = None,
+) -> Any:  # fmt: skip
     """Elements of `x` where `condition` holds, of `y` elsewhere.
 
     Args:
@@ -244,14 +239,9 @@ def extract(
 
 
 def compress(
-    condition: ArrayLike,
-    a: ArrayLike,
-    axis: int | None = None,
-    *,
-    size: int | None = None,
-    fill_value: ArrayLike = 0,
-    out: None = None,
-) -> Array:
+    condition: ArrayLike, a: ArrayLike, axis: int | None = None, *, size: int | None = None,
+    fill_value: ArrayLike = 0, out: None = None,
+) -> Array:  # fmt: skip
     """The slices of `a` along `axis` where `condition` holds.
 
     >>> jnp.compress(jnp.array([True, False, True]), jnp.arange(3))
@@ -272,15 +262,9 @@ def compress(
 
 
 def take(
-    a: ArrayLike,
-    indices: ArrayLike,
-    axis: int | None = None,
-    out: None = None,
-    mode: Any = None,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
-    fill_value: Any = None,
-) -> Array:
+    a: ArrayLike, indices: ArrayLike, axis: int | None = None, out: None = None, mode: Any = None,
+    unique_indices: bool = False, indices_are_sorted: bool = False, fill_value: Any = None,
+) -> Array:  # fmt: skip
     """The slices of `a` at `indices` along `axis`.
 
     Args:
@@ -336,14 +320,9 @@ def _gather_rows(
 
 
 def take_along_axis(
-    arr: ArrayLike,
-    indices: ArrayLike,
-    axis: int | None = -1,
-    mode: Any = None,
-    fill_value: Any = None,
-    *,
-    wrap_negative_indices: bool | None = None,
-) -> Array:
+    arr: ArrayLike, indices: ArrayLike, axis: int | None = -1, mode: Any = None,
+    fill_value: Any = None, *, wrap_negative_indices: bool | None = None,
+) -> Array:  # fmt: skip
     """For each position of `indices`, the element of `arr` with that index along `axis`.
 
     Args:
@@ -428,14 +407,9 @@ def _refuse_inplace(name: str, inplace: bool) -> None:
 
 
 def put_along_axis(
-    arr: ArrayLike,
-    indices: ArrayLike,
-    values: ArrayLike,
-    axis: int | None,
-    inplace: bool = True,
-    *,
-    mode: Any = None,
-) -> Array:
+    arr: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int | None, inplace: bool = True,
+    *, mode: Any = None,
+) -> Array:  # fmt: skip
     """`arr` with `values` put where `take_along_axis` would take from; needs `inplace=False`.
 
     >>> jnp.put_along_axis(jnp.zeros((1, 3)), jnp.array([[1]]), 5.0, 1, inplace=False)

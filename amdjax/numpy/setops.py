@@ -86,17 +86,10 @@ def _differs(x: Array, equal_nan: bool) -> Array:
 
 
 def unique(
-    ar: ArrayLike,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: int | None = None,
-    *,
-    equal_nan: bool = True,
-    size: int | None = None,
-    fill_value: ArrayLike | None = None,
-    sorted: bool = True,
-) -> Any:
+    ar: ArrayLike, return_index: bool = False, return_inverse: bool = False,
+    return_counts: bool = False, axis: int | None = None, *, equal_nan: bool = True,
+    size: int | None = None, fill_value: ArrayLike | None = None, sorted: bool = True,
+) -> Any:  # fmt: skip
     """The distinct elements in rising order.
 
     Args:
@@ -258,13 +251,9 @@ def _flags(a: Array, b: Array, invert: bool) -> Array:
 
 
 def isin(
-    element: ArrayLike,
-    test_elements: ArrayLike,
-    assume_unique: bool = False,
-    invert: bool = False,
-    *,
-    method: str = "auto",
-) -> Array:
+    element: ArrayLike, test_elements: ArrayLike, assume_unique: bool = False, invert: bool = False,
+    *, method: str = "auto",
+) -> Array:  # fmt: skip
     """Whether each element occurs in `test_elements`.
 
     Args:

@@ -46,14 +46,9 @@ def _refuse(name: str, kind: Any, order: Any, stable: Any) -> None:
 
 
 def sort(
-    a: ArrayLike,
-    axis: int | None = -1,
-    *,
-    kind: None = None,
-    order: None = None,
-    stable: bool = True,
-    descending: bool = False,
-) -> Array:
+    a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
+    stable: bool = True, descending: bool = False,
+) -> Array:  # fmt: skip
     """The elements in order along `axis`; NaN last.
 
     Args:
@@ -73,15 +68,9 @@ def sort(
 
 
 def argsort(
-    a: ArrayLike,
-    axis: int | None = -1,
-    *,
-    kind: None = None,
-    order: None = None,
-    stable: bool = True,
-    descending: bool = False,
-    dtype: DTypeLike = None,
-) -> Array:
+    a: ArrayLike, axis: int | None = -1, *, kind: None = None, order: None = None,
+    stable: bool = True, descending: bool = False, dtype: DTypeLike = None,
+) -> Array:  # fmt: skip
     """The indices that would sort `a` along `axis`.
 
     >>> jnp.argsort(jnp.array([3, 1, 2]))
@@ -167,13 +156,9 @@ def _check_kth(a: Array, kth: int, axis: int, name: str) -> None:
 
 
 def searchsorted(
-    a: ArrayLike,
-    v: ArrayLike,
-    side: str = "left",
-    sorter: ArrayLike | None = None,
-    *,
+    a: ArrayLike, v: ArrayLike, side: str = "left", sorter: ArrayLike | None = None, *,
     method: str = "scan",
-) -> Array:
+) -> Array:  # fmt: skip
     """Where elements would be put into a sorted vector to keep it sorted.
 
     Args:
@@ -295,13 +280,9 @@ def digitize(
 
 
 def bincount(
-    x: ArrayLike,
-    weights: ArrayLike | None = None,
-    minlength: int = 0,
-    *,
-    length: int | None = None,
-    out_sharding: Any = None,
-) -> Array:
+    x: ArrayLike, weights: ArrayLike | None = None, minlength: int = 0, *,
+    length: int | None = None, out_sharding: Any = None,
+) -> Array:  # fmt: skip
     """How often each non-negative integer occurs.
 
     Args:

@@ -53,19 +53,10 @@ class ufunc:
     """
 
     def __init__(
-        self,
-        func: Callable[..., Any],
-        /,
-        nin: int,
-        nout: int,
-        *,
-        name: str | None = None,
-        nargs: int | None = None,
-        identity: Any = None,
-        call: Callable[..., Any] | None = None,
-        reduce: Callable[..., Any] | None = None,
-        accumulate: Callable[..., Any] | None = None,
-    ):
+        self, func: Callable[..., Any], /, nin: int, nout: int, *, name: str | None = None,
+        nargs: int | None = None, identity: Any = None, call: Callable[..., Any] | None = None,
+        reduce: Callable[..., Any] | None = None, accumulate: Callable[..., Any] | None = None,
+    ):  # fmt: skip
         functools.update_wrapper(self, func)
         self.__name__: str = str(name or getattr(func, "__name__", "ufunc"))
         self.__signature__ = inspect.signature(type(self).__call__.__get__(self))
@@ -120,15 +111,9 @@ class ufunc:
             raise ValueError(f"{method} only supported for functions returning a single value")
 
     def reduce(
-        self,
-        a: ArrayLike,
-        axis: Any = 0,
-        dtype: Any = None,
-        out: None = None,
-        keepdims: bool = False,
-        initial: ArrayLike | None = None,
-        where: ArrayLike | None = None,
-    ) -> Array:
+        self, a: ArrayLike, axis: Any = 0, dtype: Any = None, out: None = None,
+        keepdims: bool = False, initial: ArrayLike | None = None, where: ArrayLike | None = None,
+    ) -> Array:  # fmt: skip
         """Combine the elements along `axis`, left to right.
 
         >>> jnp.add.reduce(jnp.arange(5))

@@ -128,13 +128,9 @@ def _mean_ahead(b1: Any, count: Array, mu: Updates, grads: Updates, nesterov: bo
 
 
 def _by_moments(
-    name: str,
-    b1: float,
-    b2: float,
-    updates: Callable[[Array, Updates, Updates, Updates], Updates],
-    mu_dtype: Any = None,
-    second: Callable[[Updates, Updates], Updates] | None = None,
-) -> GradientTransformation:
+    name: str, b1: float, b2: float, updates: Callable[[Array, Updates, Updates, Updates], Updates],
+    mu_dtype: Any = None, second: Callable[[Updates, Updates], Updates] | None = None,
+) -> GradientTransformation:  # fmt: skip
     """What makes updates of a count, two means (of gradients and of their squares) and gradients.
 
     `second` takes the place of the mean square: a function of what it was and of the gradients.
@@ -157,14 +153,9 @@ def _by_moments(
 
 
 def scale_by_adam(
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-    *,
-    nesterov: bool = False,
-) -> GradientTransformation:
+    b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, eps_root: float = 0.0,
+    mu_dtype: Any = None, *, nesterov: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """The mean gradient divided by the root of the mean square, both freed of their start at zero.
 
     As in Kingma & Ba (2015); with `nesterov`, Dozat (2016).
@@ -182,14 +173,9 @@ def scale_by_adam(
 
 
 def scale_by_amsgrad(
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-    bias_correction_mu: bool = True,
-    bias_correction_nu: bool = True,
-) -> GradientTransformation:
+    b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, eps_root: float = 0.0,
+    mu_dtype: Any = None, bias_correction_mu: bool = True, bias_correction_nu: bool = True,
+) -> GradientTransformation:  # fmt: skip
     """As `scale_by_adam`, by the largest mean square there has been (Reddi et al., 2018).
 
     Args:
@@ -245,14 +231,9 @@ def scale_by_adamax(
 
 
 def scale_by_radam(
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    threshold: float = 5.0,
-    *,
-    nesterov: bool = False,
-) -> GradientTransformation:
+    b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, eps_root: float = 0.0,
+    threshold: float = 5.0, *, nesterov: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """As `scale_by_adam`, less sure of the mean square while few gradients are known.
 
     (Liu et al., 2020.)
@@ -278,14 +259,9 @@ def scale_by_radam(
 
 
 def scale_by_rms(
-    decay: float = 0.9,
-    eps: float = 1e-8,
-    initial_scale: float = 0.0,
-    eps_in_sqrt: bool = True,
-    bias_correction: bool = False,
-    *,
-    centered: bool = False,
-) -> GradientTransformation:
+    decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0, eps_in_sqrt: bool = True,
+    bias_correction: bool = False, *, centered: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """Divide by the root of the mean square (Tieleman & Hinton, 2012).
 
     >>> rms = optim.scale_by_rms(decay=0.75)

@@ -165,15 +165,10 @@ def _search_state(params: Params, grad: Updates | None) -> LinesearchState:
 
 
 def scale_by_backtracking_linesearch(
-    max_backtracking_steps: int,
-    slope_rtol: float = 1e-4,
-    decrease_factor: float = 0.8,
-    increase_factor: float = 1.5,
-    max_learning_rate: float = 1.0,
-    atol: float = 0.0,
-    rtol: float = 0.0,
-    store_grad: bool = False,
-) -> GradientTransformation:
+    max_backtracking_steps: int, slope_rtol: float = 1e-4, decrease_factor: float = 0.8,
+    increase_factor: float = 1.5, max_learning_rate: float = 1.0, atol: float = 0.0,
+    rtol: float = 0.0, store_grad: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """Shorten the step until the function falls enough (Armijo, 1966).
 
     Its `update` takes `value`, the function's value at the parameters, `grad`, its gradient there,

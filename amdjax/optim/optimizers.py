@@ -63,15 +63,9 @@ def sgd(
 
 
 def adam(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-    *,
-    nesterov: bool = False,
-) -> GradientTransformation:
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+    eps_root: float = 0.0, mu_dtype: Any = None, *, nesterov: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """Adam (Kingma & Ba, 2015).
 
     >>> optimizer = optim.adam(0.1)
@@ -85,13 +79,9 @@ def adam(
 
 
 def nadam(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-) -> GradientTransformation:
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+    eps_root: float = 0.0, mu_dtype: Any = None,
+) -> GradientTransformation:  # fmt: skip
     """Adam that looks one step ahead (Dozat, 2016).
 
     `b1` is the same in all updates, as in optax; in PyTorch it grows toward the given one.
@@ -104,17 +94,10 @@ def nadam(
 
 
 def adamw(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-    weight_decay: float | Array | Schedule = 1e-4,
-    mask: Mask = None,
-    *,
-    nesterov: bool = False,
-) -> GradientTransformation:
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+    eps_root: float = 0.0, mu_dtype: Any = None, weight_decay: float | Array | Schedule = 1e-4,
+    mask: Mask = None, *, nesterov: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """Adam with weights that decay apart from the gradient (Loshchilov & Hutter, 2019).
 
     >>> optimizer, w = optim.adamw(0.1, weight_decay=0.5), jnp.array([1.0])
@@ -129,15 +112,10 @@ def adamw(
 
 
 def nadamw(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-    weight_decay: float | Array | Schedule = 1e-4,
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+    eps_root: float = 0.0, mu_dtype: Any = None, weight_decay: float | Array | Schedule = 1e-4,
     mask: Mask = None,
-) -> GradientTransformation:
+) -> GradientTransformation:  # fmt: skip
     """`adamw` that looks one step ahead (Dozat, 2016).
 
     >>> optimizer, w = optim.nadamw(0.1, weight_decay=0.5), jnp.array([1.0])
@@ -148,15 +126,10 @@ def nadamw(
 
 
 def amsgrad(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    mu_dtype: Any = None,
-    bias_correction_mu: bool = True,
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+    eps_root: float = 0.0, mu_dtype: Any = None, bias_correction_mu: bool = True,
     bias_correction_nu: bool = True,
-) -> GradientTransformation:
+) -> GradientTransformation:  # fmt: skip
     """Adam whose steps in a direction never grow: by the largest mean square (Reddi et al., 2018).
 
     The largest is that of means freed of their start, as in optax; PyTorch frees the largest.
@@ -193,15 +166,9 @@ def adamax(
 
 
 def radam(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-8,
-    eps_root: float = 0.0,
-    threshold: float = 5.0,
-    *,
-    nesterov: bool = False,
-) -> GradientTransformation:
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
+    eps_root: float = 0.0, threshold: float = 5.0, *, nesterov: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """Adam that needs no warm-up (Liu et al., 2020).
 
     >>> optimizer = optim.radam(0.1)
@@ -215,16 +182,10 @@ def radam(
 
 
 def rmsprop(
-    learning_rate: LearningRate,
-    decay: float = 0.9,
-    eps: float = 1e-8,
-    initial_scale: float = 0.0,
-    eps_in_sqrt: bool = True,
-    centered: bool = False,
-    momentum: float | None = None,
-    nesterov: bool = False,
-    bias_correction: bool = False,
-) -> GradientTransformation:
+    learning_rate: LearningRate, decay: float = 0.9, eps: float = 1e-8, initial_scale: float = 0.0,
+    eps_in_sqrt: bool = True, centered: bool = False, momentum: float | None = None,
+    nesterov: bool = False, bias_correction: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """RMSProp (Tieleman & Hinton, 2012).
 
     With `eps_in_sqrt=False` its steps are PyTorch's, whose defaults are a `decay` of 0.99 and no
@@ -292,13 +253,9 @@ def adadelta(
 
 
 def lion(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.99,
-    mu_dtype: Any = None,
-    weight_decay: float | Array | Schedule = 1e-3,
-    mask: Mask = None,
-) -> GradientTransformation:
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.99, mu_dtype: Any = None,
+    weight_decay: float | Array | Schedule = 1e-3, mask: Mask = None,
+) -> GradientTransformation:  # fmt: skip
     """Lion: the sign of the momentum (Chen et al., 2023).
 
     Args:
@@ -318,14 +275,9 @@ def lion(
 
 
 def lamb(
-    learning_rate: LearningRate,
-    b1: float = 0.9,
-    b2: float = 0.999,
-    eps: float = 1e-6,
-    eps_root: float = 0.0,
-    weight_decay: float | Array | Schedule = 0.0,
-    mask: Mask = None,
-) -> GradientTransformation:
+    learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-6,
+    eps_root: float = 0.0, weight_decay: float | Array | Schedule = 0.0, mask: Mask = None,
+) -> GradientTransformation:  # fmt: skip
     """LAMB: Adam with steps in proportion to each parameter, for large batches (You et al., 2020).
 
     >>> optimizer, w = optim.lamb(0.1), jnp.array([3.0])
@@ -341,15 +293,10 @@ def lamb(
 
 
 def lars(
-    learning_rate: LearningRate,
-    weight_decay: float | Array | Schedule = 0.0,
-    weight_decay_mask: Mask = True,
-    trust_coefficient: float = 0.001,
-    eps: float = 0.0,
-    trust_ratio_mask: Mask = True,
-    momentum: float = 0.9,
-    nesterov: bool = False,
-) -> GradientTransformation:
+    learning_rate: LearningRate, weight_decay: float | Array | Schedule = 0.0,
+    weight_decay_mask: Mask = True, trust_coefficient: float = 0.001, eps: float = 0.0,
+    trust_ratio_mask: Mask = True, momentum: float = 0.9, nesterov: bool = False,
+) -> GradientTransformation:  # fmt: skip
     """LARS: descent with steps in proportion to each parameter, for large batches.
 
     (You et al., 2017.)
@@ -377,19 +324,12 @@ def lars(
 
 
 def adafactor(
-    learning_rate: LearningRate | None = None,
-    min_dim_size_to_factor: int = 128,
-    decay_rate: float = 0.8,
-    decay_offset: int = 0,
-    multiply_by_parameter_scale: bool = True,
-    clipping_threshold: float | None = 1.0,
-    momentum: float | None = None,
-    dtype_momentum: Any = jnp.float32,
-    weight_decay_rate: float | Schedule | None = None,
-    eps: float = 1e-30,
-    factored: bool = True,
-    weight_decay_mask: Mask = None,
-) -> GradientTransformation:
+    learning_rate: LearningRate | None = None, min_dim_size_to_factor: int = 128,
+    decay_rate: float = 0.8, decay_offset: int = 0, multiply_by_parameter_scale: bool = True,
+    clipping_threshold: float | None = 1.0, momentum: float | None = None,
+    dtype_momentum: Any = jnp.float32, weight_decay_rate: float | Schedule | None = None,
+    eps: float = 1e-30, factored: bool = True, weight_decay_mask: Mask = None,
+) -> GradientTransformation:  # fmt: skip
     """Adafactor, which remembers a row and a column for each matrix (Shazeer & Stern, 2018).
 
     Args:

@@ -87,13 +87,9 @@ def linear_schedule(
 
 
 def exponential_decay(
-    init_value: float,
-    transition_steps: int,
-    decay_rate: float,
-    transition_begin: int = 0,
-    staircase: bool = False,
-    end_value: float | None = None,
-) -> Schedule:
+    init_value: float, transition_steps: int, decay_rate: float, transition_begin: int = 0,
+    staircase: bool = False, end_value: float | None = None,
+) -> Schedule:  # fmt: skip
     """`init_value * decay_rate ** (count / transition_steps)`.
 
     Args:
@@ -165,13 +161,9 @@ def warmup_constant_schedule(init_value: float, peak_value: float, warmup_steps:
 
 
 def warmup_cosine_decay_schedule(
-    init_value: float,
-    peak_value: float,
-    warmup_steps: int,
-    decay_steps: int,
-    end_value: float = 0.0,
-    exponent: float = 1.0,
-) -> Schedule:
+    init_value: float, peak_value: float, warmup_steps: int, decay_steps: int,
+    end_value: float = 0.0, exponent: float = 1.0,
+) -> Schedule:  # fmt: skip
     """A line up to `peak_value`, then half a period of a cosine down.
 
     Args:

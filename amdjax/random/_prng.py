@@ -51,15 +51,10 @@ class PRNGImpl:
     __slots__ = ("fold_in", "key_shape", "name", "random_bits", "seed", "split", "tag")
 
     def __init__(
-        self,
-        key_shape: Shape,
-        seed: Callable[[Any], Any],
-        split: Callable[[Any, Shape], Any],
-        random_bits: Callable[[Any, int, Shape], Any],
-        fold_in: Callable[[Any, Any], Any],
-        name: str = "<unnamed>",
-        tag: str = "?",
-    ):
+        self, key_shape: Shape, seed: Callable[[Any], Any], split: Callable[[Any, Shape], Any],
+        random_bits: Callable[[Any, int, Shape], Any], fold_in: Callable[[Any, Any], Any],
+        name: str = "<unnamed>", tag: str = "?",
+    ):  # fmt: skip
         self.key_shape = tuple(key_shape)
         self.seed, self.split, self.random_bits, self.fold_in = seed, split, random_bits, fold_in
         self.name, self.tag = name, tag

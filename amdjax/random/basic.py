@@ -47,14 +47,9 @@ def bits(key: Any, shape: Any = (), dtype: Any = None, *, out_sharding: Any = No
 
 
 def uniform(
-    key: Any,
-    shape: Any = (),
-    dtype: Any = None,
-    minval: Any = 0.0,
-    maxval: Any = 1.0,
-    *,
+    key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0, *,
     out_sharding: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Numbers uniform in `[minval, maxval)`.
 
     >>> print(random.uniform(random.key(0), (2,)).round(4))
@@ -142,14 +137,9 @@ _normal = compiled(normal_in)
 
 
 def truncated_normal(
-    key: Any,
-    lower: Any,
-    upper: Any,
-    shape: Any = None,
-    dtype: Any = None,
-    *,
+    key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None, *,
     out_sharding: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Numbers of the standard normal distribution, given that they lie between two bounds.
 
     Args:

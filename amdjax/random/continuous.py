@@ -248,15 +248,9 @@ def _wald(key: Any, mean: Any, *, shape: Shape, dtype: Any) -> Any:
 
 
 def triangular(
-    key: Any,
-    left: Any,
-    mode: Any,
-    right: Any,
-    shape: Any = None,
-    dtype: Any = None,
-    *,
+    key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None, *,
     out_sharding: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Numbers of the triangular distribution.
 
     Args:

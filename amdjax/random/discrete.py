@@ -140,15 +140,9 @@ def _inexact(x: Any) -> Any:
 
 
 def categorical(
-    key: Any,
-    logits: Any,
-    axis: int = -1,
-    shape: Any = None,
-    replace: bool = True,
-    mode: str | None = None,
-    *,
-    out_sharding: Any = None,
-) -> Any:
+    key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
+    mode: str | None = None, *, out_sharding: Any = None,
+) -> Any:  # fmt: skip
     """Indices of categories, drawn with probabilities `softmax(logits)`.
 
     Args:
@@ -268,14 +262,9 @@ _permuted = compiled(permuted_in)
 
 
 def choice(
-    key: Any,
-    a: Any,
-    shape: Any = (),
-    replace: bool = True,
-    p: Any = None,
-    axis: int = 0,
+    key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = None, axis: int = 0,
     mode: str | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Elements or slices drawn from an array.
 
     Args:

@@ -281,14 +281,9 @@ def _t(key: Any, df: Any, *, shape: Shape, dtype: Any) -> Any:
 
 
 def f(
-    key: Any,
-    dfnum: Any,
-    dfden: Any,
-    shape: Any = None,
-    dtype: Any = None,
-    *,
+    key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None, *,
     out_sharding: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Numbers of the F distribution.
 
     Args:

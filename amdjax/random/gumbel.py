@@ -15,13 +15,9 @@ from amdjax.random.basic import uniform_in
 
 
 def gumbel(
-    key: Any,
-    shape: Any = (),
-    dtype: Any = None,
-    mode: str | None = None,
-    *,
+    key: Any, shape: Any = (), dtype: Any = None, mode: str | None = None, *,
     out_sharding: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Numbers of the standard Gumbel distribution.
 
     Args:

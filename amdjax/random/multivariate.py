@@ -30,15 +30,9 @@ __all__ = ["ball", "generalized_normal", "multivariate_normal", "orthogonal"]
 
 
 def multivariate_normal(
-    key: Any,
-    mean: Any,
-    cov: Any,
-    shape: Any = None,
-    dtype: Any = None,
-    method: str = "cholesky",
-    *,
-    out_sharding: Any = None,
-) -> Any:
+    key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None, method: str = "cholesky",
+    *, out_sharding: Any = None,
+) -> Any:  # fmt: skip
     """Vectors of the normal distribution with given mean and covariance.
 
     Args:
@@ -94,14 +88,9 @@ def _multivariate_normal(
 
 
 def orthogonal(
-    key: Any,
-    n: int,
-    shape: Any = (),
-    dtype: Any = None,
-    m: int | None = None,
-    *,
+    key: Any, n: int, shape: Any = (), dtype: Any = None, m: int | None = None, *,
     out_sharding: Any = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Orthogonal (or unitary) matrices, uniform by Haar's measure.
 
     Args:

@@ -45,17 +45,10 @@ class Weights(NamedTuple):
 
 
 def init_weights(
-    key: Any,
-    in_features: int,
-    hidden_features: int,
-    gates: int,
-    *,
-    use_bias: bool = True,
-    projected_features: int | None = None,
-    peepholes: bool = False,
-    input_mode: str = "linear",
+    key: Any, in_features: int, hidden_features: int, gates: int, *, use_bias: bool = True,
+    projected_features: int | None = None, peepholes: bool = False, input_mode: str = "linear",
     dtype: Any = None,
-) -> Weights:
+) -> Weights:  # fmt: skip
     """Random weights: kernels by Glorot & Bengio (2010), orthogonal ones for the hidden state.
 
     Args:

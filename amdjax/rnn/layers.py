@@ -41,21 +41,11 @@ class _Recurrent(Module):
     _gates: ClassVar[int]
 
     def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        *,
-        key: Any,
-        layers: int = 1,
-        rate: float = 0.0,
-        use_bias: bool = True,
-        reverse: bool = False,
-        bidirectional: bool = False,
-        input_mode: str = "linear",
-        time_major: bool = True,
-        dtype: Any = None,
-        **options: Any,
-    ) -> None:
+        self, in_features: int, hidden_features: int, *, key: Any, layers: int = 1,
+        rate: float = 0.0, use_bias: bool = True, reverse: bool = False,
+        bidirectional: bool = False, input_mode: str = "linear", time_major: bool = True,
+        dtype: Any = None, **options: Any,
+    ) -> None:  # fmt: skip
         name = type(self).__name__
         if not isinstance(layers, int) or layers < 1:
             raise ValueError(f"{name}: layers must be a positive integer, got {layers!r}.")
@@ -86,14 +76,9 @@ class _Recurrent(Module):
         return Parameters(self.weights, directions)
 
     def __call__(
-        self,
-        x: ArrayLike,
-        state: Sequence[Any] | None = None,
-        *,
-        lengths: ArrayLike | None = None,
-        key: Any = None,
-        train: bool | None = None,
-    ) -> tuple[Array, tuple[Any, ...]]:
+        self, x: ArrayLike, state: Sequence[Any] | None = None, *, lengths: ArrayLike | None = None,
+        key: Any = None, train: bool | None = None,
+    ) -> tuple[Array, tuple[Any, ...]]:  # fmt: skip
         """All layers over a sequence.
 
         Args:

@@ -16,15 +16,9 @@ __all__ = ["gru", "lstm", "rnn"]
 
 
 def rnn(
-    weights: Weights,
-    x: ArrayLike,
-    h: ArrayLike | None = None,
-    *,
-    activation: str = "tanh",
-    lengths: ArrayLike | None = None,
-    reverse: bool = False,
-    time_major: bool = True,
-) -> tuple[Array, Array]:
+    weights: Weights, x: ArrayLike, h: ArrayLike | None = None, *, activation: str = "tanh",
+    lengths: ArrayLike | None = None, reverse: bool = False, time_major: bool = True,
+) -> tuple[Array, Array]:  # fmt: skip
     """A layer of a plain recurrent network over a sequence.
 
     Args:
@@ -48,14 +42,9 @@ def rnn(
 
 
 def lstm(
-    weights: Weights,
-    x: ArrayLike,
-    state: tuple[ArrayLike, ArrayLike] | None = None,
-    *,
-    lengths: ArrayLike | None = None,
-    reverse: bool = False,
-    time_major: bool = True,
-) -> tuple[Array, tuple[Array, Array]]:
+    weights: Weights, x: ArrayLike, state: tuple[ArrayLike, ArrayLike] | None = None, *,
+    lengths: ArrayLike | None = None, reverse: bool = False, time_major: bool = True,
+) -> tuple[Array, tuple[Array, Array]]:  # fmt: skip
     """A layer of long short-term memory over a sequence.
 
     Args:
@@ -79,14 +68,9 @@ def lstm(
 
 
 def gru(
-    weights: Weights,
-    x: ArrayLike,
-    h: ArrayLike | None = None,
-    *,
-    lengths: ArrayLike | None = None,
-    reverse: bool = False,
-    time_major: bool = True,
-) -> tuple[Array, Array]:
+    weights: Weights, x: ArrayLike, h: ArrayLike | None = None, *, lengths: ArrayLike | None = None,
+    reverse: bool = False, time_major: bool = True,
+) -> tuple[Array, Array]:  # fmt: skip
     """A layer of gated recurrent units over a sequence.
 
     Args:
@@ -108,16 +92,9 @@ def gru(
 
 
 def _scan(
-    name: str,
-    gates: int,
-    step: Callable[..., Any],
-    weights: Weights,
-    inputs: ArrayLike,
-    state: Any,
-    lengths: ArrayLike | None,
-    reverse: bool,
-    time_major: bool,
-) -> tuple[Array, Any]:
+    name: str, gates: int, step: Callable[..., Any], weights: Weights, inputs: ArrayLike,
+    state: Any, lengths: ArrayLike | None, reverse: bool, time_major: bool,
+) -> tuple[Array, Any]:  # fmt: skip
     x = as_array(name, inputs, 1)
     if x.ndim < (2 if time_major else 3):
         form = "(time, ..., n)" if time_major else "(batch, time, n)"

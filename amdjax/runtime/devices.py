@@ -189,14 +189,9 @@ _lock = threading.RLock()
 
 
 def register_platform(
-    name: str,
-    find: Callable[[], list[Any]],
-    *,
-    priority: int = 0,
-    aliases: tuple[str, ...] = (),
-    on_request: bool = False,
-    hint: str = "",
-) -> None:
+    name: str, find: Callable[[], list[Any]], *, priority: int = 0, aliases: tuple[str, ...] = (),
+    on_request: bool = False, hint: str = "",
+) -> None:  # fmt: skip
     """Announce a platform.
 
     Args:

@@ -36,15 +36,9 @@ class CombineKernel:
     elements: type[ElementBuilder] = ElementBuilder
 
     def __init__(
-        self,
-        region: Region,
-        fusion: Fusion,
-        target: Any,
-        reductions: Mapping[Root, Reduction],
-        partials: Partial,
-        splits: int,
-        rows: int,
-    ):
+        self, region: Region, fusion: Fusion, target: Any, reductions: Mapping[Root, Reduction],
+        partials: Partial, splits: int, rows: int,
+    ):  # fmt: skip
         self.region, self.fusion, self.target = region, fusion, target
         self.reductions, self.partials, self.splits, self.rows = reductions, partials, splits, rows
         self.domain = Domain.of_rows(region, fusion)

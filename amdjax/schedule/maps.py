@@ -28,14 +28,9 @@ class MapEmitter:
     """
 
     def __init__(
-        self,
-        plan: Any,
-        region: Region,
-        fusion: Fusion,
-        target: Any,
-        name: str = "kernel",
+        self, plan: Any, region: Region, fusion: Fusion, target: Any, name: str = "kernel",
         elements: type[ElementBuilder] = ElementBuilder,
-    ):
+    ):  # fmt: skip
         self.plan, self.region, self.fusion, self.domain = plan, region, fusion, plan.domain
         self.w = RegionWriter(region, fusion, target, plan.domain, name, elements)
         self.k, self.b = self.w.k, self.w.b
@@ -149,15 +144,9 @@ class CpuMapEmitter(MapEmitter):
         k.for_(places[0], stops[0], side, self.b.nested(rows), prefetch=transposed)
 
     def _square(
-        self,
-        across: LoopVar,
-        lane_var: LoopVar,
-        side: int,
-        i: tile.Value,
-        j: tile.Value,
-        row_mask: tile.Value | None,
-        column_mask: tile.Value | None,
-    ) -> None:
+        self, across: LoopVar, lane_var: LoopVar, side: int, i: tile.Value, j: tile.Value,
+        row_mask: tile.Value | None, column_mask: tile.Value | None,
+    ) -> None:  # fmt: skip
         k = self.k
         lanes = [
             Lanes(across, side, 0, i, None if row_mask is None else k.expand(row_mask, 1)),

@@ -40,13 +40,9 @@ class RowEmitter(ABC):
     combine: type[CombineKernel]
 
     def __init__(
-        self,
-        plan: Any,
-        fusion: Fusion,
-        target: Any,
-        name: str = "kernel",
+        self, plan: Any, fusion: Fusion, target: Any, name: str = "kernel",
         elements: type[ElementBuilder] = ElementBuilder,
-    ):
+    ):  # fmt: skip
         self.plan, self.fusion, self.target = plan, fusion, target
         self.region, self.domain, self.reductions = plan.region, plan.domain, plan.reductions
         self.w = RegionWriter(

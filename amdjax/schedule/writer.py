@@ -43,15 +43,9 @@ class RegionWriter:
     """
 
     def __init__(
-        self,
-        region: Region,
-        fusion: Fusion,
-        target: Machine,
-        domain: Domain,
-        name: str = "kernel",
-        elements: type[ElementBuilder] = ElementBuilder,
-        special: Reader | None = None,
-    ):
+        self, region: Region, fusion: Fusion, target: Machine, domain: Domain, name: str = "kernel",
+        elements: type[ElementBuilder] = ElementBuilder, special: Reader | None = None,
+    ):  # fmt: skip
         self.region, self.fusion, self.target, self.domain = region, fusion, target, domain
         self.k = tile.Builder(name)
         self.args: list[Any] = []
@@ -95,14 +89,9 @@ class RegionWriter:
         return self.k.iota(count, "i32") < remaining
 
     def lane_loop(
-        self,
-        var: LoopVar,
-        count: int,
-        start: tile.Value | int,
-        stop: tile.Value | int,
-        carried: Sequence[tile.Value],
-        body: Callable[..., Sequence[tile.Value]],
-    ) -> Sequence[tile.Value]:
+        self, var: LoopVar, count: int, start: tile.Value | int, stop: tile.Value | int,
+        carried: Sequence[tile.Value], body: Callable[..., Sequence[tile.Value]],
+    ) -> Sequence[tile.Value]:  # fmt: skip
         """Loop over `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
 
         `body(lanes, *carried)` returns the next carried values.

@@ -50,13 +50,9 @@ class RegularGridInterpolator:
     """
 
     def __init__(
-        self,
-        points: Sequence[ArrayLike],
-        values: ArrayLike,
-        method: str = "linear",
-        bounds_error: bool = False,
-        fill_value: ArrayLike | None = np.nan,
-    ) -> None:
+        self, points: Sequence[ArrayLike], values: ArrayLike, method: str = "linear",
+        bounds_error: bool = False, fill_value: ArrayLike | None = np.nan,
+    ) -> None:  # fmt: skip
         self.method = _check_method(method)
         self.bounds_error = bounds_error
         if bounds_error:

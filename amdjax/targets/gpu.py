@@ -355,14 +355,9 @@ class GpuTarget:
 
 
 def mfma(
-    suffix: str,
-    shape: tuple[int, int, int],
-    operand: str,
-    operand_type: str,
-    *,
-    accumulator: str = "f32",
-    blocks: int = 1,
-) -> MatrixInstruction:
+    suffix: str, shape: tuple[int, int, int], operand: str, operand_type: str, *,
+    accumulator: str = "f32", blocks: int = 1,
+) -> MatrixInstruction:  # fmt: skip
     """An MFMA instruction of a wave of 64; `suffix` follows `llvm.amdgcn.mfma.`."""
     m, n, k = shape
     element = {"f32": "float", "i32": "i32", "f64": "double"}[accumulator]

@@ -28,13 +28,9 @@ class Occupancy:
 
 
 def occupancy(
-    target: GpuTarget,
-    vgprs: int = 0,
-    agprs: int = 0,
-    sgprs: int = 0,
-    lds: int = 0,
+    target: GpuTarget, vgprs: int = 0, agprs: int = 0, sgprs: int = 0, lds: int = 0,
     workgroup: int = 64,
-) -> Occupancy:
+) -> Occupancy:  # fmt: skip
     """Waves a SIMD holds of a kernel.
 
     Args:

@@ -155,13 +155,9 @@ def _batch_one_by_one(
 
 
 def _bind(
-    primitive: Primitive,
-    callback: Callable[..., Any],
-    results: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    **params: Any,
-) -> Any:
+    primitive: Primitive, callback: Callable[..., Any], results: Any, args: tuple[Any, ...],
+    kwargs: dict[str, Any], **params: Any,
+) -> Any:  # fmt: skip
     """Call a Python function whose results have the types in the pytree `results`."""
     types, out_tree = tree_flatten(results)
     for t in types:
@@ -223,13 +219,9 @@ def _pure_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
 
 
 def pure_callback(
-    callback: Callable[..., Any],
-    result_shape_dtypes: Any,
-    *args: Any,
-    sharding: Any = None,
-    vmap_method: str | None = None,
-    **kwargs: Any,
-) -> Any:
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
+    vmap_method: str | None = None, **kwargs: Any,
+) -> Any:  # fmt: skip
     """Call a Python function without side effects from a traced program.
 
     Args:
@@ -293,13 +285,9 @@ def _io_batch(axis: AxisData, args: Any, dims: Any, **params: Any) -> Any:
 
 
 def io_callback(
-    callback: Callable[..., Any],
-    result_shape_dtypes: Any,
-    *args: Any,
-    sharding: Any = None,
-    ordered: bool = False,
-    **kwargs: Any,
-) -> Any:
+    callback: Callable[..., Any], result_shape_dtypes: Any, *args: Any, sharding: Any = None,
+    ordered: bool = False, **kwargs: Any,
+) -> Any:  # fmt: skip
     """Call a Python function for its side effects from a traced program.
 
     Args:

@@ -109,13 +109,9 @@ give_call_rules(jit_p, adjust=_not_donated)
 
 
 def bind_jit(
-    closed: ClosedJaxpr,
-    args: Sequence[Any],
-    *,
-    name: str = "fn",
-    donated_invars: tuple[bool, ...] | None = None,
-    keep_unused: bool = False,
-) -> list[Any]:
+    closed: ClosedJaxpr, args: Sequence[Any], *, name: str = "fn",
+    donated_invars: tuple[bool, ...] | None = None, keep_unused: bool = False,
+) -> list[Any]:  # fmt: skip
     """Call a program through the `jit` primitive.
 
     Args:

@@ -91,13 +91,9 @@ custom_vmap_call_p.linearize = None
 
 
 def _jvp_rule(
-    rule: Rule,
-    nonzeros: Sequence[bool],
-    nonzeros_out: Sequence[bool],
-    axis: AxisData,
-    batched: Sequence[bool],
-    values: Sequence[Any],
-) -> tuple[list[Any], list[bool]]:
+    rule: Rule, nonzeros: Sequence[bool], nonzeros_out: Sequence[bool], axis: AxisData,
+    batched: Sequence[bool], values: Sequence[Any],
+) -> tuple[list[Any], list[bool]]:  # fmt: skip
     """The rule of the jvp of a function: the jvp of its rule.
 
     Arguments of which only the primal or only the tangent is a batch are taken apart by `vmap` of
@@ -122,14 +118,9 @@ def _jvp_rule(
 
 
 def _jvp_of_rule(
-    rule: Rule,
-    nonzeros: Sequence[bool],
-    nonzeros_out: Sequence[bool],
-    axis: AxisData,
-    flags: Sequence[bool],
-    values: Sequence[Any],
-    batched: Sequence[bool],
-) -> tuple[list[Any], list[Any], list[bool]]:
+    rule: Rule, nonzeros: Sequence[bool], nonzeros_out: Sequence[bool], axis: AxisData,
+    flags: Sequence[bool], values: Sequence[Any], batched: Sequence[bool],
+) -> tuple[list[Any], list[Any], list[bool]]:  # fmt: skip
     """What the jvp of the rule, given `flags`, makes of values of which some are `batched` besides.
 
     Returns:
@@ -179,14 +170,9 @@ def _transpose(cts: Any, *args: Any, call: ClosedJaxpr, rule: Rule) -> list[Any]
 
 
 def _transpose_rule(
-    rule: Rule,
-    call: ClosedJaxpr,
-    linear: Sequence[bool],
-    nonzeros: Sequence[bool],
-    axis: AxisData,
-    batched: Sequence[bool],
-    values: Sequence[Any],
-) -> tuple[list[Any], list[bool]]:
+    rule: Rule, call: ClosedJaxpr, linear: Sequence[bool], nonzeros: Sequence[bool], axis: AxisData,
+    batched: Sequence[bool], values: Sequence[Any],
+) -> tuple[list[Any], list[bool]]:  # fmt: skip
     """The rule of the transpose of a function: the transpose of its rule, all inputs batched."""
     rest = iter(zip(values, batched))
     known = [None if lin else next(rest) for lin in linear]

@@ -61,14 +61,9 @@ def _over_axis(p: CollectivePrimitive, x: Any, name: Any, tiled: bool, **axes: i
 
 
 def all_gather(
-    x: Any,
-    axis_name: AxisName,
-    *,
-    axis_index_groups: Any = None,
-    axis: int = 0,
-    tiled: bool = False,
-    to: str = "varying",
-) -> Any:
+    x: Any, axis_name: AxisName, *, axis_index_groups: Any = None, axis: int = 0,
+    tiled: bool = False, to: str = "varying",
+) -> Any:  # fmt: skip
     """Stack the elements of a mapped axis.
 
     Args:
@@ -143,13 +138,9 @@ _transpose_as(reduce_scatter_p, "scatter_dimension", all_gather_p, "all_gather_d
 
 
 def psum_scatter(
-    x: Any,
-    axis_name: AxisName,
-    *,
-    scatter_dimension: int = 0,
-    axis_index_groups: Any = None,
+    x: Any, axis_name: AxisName, *, scatter_dimension: int = 0, axis_index_groups: Any = None,
     tiled: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """Sum over a mapped axis, of which each element gets one part.
 
     Args:
@@ -251,14 +242,9 @@ def pswapaxes(x: Any, axis_name: AxisName, axis: int, *, axis_index_groups: Any 
 
 
 def all_to_all(
-    x: Any,
-    axis_name: AxisName,
-    split_axis: int,
-    concat_axis: int,
-    *,
-    axis_index_groups: Any = None,
-    tiled: bool = False,
-) -> Any:
+    x: Any, axis_name: AxisName, split_axis: int, concat_axis: int, *,
+    axis_index_groups: Any = None, tiled: bool = False,
+) -> Any:  # fmt: skip
     """Exchange a mapped axis with an axis of the elements.
 
     Args:

@@ -79,13 +79,9 @@ class VJP:
     """
 
     def __init__(
-        self,
-        fun: Pullback,
-        in_tree: PyTreeDef,
-        out_tree: PyTreeDef,
-        args_res: list[Any],
+        self, fun: Pullback, in_tree: PyTreeDef, out_tree: PyTreeDef, args_res: list[Any],
         opaque_residuals: list[Any],
-    ):
+    ):  # fmt: skip
         self.fun, self.in_tree, self.out_tree = fun, in_tree, out_tree
         self.args_res, self.opaque_residuals = args_res, opaque_residuals
 
@@ -197,15 +193,9 @@ class Pullback:
     """
 
     def __init__(
-        self,
-        flat: FlatFunction,
-        jaxpr: Jaxpr,
-        places: list[int | None],
-        nonzeros: list[bool],
-        nonzeros_out: list[bool],
-        in_avals: list[Any],
-        out_avals: list[Any],
-    ):
+        self, flat: FlatFunction, jaxpr: Jaxpr, places: list[int | None], nonzeros: list[bool],
+        nonzeros_out: list[bool], in_avals: list[Any], out_avals: list[Any],
+    ):  # fmt: skip
         self.name = fun_name(flat.fun)
         self.jaxpr, self.residual_places = jaxpr, places
         self.read_arguments = frozenset(places)

@@ -314,14 +314,10 @@ def inline_calls(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 
 def checkpoint(
-    fun: Callable[..., Any] | None = None,
-    *,
-    prevent_cse: bool = True,
-    policy: Policy | None = None,
-    static_argnums: int | tuple[int, ...] = (),
-    static_argnames: str | tuple[str, ...] = (),
-    concrete: bool = False,
-) -> Callable[..., Any]:
+    fun: Callable[..., Any] | None = None, *, prevent_cse: bool = True,
+    policy: Policy | None = None, static_argnums: int | tuple[int, ...] = (),
+    static_argnames: str | tuple[str, ...] = (), concrete: bool = False,
+) -> Callable[..., Any]:  # fmt: skip
     """Make a function recompute its intermediate results when it is differentiated in reverse.
 
     Args:

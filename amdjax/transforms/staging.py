@@ -54,15 +54,9 @@ class ShapeDtypeStruct:
     __slots__ = ("dtype", "is_ref", "shape", "sharding", "weak_type")
 
     def __init__(
-        self,
-        shape: Sequence[int],
-        dtype: Any,
-        *,
-        named_shape: Any = None,
-        sharding: Any = None,
-        weak_type: bool = False,
-        is_ref: bool = False,
-    ):
+        self, shape: Sequence[int], dtype: Any, *, named_shape: Any = None, sharding: Any = None,
+        weak_type: bool = False, is_ref: bool = False,
+    ):  # fmt: skip
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         if not (sharding is None or isinstance(sharding, (Format, PartitionSpec, Sharding))):

@@ -31,14 +31,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def vmap(
-    fun: F,
-    in_axes: int | Sequence[Any] | None = 0,
-    out_axes: Any = 0,
-    axis_name: Hashable | None = None,
-    axis_size: int | None = None,
-    spmd_axis_name: Hashable | None = None,
-    sum_match: bool = False,
-) -> F:
+    fun: F, in_axes: int | Sequence[Any] | None = 0, out_axes: Any = 0,
+    axis_name: Hashable | None = None, axis_size: int | None = None,
+    spmd_axis_name: Hashable | None = None, sum_match: bool = False,
+) -> F:  # fmt: skip
     """Vectorize a function: it is written for one example and maps over an axis of its arguments.
 
     Args:
@@ -172,13 +168,9 @@ def _name(names: Sequence[str], i: int) -> str:
 
 
 def _mapped_size(
-    leaves: list[Any],
-    axes: list[Any],
-    axis_size: int | None,
-    names: Callable[[], Any],
-    args: Any,
+    leaves: list[Any], axes: list[Any], axis_size: int | None, names: Callable[[], Any], args: Any,
     kwargs: Any,
-) -> int:
+) -> int:  # fmt: skip
     """The common size of the mapped axes."""
     sizes: dict[int, list[int]] = defaultdict(list)
     for i, (x, axis) in enumerate(zip(leaves, axes)):
@@ -223,13 +215,9 @@ def _mapped_size(
 
 
 def _place_outputs(
-    axis: AxisData,
-    outs: list[Any],
-    dims: list[Any],
-    wanted: list[Any],
-    tree: PyTreeDef,
+    axis: AxisData, outs: list[Any], dims: list[Any], wanted: list[Any], tree: PyTreeDef,
     sum_match: bool,
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     placed = []
     for i, (x, dim, to) in enumerate(zip(outs, dims, wanted)):
         if is_vmappable(x):

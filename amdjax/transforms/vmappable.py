@@ -26,13 +26,9 @@ _rules: dict[type, _Rules] = {}
 
 
 def register_vmappable(
-    data_type: type,
-    spec_type: type,
-    axis_size_type: type,
-    to_elt: Callable[..., Any],
-    from_elt: Callable[..., Any],
-    make_iota: Callable[[Any], Any] | None,
-) -> None:
+    data_type: type, spec_type: type, axis_size_type: type, to_elt: Callable[..., Any],
+    from_elt: Callable[..., Any], make_iota: Callable[[Any], Any] | None,
+) -> None:  # fmt: skip
     """Let `vmap` map over values of a type in a way of their own.
 
     Args:
@@ -111,13 +107,9 @@ class ByElements:
     """
 
     def __init__(
-        self,
-        fun: Callable[..., Any],
-        in_tree: Any,
-        axis: AxisData,
-        specs: Sequence[Any],
+        self, fun: Callable[..., Any], in_tree: Any, axis: AxisData, specs: Sequence[Any],
         out_specs: Callable[[Any], list[Any]],
-    ):
+    ):  # fmt: skip
         self.fun, self.in_tree, self.axis = fun, in_tree, axis
         self.specs, self.out_specs = specs, out_specs
         self.out_tree: Any = None

@@ -278,19 +278,9 @@ def _check_shape(
 
 @export("hipModuleLaunchKernel", "puuuuuuuppp")
 def module_launch_kernel(
-    rt: Runtime,
-    handle: int,
-    gx: int,
-    gy: int,
-    gz: int,
-    x: int,
-    y: int,
-    z: int,
-    shared_bytes: int,
-    stream_handle: int,
-    parameters: int,
-    extra: int,
-) -> None:
+    rt: Runtime, handle: int, gx: int, gy: int, gz: int, x: int, y: int, z: int, shared_bytes: int,
+    stream_handle: int, parameters: int, extra: int,
+) -> None:  # fmt: skip
     function, stream = rt.handles.get(handle, Function), stream_of(rt, stream_handle)
     if stream.device is not function.module.device:
         raise HipFailure(Status.InvalidHandle, "the stream is another device's than the module")
@@ -311,13 +301,9 @@ def module_launch_kernel(
 
 
 def _submit(
-    stream: Stream,
-    function: Function,
-    grid: tuple[int, int, int],
-    workgroup: tuple[int, int, int],
-    kernarg: bytes,
-    shared_bytes: int,
-) -> None:
+    stream: Stream, function: Function, grid: tuple[int, int, int], workgroup: tuple[int, int, int],
+    kernarg: bytes, shared_bytes: int,
+) -> None:  # fmt: skip
     kernel, memory = function.kernel, function.module.device.memory
 
     def run() -> None:

@@ -34,13 +34,9 @@ class BCSR(JAXSparse):
     indptr: Array
 
     def __init__(
-        self,
-        args: tuple[Any, Any, Any],
-        *,
-        shape: Sequence[int],
-        indices_sorted: bool = False,
+        self, args: tuple[Any, Any, Any], *, shape: Sequence[int], indices_sorted: bool = False,
         unique_indices: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.data, self.indices, self.indptr = (jnp.asarray(x) for x in args)
         self.shape = tuple(shape)
         self.indices_sorted, self.unique_indices = indices_sorted, unique_indices

@@ -72,14 +72,9 @@ def empty(
 
 
 def eye(
-    N: int,
-    M: int | None = None,
-    k: int = 0,
-    dtype: Any = None,
-    index_dtype: Any = "int32",
-    sparse_format: str = "bcoo",
-    **kwds: Any,
-) -> Any:
+    N: int, M: int | None = None, k: int = 0, dtype: Any = None, index_dtype: Any = "int32",
+    sparse_format: str = "bcoo", **kwds: Any,
+) -> Any:  # fmt: skip
     """A matrix with ones on a diagonal.
 
     Args:
@@ -111,19 +106,10 @@ def eye(
 
 
 def random_bcoo(
-    key: Array,
-    shape: Sequence[int],
-    *,
-    dtype: Any = np.float64,
-    indices_dtype: Any = None,
-    nse: float = 0.2,
-    n_batch: int = 0,
-    n_dense: int = 0,
-    unique_indices: bool = True,
-    sorted_indices: bool = False,
-    generator: Callable[..., Array] = random.uniform,
-    **kwds: Any,
-) -> BCOO:
+    key: Array, shape: Sequence[int], *, dtype: Any = np.float64, indices_dtype: Any = None,
+    nse: float = 0.2, n_batch: int = 0, n_dense: int = 0, unique_indices: bool = True,
+    sorted_indices: bool = False, generator: Callable[..., Array] = random.uniform, **kwds: Any,
+) -> BCOO:  # fmt: skip
     """A sparse array with entries at random places.
 
     Args:

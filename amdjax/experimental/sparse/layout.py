@@ -129,13 +129,9 @@ def count_entries(mask: Any) -> int:
 
 
 def bcoo_fromdense(
-    mat: Any,
-    *,
-    nse: int | None = None,
-    n_batch: int = 0,
-    n_dense: int = 0,
+    mat: Any, *, nse: int | None = None, n_batch: int = 0, n_dense: int = 0,
     index_dtype: Any = np.int32,
-) -> BCOO:
+) -> BCOO:  # fmt: skip
     """The entries of an array that are not zero.
 
     Args:

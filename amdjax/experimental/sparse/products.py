@@ -47,14 +47,9 @@ def _check(lhs: Any, rhs: Any, lc: list[int], rc: list[int], lb: list[int], rb: 
 
 
 def bcoo_dot_general(
-    lhs: Any,
-    rhs: Any,
-    *,
-    dimension_numbers: Dimensions,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> Any:
+    lhs: Any, rhs: Any, *, dimension_numbers: Dimensions, precision: Any = None,
+    preferred_element_type: Any = None, out_sharding: Any = None,
+) -> Any:  # fmt: skip
     """The product of two arrays of which one or both are sparse; see `lax.dot_general`.
 
     Each entry takes a row of the other operand, multiplies it and adds it to the result.
@@ -180,12 +175,8 @@ def zero_data(indices: Any, arr: Any) -> Array:
 
 
 def bcoo_dot_general_sampled(
-    A: Any,
-    B: Any,
-    indices: Array,
-    *,
-    dimension_numbers: Dimensions,
-) -> Array:
+    A: Any, B: Any, indices: Array, *, dimension_numbers: Dimensions,
+) -> Array:  # fmt: skip
     """The elements of a product at some places, without the others.
 
     Args:

@@ -138,16 +138,10 @@ def bcoo_dynamic_slice(mat: BCOO, start_indices: Sequence[Any], slice_sizes: Seq
 
 
 def bcoo_gather(
-    operand: BCOO,
-    start_indices: Array,
-    dimension_numbers: Any,
-    slice_sizes: Sequence[int],
-    *,
-    unique_indices: bool = False,
-    indices_are_sorted: bool = False,
-    mode: Any = None,
+    operand: BCOO, start_indices: Array, dimension_numbers: Any, slice_sizes: Sequence[int], *,
+    unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None,
     fill_value: Any = None,
-) -> BCOO:
+) -> BCOO:  # fmt: skip
     """Windows of a sparse array, of which the axes of `start_indices` become batches.
 
     Args:
@@ -188,20 +182,11 @@ def bcoo_gather(
 
 
 def bcoo_conv_general_dilated(
-    lhs: Any,
-    rhs: Any,
-    *,
-    window_strides: Sequence[int],
-    padding: Any,
-    lhs_dilation: Sequence[int] | None = None,
-    rhs_dilation: Sequence[int] | None = None,
-    dimension_numbers: Any = None,
-    feature_group_count: int = 1,
-    batch_group_count: int = 1,
-    precision: Any = None,
-    preferred_element_type: Any = None,
-    out_sharding: Any = None,
-) -> BCOO:
+    lhs: Any, rhs: Any, *, window_strides: Sequence[int], padding: Any,
+    lhs_dilation: Sequence[int] | None = None, rhs_dilation: Sequence[int] | None = None,
+    dimension_numbers: Any = None, feature_group_count: int = 1, batch_group_count: int = 1,
+    precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None,
+) -> BCOO:  # fmt: skip
     """The convolution of two sequences of which one at least is sparse.
 
     Args:

@@ -269,14 +269,9 @@ def unmapped_aval(size: int, axis: int | None, aval: Any, *rest: Any) -> Any:
 
 
 def new_jaxpr_eqn(
-    invars: Sequence[Atom],
-    outvars: Sequence[Var],
-    primitive: Primitive,
-    params: dict[str, Any],
-    effects: Effects,
-    source_info: Any = None,
-    ctx: Any = None,
-) -> JaxprEqn:
+    invars: Sequence[Atom], outvars: Sequence[Var], primitive: Primitive, params: dict[str, Any],
+    effects: Effects, source_info: Any = None, ctx: Any = None,
+) -> JaxprEqn:  # fmt: skip
     """An equation `outvars = primitive[params] invars`.
 
     Args:

@@ -468,13 +468,9 @@ def _check_index(index: Any) -> None:
 
 
 def choose(
-    what: str,
-    index: Any,
-    functions: Sequence[Callable[..., Any]],
-    operands: Sequence[Any],
-    names: Sequence[str],
-    **params: Any,
-) -> Any:
+    what: str, index: Any, functions: Sequence[Callable[..., Any]], operands: Sequence[Any],
+    names: Sequence[str], **params: Any,
+) -> Any:  # fmt: skip
     """What the function of a number returns; `what` and `names` say in errors which they are."""
     if config.disable_jit and is_concrete(index):
         return functions[int(full_lower(index))](*immutable(operands))

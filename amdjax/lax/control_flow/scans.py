@@ -78,14 +78,9 @@ scan_p.lowering = Control("scan")
 
 @scan_p.def_abstract_eval
 def _scan_type(
-    *avals: Any,
-    jaxpr: ClosedJaxpr,
-    length: int,
-    num_consts: int,
-    num_carry: int,
-    reverse: bool,
+    *avals: Any, jaxpr: ClosedJaxpr, length: int, num_consts: int, num_carry: int, reverse: bool,
     **_: Any,
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     if type(reverse) is not bool:
         refuse_param("scan", "reverse", reverse, "bool")
     for name, count in (("num_consts", num_consts), ("num_carry", num_carry), ("length", length)):
@@ -114,14 +109,9 @@ def _scan_effects(*_: Any, jaxpr: ClosedJaxpr, **__: Any) -> Effects:
 
 @scan_p.def_jvp
 def _scan_jvp(
-    primals: Any,
-    tangents: Any,
-    *,
-    jaxpr: ClosedJaxpr,
-    num_consts: int,
-    num_carry: int,
+    primals: Any, tangents: Any, *, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int,
     **params: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     nonzeros = tuple(nonzero(tangents))
     jvped, carry_nz, ys_nz = jvp_body(jaxpr, num_consts, num_carry, nonzeros)
     jvped, enclosing = hoist_tracers(jvped)  # what custom rules close over
@@ -199,14 +189,9 @@ def _scan_linearize(
 
 @scan_p.def_transpose
 def _scan_transpose(
-    cts: Any,
-    *args: Any,
-    jaxpr: ClosedJaxpr,
-    num_consts: int,
-    num_carry: int,
-    reverse: bool,
+    cts: Any, *args: Any, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int, reverse: bool,
     **params: Any,
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     linear = [is_undefined_primal(x) for x in args]
     carry_linear = linear_carry(jaxpr, num_consts, num_carry, tuple(linear))
     consts, carry, xs = split_list(args, num_consts, num_carry)
@@ -247,13 +232,9 @@ def _spread(found: Sequence[Any], kept: Sequence[bool]) -> list[Any]:
 
 
 def _run_known(
-    closed: ClosedJaxpr,
-    consts: Sequence[Any],
-    carry: Sequence[Any],
-    xs: Sequence[Any],
-    carry_linear: tuple[bool, ...],
-    params: dict[str, Any],
-) -> tuple[ClosedJaxpr, list[Any]]:
+    closed: ClosedJaxpr, consts: Sequence[Any], carry: Sequence[Any], xs: Sequence[Any],
+    carry_linear: tuple[bool, ...], params: dict[str, Any],
+) -> tuple[ClosedJaxpr, list[Any]]:  # fmt: skip
     """Compute the known components of the carry, such as a counter, for all steps beforehand.
 
     Returns:
@@ -278,15 +259,9 @@ def _run_known(
 
 @scan_p.def_batch
 def _scan_batch(
-    axis: AxisData,
-    args: Any,
-    dims: Any,
-    *,
-    jaxpr: ClosedJaxpr,
-    num_consts: int,
-    num_carry: int,
+    axis: AxisData, args: Any, dims: Any, *, jaxpr: ClosedJaxpr, num_consts: int, num_carry: int,
     **params: Any,
-) -> Any:
+) -> Any:  # fmt: skip
     consts, start, xs = split_list([d is not None for d in dims], num_consts, num_carry)
     no_ys = [False] * (len(jaxpr.out_avals) - num_carry)
 
@@ -346,14 +321,10 @@ dce_rules[scan_p] = _scan_dce
 
 @api_boundary
 def scan(
-    f: Callable[[Carry, X], tuple[Carry, Y]],
-    init: Carry,
-    xs: X | None = None,
-    length: int | None = None,
-    reverse: bool = False,
-    unroll: int | bool = 1,
+    f: Callable[[Carry, X], tuple[Carry, Y]], init: Carry, xs: X | None = None,
+    length: int | None = None, reverse: bool = False, unroll: int | bool = 1,
     _split_transpose: bool = False,
-) -> tuple[Carry, Y]:
+) -> tuple[Carry, Y]:  # fmt: skip
     """Repeat a step for each row of arrays, carrying state along and stacking what it returns.
 
     The loop compiles to one native loop. It can be differentiated in both modes.

@@ -59,14 +59,9 @@ custom_root_p = _solver("custom_root")
 
 @custom_root_p.def_jvp
 def _root_jvp(
-    primals: Any,
-    tangents: Any,
-    *,
-    f: ClosedJaxpr,
-    solve: ClosedJaxpr,
-    tangent_solve: ClosedJaxpr,
+    primals: Any, tangents: Any, *, f: ClosedJaxpr, solve: ClosedJaxpr, tangent_solve: ClosedJaxpr,
     num_consts: int,
-) -> Any:
+) -> Any:  # fmt: skip
     # f(c, x(c)) = 0, so its derivative vanishes: f_c dc + f_x dx = 0.
     out = custom_root_p.bind(
         *primals, f=f, solve=solve, tangent_solve=tangent_solve, num_consts=num_consts
@@ -91,13 +86,9 @@ def _root_batch(
 
 
 def _batch_solver(
-    primitive: Primitive,
-    axis: AxisData,
-    args: Any,
-    dims: Any,
-    num_consts: int,
+    primitive: Primitive, axis: AxisData, args: Any, dims: Any, num_consts: int,
     jaxprs: dict[str, ClosedJaxpr | None],
-) -> Any:
+) -> Any:  # fmt: skip
     """Bind a solver on batches. Unknowns, right-hand sides and results are all batches then."""
     consts = tuple(d is not None for d in dims[:num_consts])
     batched = {name: j and _batch_program(j, axis, consts) for name, j in jaxprs.items()}
@@ -140,14 +131,9 @@ def _solve_jvp(
 
 @custom_linear_solve_p.def_transpose
 def _solve_transpose(
-    cts: Any,
-    *args: Any,
-    matvec: ClosedJaxpr,
-    vecmat: ClosedJaxpr | None,
-    solve: ClosedJaxpr,
-    transpose_solve: ClosedJaxpr | None,
-    num_consts: int,
-) -> list[Any]:
+    cts: Any, *args: Any, matvec: ClosedJaxpr, vecmat: ClosedJaxpr | None, solve: ClosedJaxpr,
+    transpose_solve: ClosedJaxpr | None, num_consts: int,
+) -> list[Any]:  # fmt: skip
     if transpose_solve is None:
         raise TypeError(
             "custom_linear_solve: transpose_solve required for backwards mode automatic "
@@ -243,13 +229,9 @@ def custom_root(
 
 @api_boundary
 def custom_linear_solve(
-    matvec: Callable[[Any], Any],
-    b: Any,
-    solve: Solver,
-    transpose_solve: Solver | None = None,
-    symmetric: bool = False,
-    has_aux: bool = False,
-) -> Any:
+    matvec: Callable[[Any], Any], b: Any, solve: Solver, transpose_solve: Solver | None = None,
+    symmetric: bool = False, has_aux: bool = False,
+) -> Any:  # fmt: skip
     """Solve a linear equation given by a function; derivatives come from the equation.
 
     They are taken with respect to `b` and to what `matvec` closes over; the solver is not
@@ -324,13 +306,9 @@ def _as_function(traced: Traced) -> Callable[[Any], Any]:
 
 
 def _check_result(
-    what: str,
-    name: str,
-    argument: str,
-    traced: Traced,
-    wanted: tuple[PyTreeDef, Sequence[Any]],
+    what: str, name: str, argument: str, traced: Traced, wanted: tuple[PyTreeDef, Sequence[Any]],
     has_aux: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Raise an error unless a function returned something like the argument."""
     tree, avals = wanted
     out_tree = traced.out_tree

@@ -98,14 +98,9 @@ def _while_effects(*_: Any, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr, **
 
 @while_p.def_jvp
 def _while_jvp(
-    primals: Any,
-    tangents: Any,
-    *,
-    cond_jaxpr: ClosedJaxpr,
-    body_jaxpr: ClosedJaxpr,
-    cond_nconsts: int,
-    body_nconsts: int,
-) -> Any:
+    primals: Any, tangents: Any, *, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
+    cond_nconsts: int, body_nconsts: int,
+) -> Any:  # fmt: skip
     cond_consts, body_consts, carry = split_list(primals, cond_nconsts, body_nconsts)
     _, const_tangents, carry_tangents = split_list(tangents, cond_nconsts, body_nconsts)
     const_nz = nonzero(const_tangents)
@@ -161,15 +156,9 @@ def _while_transpose(cts: Any, *args: Any, **params: Any) -> list[Any]:
 
 @while_p.def_batch
 def _while_batch(
-    axis: AxisData,
-    args: Any,
-    dims: Any,
-    *,
-    cond_jaxpr: ClosedJaxpr,
-    body_jaxpr: ClosedJaxpr,
-    cond_nconsts: int,
-    body_nconsts: int,
-) -> Any:
+    axis: AxisData, args: Any, dims: Any, *, cond_jaxpr: ClosedJaxpr, body_jaxpr: ClosedJaxpr,
+    cond_nconsts: int, body_nconsts: int,
+) -> Any:  # fmt: skip
     sizes = cond_nconsts, body_nconsts
     cond_bat, body_bat, start = split_list([d is not None for d in dims], *sizes)
     carry_bat = fixpoint(lambda b: batch_jaxpr(body_jaxpr, axis, [*body_bat, *b], b)[1], start)
@@ -359,13 +348,9 @@ def _without_binders(cond: ClosedJaxpr, nconsts: int, fixed: tuple[bool, ...]) -
 
 @api_boundary
 def fori_loop(
-    lower: Any,
-    upper: Any,
-    body_fun: Callable[[Any, T], T],
-    init_val: T,
-    *,
+    lower: Any, upper: Any, body_fun: Callable[[Any, T], T], init_val: T, *,
     unroll: int | bool | None = None,
-) -> T:
+) -> T:  # fmt: skip
     """Repeat a step for each integer of a range.
 
     With bounds known while tracing it is a `scan`, differentiable in both modes; otherwise a

@@ -40,15 +40,10 @@ Spec = tuple[tuple[int, ...], Any]
 
 
 def matrix_primitive(
-    name: str,
-    ranks: Sequence[int],
-    results: Callable[..., Sequence[Spec]],
-    one: Callable[..., Any],
-    *,
-    many: Callable[..., Any] | None = None,
-    kinds: Kinds = INEXACT,
+    name: str, ranks: Sequence[int], results: Callable[..., Sequence[Spec]],
+    one: Callable[..., Any], *, many: Callable[..., Any] | None = None, kinds: Kinds = INEXACT,
     multiple: bool = True,
-) -> Primitive:
+) -> Primitive:  # fmt: skip
     """A primitive over batches of matrices, computed on the host.
 
     Args:

@@ -109,14 +109,10 @@ def _reciprocal_gaps(w: Any, like: Any) -> Any:
 
 
 def eigh(
-    x: Any,
-    *,
-    lower: bool = True,
-    symmetrize_input: bool = True,
-    sort_eigenvalues: bool = True,
+    x: Any, *, lower: bool = True, symmetrize_input: bool = True, sort_eigenvalues: bool = True,
     subset_by_index: tuple[int, int] | None = None,
     implementation: EighImplementation | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Any, Any]:  # fmt: skip
     """The eigenvectors and eigenvalues of Hermitian matrices.
 
     Args:
@@ -226,14 +222,10 @@ def _column_sums(x: Any) -> Any:
 
 
 def eig(
-    x: Any,
-    *,
-    compute_left_eigenvectors: bool = True,
-    compute_right_eigenvectors: bool = True,
-    enable_eigvec_derivs: bool = False,
-    implementation: EigImplementation | None = None,
+    x: Any, *, compute_left_eigenvectors: bool = True, compute_right_eigenvectors: bool = True,
+    enable_eigvec_derivs: bool = False, implementation: EigImplementation | None = None,
     use_magma: bool | None = None,
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     """The eigenvalues and eigenvectors of general matrices.
 
     Eigenvectors have length one and a real component of largest magnitude.

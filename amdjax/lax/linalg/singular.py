@@ -148,13 +148,9 @@ def _outside(moved, basis, s) -> Any:
 
 
 def svd(
-    x: Any,
-    *,
-    full_matrices: bool = True,
-    compute_uv: bool = True,
-    subset_by_index: tuple[int, int] | None = None,
-    algorithm: SvdAlgorithm | None = None,
-) -> Any:
+    x: Any, *, full_matrices: bool = True, compute_uv: bool = True,
+    subset_by_index: tuple[int, int] | None = None, algorithm: SvdAlgorithm | None = None,
+) -> Any:  # fmt: skip
     """The singular value decomposition `x == u @ diag(s) @ vh`.
 
     Args:
@@ -186,13 +182,9 @@ def svd(
 
 
 def qdwh(
-    x: Any,
-    *,
-    is_hermitian: bool = False,
-    max_iterations: int | None = None,
-    eps: float | None = None,
-    dynamic_shape: tuple[int, int] | None = None,
-) -> tuple[Any, Any, Any, Any]:
+    x: Any, *, is_hermitian: bool = False, max_iterations: int | None = None,
+    eps: float | None = None, dynamic_shape: tuple[int, int] | None = None,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """The polar decomposition `x == u @ h`: orthonormal columns times a positive semidefinite h.
 
     Computed from singular values, so that none of the iteration's settings matters.

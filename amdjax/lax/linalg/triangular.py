@@ -122,15 +122,9 @@ def _triangular_batch(axis, args, dims, **params):
 
 
 def triangular_solve(
-    a: Any,
-    b: Any,
-    *,
-    left_side: bool = False,
-    lower: bool = False,
-    transpose_a: bool = False,
-    conjugate_a: bool = False,
-    unit_diagonal: bool = False,
-) -> Any:
+    a: Any, b: Any, *, left_side: bool = False, lower: bool = False, transpose_a: bool = False,
+    conjugate_a: bool = False, unit_diagonal: bool = False,
+) -> Any:  # fmt: skip
     """The solution of `op(a) @ x == b`, or of `x @ op(a) == b`, for triangular matrices `a`.
 
     Args:
@@ -325,13 +319,9 @@ def _symmetric_product_jvp(primals, tangents, *, alpha, beta):
 
 
 def symmetric_product(
-    a_matrix: Any,
-    c_matrix: Any,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
+    a_matrix: Any, c_matrix: Any, *, alpha: float = 1.0, beta: float = 0.0,
     symmetrize_output: bool = False,
-) -> Any:
+) -> Any:  # fmt: skip
     """`alpha * a @ a.T + beta * c` for symmetric matrices `c`.
 
     Args:

@@ -75,17 +75,11 @@ class GLU(Module):
     activation: Callable[[Any], Array] = static()
 
     def __init__(
-        self,
-        in_features: int,
-        out_features: int,
-        *,
-        key: Any,
-        activation: Callable[[Any], Array] = sigmoid,
-        use_bias: bool = True,
+        self, in_features: int, out_features: int, *, key: Any,
+        activation: Callable[[Any], Array] = sigmoid, use_bias: bool = True,
         kernel_init: initializers.Initializer = _KERNEL,
-        bias_init: initializers.Initializer = initializers.zeros,
-        dtype: Any = None,
-    ) -> None:
+        bias_init: initializers.Initializer = initializers.zeros, dtype: Any = None,
+    ) -> None:  # fmt: skip
         check_positive("GLU", in_features=in_features, out_features=out_features)
         key, bias_key = random.split(random.checked_key(type(self).__name__, key))
         self.kernel = kernel_init(key, (in_features, 2 * out_features), dtype)

@@ -25,22 +25,12 @@ class _ConvBase(Module):
     layout: str = static()
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Ints,
-        *,
-        key: Any,
-        strides: Ints = 1,
-        padding: Padding = "SAME",
-        dilation: Ints = 1,
-        groups: int = 1,
-        use_bias: bool = True,
-        layout: str = "channels_last",
+        self, in_channels: int, out_channels: int, kernel_size: Ints, *, key: Any,
+        strides: Ints = 1, padding: Padding = "SAME", dilation: Ints = 1, groups: int = 1,
+        use_bias: bool = True, layout: str = "channels_last",
         kernel_init: initializers.Initializer | None = None,
-        bias_init: initializers.Initializer = initializers.zeros,
-        dtype: Any = None,
-    ) -> None:
+        bias_init: initializers.Initializer = initializers.zeros, dtype: Any = None,
+    ) -> None:  # fmt: skip
         name = type(self).__name__
         check_positive(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
         last = check_layout(name, layout)
@@ -107,14 +97,9 @@ class ConvTranspose(_ConvBase):
     output_padding: Ints = static()
 
     def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Ints,
-        *,
-        output_padding: Ints = 0,
+        self, in_channels: int, out_channels: int, kernel_size: Ints, *, output_padding: Ints = 0,
         **kwargs: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, **kwargs)
         self.output_padding = hashable(output_padding)
 

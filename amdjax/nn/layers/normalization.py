@@ -113,16 +113,9 @@ class BatchNorm(Module):
     axis_name: Any = static()
 
     def __init__(
-        self,
-        features: Ints,
-        *,
-        axis: Axes = -1,
-        momentum: float = 0.9,
-        epsilon: float = 1e-5,
-        affine: bool = True,
-        axis_name: str | tuple[str, ...] | None = None,
-        dtype: Any = None,
-    ) -> None:
+        self, features: Ints, *, axis: Axes = -1, momentum: float = 0.9, epsilon: float = 1e-5,
+        affine: bool = True, axis_name: str | tuple[str, ...] | None = None, dtype: Any = None,
+    ) -> None:  # fmt: skip
         shape = check_sizes("BatchNorm", features=features)
         check_share("BatchNorm", "momentum", momentum)
         if len(shape) != (1 if isinstance(axis, int) else len(axis)):
@@ -172,14 +165,9 @@ class LayerNorm(Module):
     epsilon: float = static()
 
     def __init__(
-        self,
-        features: Ints,
-        *,
-        epsilon: float = 1e-5,
-        use_scale: bool = True,
-        use_bias: bool = True,
-        dtype: Any = None,
-    ) -> None:
+        self, features: Ints, *, epsilon: float = 1e-5, use_scale: bool = True,
+        use_bias: bool = True, dtype: Any = None,
+    ) -> None:  # fmt: skip
         shape = check_sizes(type(self).__name__, features=features)
         self.scale = jnp.ones(shape, dtype) if use_scale else None
         self.bias = jnp.zeros(shape, dtype) if use_bias else None
@@ -230,13 +218,8 @@ class RMSNorm(Module):
     epsilon: float = static()
 
     def __init__(
-        self,
-        features: Ints,
-        *,
-        epsilon: float = 1e-6,
-        use_scale: bool = True,
-        dtype: Any = None,
-    ) -> None:
+        self, features: Ints, *, epsilon: float = 1e-6, use_scale: bool = True, dtype: Any = None,
+    ) -> None:  # fmt: skip
         shape = check_sizes(type(self).__name__, features=features)
         self.scale = jnp.ones(shape, dtype) if use_scale else None
         self.rank, self.epsilon = len(shape), epsilon
@@ -279,15 +262,9 @@ class GroupNorm(Module):
     epsilon: float = static()
 
     def __init__(
-        self,
-        channels: int,
-        *,
-        groups: int,
-        axis: int = -1,
-        epsilon: float = 1e-5,
-        affine: bool = True,
-        dtype: Any = None,
-    ) -> None:
+        self, channels: int, *, groups: int, axis: int = -1, epsilon: float = 1e-5,
+        affine: bool = True, dtype: Any = None,
+    ) -> None:  # fmt: skip
         check_positive("GroupNorm", channels=channels, groups=groups)
         if channels % groups:
             raise ValueError(f"GroupNorm: groups must divide {channels=}, got {groups=}.")
@@ -330,16 +307,9 @@ class InstanceNorm(Module):
     epsilon: float = static()
 
     def __init__(
-        self,
-        channels: int,
-        *,
-        axis: int = -1,
-        epsilon: float = 1e-5,
-        affine: bool = False,
-        running_statistics: bool = False,
-        momentum: float = 0.9,
-        dtype: Any = None,
-    ) -> None:
+        self, channels: int, *, axis: int = -1, epsilon: float = 1e-5, affine: bool = False,
+        running_statistics: bool = False, momentum: float = 0.9, dtype: Any = None,
+    ) -> None:  # fmt: skip
         check_positive("InstanceNorm", channels=channels)
         check_share("InstanceNorm", "momentum", momentum)
         self.scale = jnp.ones(channels, dtype) if affine else None

@@ -88,15 +88,9 @@ class LpPool(_Pool):
     ceil_mode: bool = static(kw_only=True)
 
     def __init__(
-        self,
-        window: Ints,
-        p: float,
-        strides: Ints | None = None,
-        padding: Padding = "VALID",
-        layout: str = "channels_last",
-        *,
-        ceil_mode: bool = False,
-    ) -> None:
+        self, window: Ints, p: float, strides: Ints | None = None, padding: Padding = "VALID",
+        layout: str = "channels_last", *, ceil_mode: bool = False,
+    ) -> None:  # fmt: skip
         super().__init__(window, strides, padding, layout)
         self.p, self.ceil_mode = p, ceil_mode
 

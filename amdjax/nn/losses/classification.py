@@ -32,15 +32,9 @@ __all__ = [
 
 
 def softmax_cross_entropy(
-    logits: ArrayLike,
-    labels: ArrayLike,
-    *,
-    axis: int = -1,
-    weight: ArrayLike | None = None,
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    reduction: str = "mean",
-) -> Array:
+    logits: ArrayLike, labels: ArrayLike, *, axis: int = -1, weight: ArrayLike | None = None,
+    ignore_index: int | None = None, label_smoothing: float = 0.0, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """`-log softmax(logits)` of the labeled classes.
 
     Args:
@@ -86,14 +80,9 @@ def softmax_cross_entropy(
 
 
 def nll_loss(
-    log_probabilities: ArrayLike,
-    labels: ArrayLike,
-    *,
-    axis: int = -1,
-    weight: ArrayLike | None = None,
-    ignore_index: int | None = None,
-    reduction: str = "mean",
-) -> Array:
+    log_probabilities: ArrayLike, labels: ArrayLike, *, axis: int = -1,
+    weight: ArrayLike | None = None, ignore_index: int | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """The negative log-likelihood: minus the log-probabilities of the labeled classes.
 
     Args:
@@ -147,16 +136,9 @@ def _along(axis: int, weight: Array, logits: Array) -> Array:
 
 @composite(static_argnames=("name", "axis", "smoothing", "reduction", "normalized"))
 def _class_numbers(
-    name: str,
-    logits: Array,
-    labels: Array,
-    weight: Array | None,
-    ignore_index: Any,
-    axis: int,
-    smoothing: float,
-    reduction: str,
-    normalized: bool,
-) -> Array:
+    name: str, logits: Array, labels: Array, weight: Array | None, ignore_index: Any, axis: int,
+    smoothing: float, reduction: str, normalized: bool,
+) -> Array:  # fmt: skip
     log_p = logits if normalized else log_softmax(logits, axis)
     # Narrow or unsigned integers may not hold all class numbers, nor one that is no class.
     labels = convert(labels, np.int64 if labels.dtype.itemsize == 8 else np.int32)
@@ -179,14 +161,9 @@ def _class_numbers(
 
 @composite(static_argnames=("name", "axis", "smoothing", "reduction"))
 def _probabilities(
-    name: str,
-    logits: Array,
-    labels: Array,
-    weight: Array | None,
-    axis: int,
-    smoothing: float,
+    name: str, logits: Array, labels: Array, weight: Array | None, axis: int, smoothing: float,
     reduction: str,
-) -> Array:
+) -> Array:  # fmt: skip
     if smoothing:
         labels = (1 - smoothing) * labels + smoothing / logits.shape[axis]
     if weight is not None:
@@ -196,13 +173,9 @@ def _probabilities(
 
 @composite(static_argnames="reduction")
 def sigmoid_cross_entropy(
-    logits: ArrayLike,
-    labels: ArrayLike,
-    *,
-    weight: ArrayLike | None = None,
-    pos_weight: ArrayLike | None = None,
-    reduction: str = "mean",
-) -> Array:
+    logits: ArrayLike, labels: ArrayLike, *, weight: ArrayLike | None = None,
+    pos_weight: ArrayLike | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """Cross-entropy of independent yes-or-no decisions.
 
     Args:
@@ -280,13 +253,9 @@ def binary_cross_entropy(
 
 @composite(static_argnames="reduction")
 def focal_loss(
-    logits: ArrayLike,
-    labels: ArrayLike,
-    *,
-    alpha: float | None = 0.25,
-    gamma: float = 2.0,
+    logits: ArrayLike, labels: ArrayLike, *, alpha: float | None = 0.25, gamma: float = 2.0,
     reduction: str = "mean",
-) -> Array:
+) -> Array:  # fmt: skip
     """`sigmoid_cross_entropy` that counts easy decisions less (Lin et al., 2017).
 
     The loss of a decision whose right answer has probability p is `-(1 - p)**gamma * log(p)`.
@@ -312,13 +281,9 @@ def focal_loss(
 
 @composite(static_argnames=("axis", "log_targets", "reduction"))
 def kl_divergence(
-    log_predictions: ArrayLike,
-    targets: ArrayLike,
-    *,
-    axis: int = -1,
-    log_targets: bool = False,
+    log_predictions: ArrayLike, targets: ArrayLike, *, axis: int = -1, log_targets: bool = False,
     reduction: str = "mean",
-) -> Array:
+) -> Array:  # fmt: skip
     """The Kullback-Leibler divergence of the predicted distribution from the target.
 
     Args:

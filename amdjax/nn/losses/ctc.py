@@ -24,16 +24,9 @@ _NEVER = -1e30
 
 
 def ctc_loss(
-    logits: ArrayLike,
-    lengths: ArrayLike,
-    labels: ArrayLike,
-    label_lengths: ArrayLike,
-    *,
-    blank: int = 0,
-    time_major: bool = True,
-    zero_infinity: bool = False,
-    reduction: str = "mean",
-) -> Array:
+    logits: ArrayLike, lengths: ArrayLike, labels: ArrayLike, label_lengths: ArrayLike, *,
+    blank: int = 0, time_major: bool = True, zero_infinity: bool = False, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """The negative log-likelihood of label sequences over all alignments (Graves et al., 2006).
 
     An alignment names a class at each time; without repetitions, then without blanks, it is the
@@ -92,14 +85,9 @@ def ctc_loss(
 
 @composite(static_argnames=("blank", "zero_infinity", "reduction"))
 def _ctc_loss(
-    logits: Array,
-    lengths: Array,
-    labels: Array,
-    label_lengths: Array,
-    blank: int,
-    zero_infinity: bool,
-    reduction: str,
-) -> Array:
+    logits: Array, lengths: Array, labels: Array, label_lengths: Array, blank: int,
+    zero_infinity: bool, reduction: str,
+) -> Array:  # fmt: skip
     classes = logits.shape[2]
     counts = lax.broadcasted_iota(np.dtype(np.int32), labels.shape, 1) < label_lengths[:, None]
     # A negative number must not count from the end; too large ones give NaN when read.

@@ -58,14 +58,9 @@ def _rows(
 
 @composite(static_argnames=("p", "reduction"))
 def multi_margin_loss(
-    predictions: ArrayLike,
-    labels: ArrayLike,
-    *,
-    p: int = 1,
-    margin: float = 1.0,
-    weight: ArrayLike | None = None,
-    reduction: str = "mean",
-) -> Array:
+    predictions: ArrayLike, labels: ArrayLike, *, p: int = 1, margin: float = 1.0,
+    weight: ArrayLike | None = None, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """The mean over classes of `max(0, margin - score of the label + score of the class)**p`.
 
     (Crammer & Singer, 2001.) Labels that are no class cost nothing.
@@ -175,13 +170,9 @@ def hinge_embedding_loss(
 
 @composite(static_argnames="reduction")
 def margin_ranking_loss(
-    first: ArrayLike,
-    second: ArrayLike,
-    targets: ArrayLike,
-    *,
-    margin: float = 0.0,
+    first: ArrayLike, second: ArrayLike, targets: ArrayLike, *, margin: float = 0.0,
     reduction: str = "mean",
-) -> Array:
+) -> Array:  # fmt: skip
     """`max(0, -targets * (first - second) + margin)`.
 
     Args:
@@ -201,13 +192,9 @@ def margin_ranking_loss(
 
 @composite(static_argnames="reduction")
 def cosine_embedding_loss(
-    first: ArrayLike,
-    second: ArrayLike,
-    targets: ArrayLike,
-    *,
-    margin: float = 0.0,
+    first: ArrayLike, second: ArrayLike, targets: ArrayLike, *, margin: float = 0.0,
     reduction: str = "mean",
-) -> Array:
+) -> Array:  # fmt: skip
     """One less the cosine of vectors that belong together, `max(0, cosine - margin)` of others.
 
     Args:
@@ -246,16 +233,9 @@ def cosine_embedding_loss(
 
 @composite(static_argnames=("p", "swap", "reduction"))
 def triplet_margin_loss(
-    anchor: ArrayLike,
-    positive: ArrayLike,
-    negative: ArrayLike,
-    *,
-    margin: float = 1.0,
-    p: float = 2.0,
-    epsilon: float = 1e-6,
-    swap: bool = False,
-    reduction: str = "mean",
-) -> Array:
+    anchor: ArrayLike, positive: ArrayLike, negative: ArrayLike, *, margin: float = 1.0,
+    p: float = 2.0, epsilon: float = 1e-6, swap: bool = False, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """How much the anchor is not nearer, by a margin, to its like than to another (Balntas, 2016).
 
     Args:

@@ -86,14 +86,9 @@ def smooth_l1(
 
 @composite(static_argnames=("log_predictions", "full", "reduction"))
 def poisson_nll_loss(
-    predictions: ArrayLike,
-    targets: ArrayLike,
-    *,
-    log_predictions: bool = True,
-    full: bool = False,
-    epsilon: float = 1e-8,
-    reduction: str = "mean",
-) -> Array:
+    predictions: ArrayLike, targets: ArrayLike, *, log_predictions: bool = True, full: bool = False,
+    epsilon: float = 1e-8, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """The negative log-likelihood of counts under Poisson distributions, less a constant.
 
     Args:
@@ -122,14 +117,9 @@ def poisson_nll_loss(
 
 @composite(static_argnames=("full", "reduction"))
 def gaussian_nll_loss(
-    predictions: ArrayLike,
-    targets: ArrayLike,
-    variance: ArrayLike,
-    *,
-    full: bool = False,
-    epsilon: float = 1e-6,
-    reduction: str = "mean",
-) -> Array:
+    predictions: ArrayLike, targets: ArrayLike, variance: ArrayLike, *, full: bool = False,
+    epsilon: float = 1e-6, reduction: str = "mean",
+) -> Array:  # fmt: skip
     """The negative log-likelihood under normal distributions (Nix & Weigend, 1994).
 
     Args:

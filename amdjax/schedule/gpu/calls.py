@@ -151,13 +151,9 @@ class _Mover:
         return self._emit(self.head, ops.Const, (), value=Number(x))
 
     def _emit(
-        self,
-        to: list[Op],
-        kind: type[Op],
-        operands: tuple[Value, ...],
-        shape: tuple[int, ...] = (),
-        **attrs: Any,
-    ) -> Value:
+        self, to: list[Op], kind: type[Op], operands: tuple[Value, ...],
+        shape: tuple[int, ...] = (), **attrs: Any,
+    ) -> Value:  # fmt: skip
         result = self._value(TileType("index", shape))
         to.append(kind(operands, attrs, (result,)))
         return result

@@ -95,14 +95,9 @@ class GpuCombineKernel(CombineKernel):
 
 
 def combine_splits(
-    b: ElementBuilder,
-    rule: Reduction,
-    buffers: Sequence[tile.Buffer],
-    axes: Sequence[TileAxis],
-    first: tile.Value,
-    stride: int,
-    edge: tile.Value | None = None,
-) -> list[El]:
+    b: ElementBuilder, rule: Reduction, buffers: Sequence[tile.Buffer], axes: Sequence[TileAxis],
+    first: tile.Value, stride: int, edge: tile.Value | None = None,
+) -> list[El]:  # fmt: skip
     """The accumulators of a reduction from those of its splits, in their order.
 
     Args:

@@ -107,13 +107,9 @@ class EdgeLanes(Lanes):
 
 
 def edge_lanes(
-    k: tile.Builder,
-    var: LoopVar,
-    count: int,
-    axis: int | None,
-    base: tile.Value,
+    k: tile.Builder, var: LoopVar, count: int, axis: int | None, base: tile.Value,
     edge: tile.Value | None,
-) -> EdgeLanes:
+) -> EdgeLanes:  # fmt: skip
     """A loop along an axis of the tile; along the only one if `axis` is None.
 
     Args:

@@ -65,13 +65,9 @@ def cho_factor(
 @composite(static_argnames=("full_matrices", "compute_uv", "overwrite_a", "check_finite",
                             "lapack_driver"))  # fmt: skip
 def svd(
-    a: ArrayLike,
-    full_matrices: bool = True,
-    compute_uv: bool = True,
-    overwrite_a: bool = False,
-    check_finite: bool = True,
-    lapack_driver: str = "gesdd",
-) -> Any:
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
+    check_finite: bool = True, lapack_driver: str = "gesdd",
+) -> Any:  # fmt: skip
     """The singular value decomposition `a = U · diag(s) · Vh`.
 
     Args:
@@ -93,17 +89,10 @@ def svd(
 @composite(static_argnames=("lower", "eigvals_only", "overwrite_a", "overwrite_b", "turbo",
                             "eigvals", "type", "check_finite"))  # fmt: skip
 def eigh(
-    a: ArrayLike,
-    b: ArrayLike | None = None,
-    lower: bool = True,
-    eigvals_only: bool = False,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    turbo: bool = True,
-    eigvals: None = None,
-    type: int = 1,
-    check_finite: bool = True,
-) -> Any:
+    a: ArrayLike, b: ArrayLike | None = None, lower: bool = True, eigvals_only: bool = False,
+    overwrite_a: bool = False, overwrite_b: bool = False, turbo: bool = True, eigvals: None = None,
+    type: int = 1, check_finite: bool = True,
+) -> Any:  # fmt: skip
     """The eigenvalues, rising, and eigenvectors of a Hermitian matrix.
 
     Args:
@@ -134,15 +123,9 @@ def eigh(
 
 @composite(static_argnames=("eigvals_only", "select", "select_range", "tol"))
 def eigh_tridiagonal(
-    d: ArrayLike,
-    e: ArrayLike,
-    *,
-    eigvals_only: bool = False,
-    select: str = "a",
-    select_range: tuple[int, int] | None = None,
-    tol: float | None = None,
-    key: Array | None = None,
-) -> Any:
+    d: ArrayLike, e: ArrayLike, *, eigvals_only: bool = False, select: str = "a",
+    select_range: tuple[int, int] | None = None, tol: float | None = None, key: Array | None = None,
+) -> Any:  # fmt: skip
     """The eigenvalues, rising, and eigenvectors of a Hermitian tridiagonal matrix.
 
     Args:
@@ -278,13 +261,9 @@ def lu(
 
 @composite(static_argnames=("overwrite_a", "lwork", "mode", "pivoting", "check_finite"))
 def qr(
-    a: ArrayLike,
-    overwrite_a: bool = False,
-    lwork: Any = None,
-    mode: str = "full",
-    pivoting: bool = False,
-    check_finite: bool = True,
-) -> Any:
+    a: ArrayLike, overwrite_a: bool = False, lwork: Any = None, mode: str = "full",
+    pivoting: bool = False, check_finite: bool = True,
+) -> Any:  # fmt: skip
     """The factors of `a = Q · R`: orthonormal columns and an upper triangle.
 
     Args:
@@ -310,14 +289,9 @@ def qr(
 
 @composite(static_argnames=("mode", "pivoting", "conjugate", "overwrite_a", "overwrite_c"))
 def qr_multiply(
-    a: ArrayLike,
-    c: ArrayLike,
-    mode: str = "right",
-    pivoting: bool = False,
-    conjugate: bool = False,
-    overwrite_a: bool = False,
-    overwrite_c: bool = False,
-) -> Any:
+    a: ArrayLike, c: ArrayLike, mode: str = "right", pivoting: bool = False,
+    conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False,
+) -> Any:  # fmt: skip
     """The product of a matrix with the `Q` of `a = Q · R`, which is never formed.
 
     Args:
@@ -472,13 +446,9 @@ def hessenberg(
 
 @composite(static_argnames=("side", "method", "eps", "max_iterations"))
 def polar(
-    a: ArrayLike,
-    side: str = "right",
-    *,
-    method: str = "qdwh",
-    eps: float | None = None,
+    a: ArrayLike, side: str = "right", *, method: str = "qdwh", eps: float | None = None,
     max_iterations: int | None = None,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array]:  # fmt: skip
     """The polar decomposition: a unitary factor and a positive semidefinite one.
 
     Args:

@@ -122,15 +122,10 @@ _TRANSPOSED = {
 
 
 def solve_triangular(
-    a: ArrayLike,
-    b: ArrayLike,
-    trans: int | str = 0,
-    lower: bool = False,
-    unit_diagonal: bool = False,
-    overwrite_b: bool = False,
-    debug: Any = None,
+    a: ArrayLike, b: ArrayLike, trans: int | str = 0, lower: bool = False,
+    unit_diagonal: bool = False, overwrite_b: bool = False, debug: Any = None,
     check_finite: bool = True,
-) -> Array:
+) -> Array:  # fmt: skip
     """The solution of `a · x = b` for a triangular matrix.
 
     Args:
@@ -163,15 +158,10 @@ _KINDS = ("gen", "sym", "her", "pos")
 @composite(static_argnames=("lower", "overwrite_a", "overwrite_b", "debug", "check_finite",
                             "assume_a"))  # fmt: skip
 def solve(
-    a: ArrayLike,
-    b: ArrayLike,
-    lower: bool = False,
-    overwrite_a: bool = False,
-    overwrite_b: bool = False,
-    debug: bool = False,
-    check_finite: bool = True,
+    a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
+    overwrite_b: bool = False, debug: bool = False, check_finite: bool = True,
     assume_a: str = "gen",
-) -> Array:
+) -> Array:  # fmt: skip
     """The solution of `a · x = b`.
 
     Args:

@@ -66,16 +66,10 @@ def _quadratic_minimum(a: Any, fa: Any, slope: Any, b: Any, fb: Any) -> Array:
 
 
 def line_search(
-    f: Callable[[Array], Array],
-    xk: ArrayLike,
-    pk: ArrayLike,
-    old_fval: ArrayLike | None = None,
-    old_old_fval: ArrayLike | None = None,
-    gfk: ArrayLike | None = None,
-    c1: float = 1e-4,
-    c2: float = 0.9,
-    maxiter: int = 20,
-) -> LineSearchResults:
+    f: Callable[[Array], Array], xk: ArrayLike, pk: ArrayLike, old_fval: ArrayLike | None = None,
+    old_old_fval: ArrayLike | None = None, gfk: ArrayLike | None = None, c1: float = 1e-4,
+    c2: float = 0.9, maxiter: int = 20,
+) -> LineSearchResults:  # fmt: skip
     """A step `a` for which `f(xk + a · pk)` and its slope satisfy the strong Wolfe conditions.
 
     Args:
@@ -156,13 +150,9 @@ def line_search(
 
 
 def _zoom(
-    at: Callable[[Any], Point],
-    too_high: Callable[[Point], Array],
-    flat: Callable[[Point], Array],
-    low: Point,
-    high: Point,
-    wanted: Array,
-) -> tuple[Point, Array, Array]:
+    at: Callable[[Any], Point], too_high: Callable[[Point], Array], flat: Callable[[Point], Array],
+    low: Point, high: Point, wanted: Array,
+) -> tuple[Point, Array, Array]:  # fmt: skip
     """A step between two others, of which the first is the lower; whether it is good enough."""
     narrow = 1e-5 if dtypes.finfo(low.step.dtype).bits < 64 else 1e-10
 

@@ -44,14 +44,9 @@ class OptimizeResults(NamedTuple):
 
 
 def minimize(
-    fun: Callable[..., Array],
-    x0: ArrayLike,
-    args: tuple[Any, ...] = (),
-    *,
-    method: str,
-    tol: float | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> OptimizeResults:
+    fun: Callable[..., Array], x0: ArrayLike, args: tuple[Any, ...] = (), *, method: str,
+    tol: float | None = None, options: Mapping[str, Any] | None = None,
+) -> OptimizeResults:  # fmt: skip
     """A local minimum of a function of several variables.
 
     Args:
@@ -120,13 +115,9 @@ def _results(s: _Search, status: Any, inverse: Any) -> OptimizeResults:
 
 
 def minimize_bfgs(
-    fun: Callable[[Array], Array],
-    x0: ArrayLike,
-    maxiter: int | None = None,
-    norm: Any = np.inf,
-    gtol: float = 1e-5,
-    line_search_maxiter: int = 10,
-) -> OptimizeResults:
+    fun: Callable[[Array], Array], x0: ArrayLike, maxiter: int | None = None, norm: Any = np.inf,
+    gtol: float = 1e-5, line_search_maxiter: int = 10,
+) -> OptimizeResults:  # fmt: skip
     """A minimum by the method of Broyden, Fletcher, Goldfarb and Shanno; see `minimize`.
 
     Args:
@@ -185,17 +176,10 @@ def minimize_bfgs(
 
 
 def minimize_lbfgs(
-    fun: Callable[[Array], Array],
-    x0: ArrayLike,
-    maxiter: float | None = None,
-    norm: Any = np.inf,
-    maxcor: int = 10,
-    ftol: float = 2.220446049250313e-09,
-    gtol: float = 1e-5,
-    maxfun: float | None = None,
-    maxgrad: float | None = None,
-    maxls: int = 20,
-) -> OptimizeResults:
+    fun: Callable[[Array], Array], x0: ArrayLike, maxiter: float | None = None, norm: Any = np.inf,
+    maxcor: int = 10, ftol: float = 2.220446049250313e-09, gtol: float = 1e-5,
+    maxfun: float | None = None, maxgrad: float | None = None, maxls: int = 20,
+) -> OptimizeResults:  # fmt: skip
     """A minimum by BFGS with limited memory; see `minimize`.
 
     Args:

@@ -171,13 +171,9 @@ def _check_plane(name: str, in1: ArrayLike, in2: ArrayLike, boundary: str, fillv
 
 @composite(static_argnames=("mode", "boundary", "fillvalue", "precision"))
 def convolve2d(
-    in1: ArrayLike,
-    in2: ArrayLike,
-    mode: str = "full",
-    boundary: str = "fill",
-    fillvalue: float = 0,
-    precision: Any = None,
-) -> Array:
+    in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill",
+    fillvalue: float = 0, precision: Any = None,
+) -> Array:  # fmt: skip
     """The convolution of two matrices.
 
     Args:
@@ -195,13 +191,9 @@ def convolve2d(
 
 @composite(static_argnames=("mode", "boundary", "fillvalue", "precision"))
 def correlate2d(
-    in1: ArrayLike,
-    in2: ArrayLike,
-    mode: str = "full",
-    boundary: str = "fill",
-    fillvalue: float = 0,
-    precision: Any = None,
-) -> Array:
+    in1: ArrayLike, in2: ArrayLike, mode: str = "full", boundary: str = "fill",
+    fillvalue: float = 0, precision: Any = None,
+) -> Array:  # fmt: skip
     """The cross-correlation of two matrices.
 
     Args:

@@ -223,18 +223,11 @@ def _scale(scaling: str, mode: str, win: Array, fs: Any) -> Array:
 
 
 def stft(
-    x: ArrayLike,
-    fs: ArrayLike = 1.0,
-    window: Any = "hann",
-    nperseg: int = 256,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    detrend: Any = False,
-    return_onesided: bool = True,
-    boundary: str | None = "zeros",
-    padded: bool = True,
+    x: ArrayLike, fs: ArrayLike = 1.0, window: Any = "hann", nperseg: int = 256,
+    noverlap: int | None = None, nfft: int | None = None, detrend: Any = False,
+    return_onesided: bool = True, boundary: str | None = "zeros", padded: bool = True,
     axis: int = -1,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array]:  # fmt: skip
     """The Fourier transforms of overlapping segments of a signal.
 
     Args:
@@ -257,19 +250,11 @@ def stft(
 
 
 def csd(
-    x: ArrayLike,
-    y: ArrayLike | None,
-    fs: ArrayLike = 1.0,
-    window: Any = "hann",
-    nperseg: int | None = None,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    detrend: Any = "constant",
-    return_onesided: bool = True,
-    scaling: str = "density",
-    axis: int = -1,
-    average: str = "mean",
-) -> tuple[Array, Array]:
+    x: ArrayLike, y: ArrayLike | None, fs: ArrayLike = 1.0, window: Any = "hann",
+    nperseg: int | None = None, noverlap: int | None = None, nfft: int | None = None,
+    detrend: Any = "constant", return_onesided: bool = True, scaling: str = "density",
+    axis: int = -1, average: str = "mean",
+) -> tuple[Array, Array]:  # fmt: skip
     """The cross spectral density of two signals, by Welch's method.
 
     Args:
@@ -303,18 +288,10 @@ def csd(
 
 
 def welch(
-    x: ArrayLike,
-    fs: ArrayLike = 1.0,
-    window: Any = "hann",
-    nperseg: int | None = None,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    detrend: Any = "constant",
-    return_onesided: bool = True,
-    scaling: str = "density",
-    axis: int = -1,
-    average: str = "mean",
-) -> tuple[Array, Array]:
+    x: ArrayLike, fs: ArrayLike = 1.0, window: Any = "hann", nperseg: int | None = None,
+    noverlap: int | None = None, nfft: int | None = None, detrend: Any = "constant",
+    return_onesided: bool = True, scaling: str = "density", axis: int = -1, average: str = "mean",
+) -> tuple[Array, Array]:  # fmt: skip
     """The power spectral density of a signal, by Welch's method.
 
     Args:
@@ -343,17 +320,10 @@ def _overlap_add(frames: Array, step: int) -> Array:
 
 
 def istft(
-    Zxx: ArrayLike,
-    fs: ArrayLike = 1.0,
-    window: Any = "hann",
-    nperseg: int | None = None,
-    noverlap: int | None = None,
-    nfft: int | None = None,
-    input_onesided: bool = True,
-    boundary: bool = True,
-    time_axis: int = -1,
-    freq_axis: int = -2,
-) -> tuple[Array, Array]:
+    Zxx: ArrayLike, fs: ArrayLike = 1.0, window: Any = "hann", nperseg: int | None = None,
+    noverlap: int | None = None, nfft: int | None = None, input_onesided: bool = True,
+    boundary: bool = True, time_axis: int = -1, freq_axis: int = -2,
+) -> tuple[Array, Array]:  # fmt: skip
     """The signal that has the short-time Fourier transform `Zxx`.
 
     Args:

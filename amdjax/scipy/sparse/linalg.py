@@ -177,15 +177,9 @@ def _prepare(
 
 
 def cg(
-    A: Any,
-    b: Any,
-    x0: Any = None,
-    *,
-    tol: Any = 1e-5,
-    atol: Any = 0.0,
-    maxiter: int | None = None,
+    A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None,
     M: Any = None,
-) -> tuple[Any, None]:
+) -> tuple[Any, None]:  # fmt: skip
     """The solution of `A · x = b` by conjugate gradients, for a Hermitian positive definite `A`.
 
     >>> x, _ = amdjax.scipy.sparse.linalg.cg(jnp.diag(jnp.array([2.0, 4.0])), jnp.ones(2))
@@ -200,15 +194,9 @@ def cg(
 
 
 def bicgstab(
-    A: Any,
-    b: Any,
-    x0: Any = None,
-    *,
-    tol: Any = 1e-5,
-    atol: Any = 0.0,
-    maxiter: int | None = None,
+    A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, maxiter: int | None = None,
     M: Any = None,
-) -> tuple[Any, None]:
+) -> tuple[Any, None]:  # fmt: skip
     """The solution of `A · x = b` by stabilized biconjugate gradients, for any `A`.
 
     Source: van der Vorst, "Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG", 1992.
@@ -307,17 +295,9 @@ def _gmres_cycle(
 
 
 def gmres(
-    A: Any,
-    b: Any,
-    x0: Any = None,
-    *,
-    tol: Any = 1e-5,
-    atol: Any = 0.0,
-    restart: int = 20,
-    maxiter: int | None = None,
-    M: Any = None,
-    solve_method: str = "batched",
-) -> tuple[Any, Array]:
+    A: Any, b: Any, x0: Any = None, *, tol: Any = 1e-5, atol: Any = 0.0, restart: int = 20,
+    maxiter: int | None = None, M: Any = None, solve_method: str = "batched",
+) -> tuple[Any, Array]:  # fmt: skip
     """The solution of `A · x = b` by generalized minimal residuals, for any `A`.
 
     Args:

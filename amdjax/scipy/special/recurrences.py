@@ -123,13 +123,9 @@ def _legendre(n: Array, m: Array, theta: Array, n_max: int) -> Array:
 
 
 def sph_harm_y(
-    n: ArrayLike,
-    m: ArrayLike,
-    theta: ArrayLike,
-    phi: ArrayLike,
-    diff_n: int | None = None,
+    n: ArrayLike, m: ArrayLike, theta: ArrayLike, phi: ArrayLike, diff_n: int | None = None,
     n_max: int | None = None,
-) -> Array:
+) -> Array:  # fmt: skip
     """Spherical harmonics, orthonormal on the sphere, with the phase of Condon and Shortley.
 
     Args:

@@ -164,13 +164,9 @@ def _sem(a: ArrayLike, axis: int | None, ddof: int, nan_policy: str, keepdims: b
 
 
 def sem(
-    a: ArrayLike,
-    axis: int | None = 0,
-    ddof: int = 1,
-    nan_policy: str = "propagate",
-    *,
+    a: ArrayLike, axis: int | None = 0, ddof: int = 1, nan_policy: str = "propagate", *,
     keepdims: bool = False,
-) -> Array:
+) -> Array:  # fmt: skip
     """The standard error of the mean.
 
     Args:
