@@ -11,9 +11,9 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_leaves
 from amdjax.nn._arguments import Ints, check_positive, check_share, check_sizes, hashable
+from amdjax.nn._function_layer import FunctionLayer
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import SCALE_AND_BIAS, TorchTensor
-from amdjax.nn.layers._function import FunctionLayer
 from amdjax.nn.local_response import local_response_norm
 from amdjax.nn.module import Module, state, static
 from amdjax.nn.normalization import (

@@ -6,8 +6,8 @@ from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.nn._arguments import Ints, Padding, check_layout, check_sizes
+from amdjax.nn._function_layer import FunctionLayer
 from amdjax.nn.adaptive_pooling import adaptive_avg_pool, adaptive_max_pool
-from amdjax.nn.layers._function import FunctionLayer
 from amdjax.nn.module import static
 from amdjax.nn.pooling import avg_pool, lp_pool, max_pool, max_unpool
 from amdjax.numpy._util import ArrayLike

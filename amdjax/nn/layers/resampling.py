@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from amdjax.core.array import Array
 from amdjax.nn._arguments import Ints, check_positive
-from amdjax.nn.layers._function import FunctionLayer
+from amdjax.nn._function_layer import FunctionLayer
 from amdjax.nn.module import static
 from amdjax.nn.resampling import pixel_shuffle, pixel_unshuffle, resize, upsample
 from amdjax.numpy._util import ArrayLike
