@@ -129,16 +129,9 @@ class Planner:
         self.emit(vm.HALT)
         constants_at = self.place_constants()
         return Plan(
-            self.instructions,
-            self.pack(),
-            self.next_slot,
-            inputs,
-            outputs,
-            constants_at,
-            self.constants,
-            self.hosts,
-            self.aliases,
-        )
+            self.instructions, self.pack(), self.next_slot, inputs, outputs, constants_at,
+            self.constants, self.hosts, self.aliases,
+        )  # fmt: skip
 
     def has_kernels(self, eqn: JaxprEqn) -> bool:
         """Whether a kernel family has a plan for an equation."""

@@ -42,20 +42,8 @@ def _eye(rows: int, columns: int, offset: int, dtype: Any) -> Any:
 
 
 ops.install(
-    broadcast_in_dim=broadcast_in_dim,
-    transpose=transpose,
-    reshape=reshape,
-    reduce_sum=reduce_sum,
-    reduce_max=reduce_max,
-    reduce_min=reduce_min,
-    select=select,
-    iota=iota,
-    take=_take,
-    concatenate=concatenate,
-    scatter_add=scatter_add,
-    mul=mul,
-    div=div,
-    convert=convert,
-    eye=_eye,
+    broadcast_in_dim=broadcast_in_dim, transpose=transpose, reshape=reshape, reduce_sum=reduce_sum,
+    reduce_max=reduce_max, reduce_min=reduce_min, select=select, iota=iota, take=_take,
+    concatenate=concatenate, scatter_add=scatter_add, mul=mul, div=div, convert=convert, eye=_eye,
     slice_in_dim=lambda x, start, stop, axis: slice_in_dim(x, start, stop, axis=axis),
-)
+)  # fmt: skip

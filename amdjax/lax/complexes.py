@@ -38,13 +38,9 @@ def _without_imaginary(x: Any) -> Any:
 
 
 real_p = unary(
-    "real",
-    COMPLEX,
-    LINEAR,
-    lambda b, x: b.real(x),
-    transpose=lambda ct, x: _without_imaginary(ct),
+    "real", COMPLEX, LINEAR, lambda b, x: b.real(x), transpose=lambda ct, x: _without_imaginary(ct),
     out=real_dtype,
-)
+)  # fmt: skip
 imag_p = unary(
     "imag",
     COMPLEX,
@@ -61,14 +57,10 @@ imag = unary_function(imag_p, "Imaginary part of each element.", "1 + 2j", "2.0"
 
 
 complex_p = binary(
-    "complex",
-    _COMPONENT,
-    lambda g, z, x, y: _without_imaginary(g),
-    lambda g, z, x, y: complex(scalar(g, 0), g),
-    lambda b, x, y: b.complex(x, y),
-    transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: neg(imag(ct))),
-    out=_complex_dtype,
-)
+    "complex", _COMPONENT, lambda g, z, x, y: _without_imaginary(g),
+    lambda g, z, x, y: complex(scalar(g, 0), g), lambda b, x, y: b.complex(x, y),
+    transpose=(lambda ct, x, y: real(ct), lambda ct, x, y: neg(imag(ct))), out=_complex_dtype,
+)  # fmt: skip
 
 
 def complex(x: ArrayLike, y: ArrayLike) -> Array:

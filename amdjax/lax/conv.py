@@ -184,14 +184,9 @@ def _cotangent_of_lhs(ct: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
     batch_groups = params["batch_group_count"]
     groups = max(params["feature_group_count"], batch_groups)
     pads = pads_of_transpose(
-        _sizes(lhs, lhs_spec),
-        _sizes(rhs, rhs_spec),
-        params["window_strides"],
-        _sizes(ct, out_spec),
-        params["padding"],
-        params["lhs_dilation"],
-        params["rhs_dilation"],
-    )
+        _sizes(lhs, lhs_spec), _sizes(rhs, rhs_spec), params["window_strides"],
+        _sizes(ct, out_spec), params["padding"], params["lhs_dilation"], params["rhs_dilation"],
+    )  # fmt: skip
     kernel = convert(rev(rhs, rhs_spec[2:]), aval_of(ct).dtype)
     if groups > 1:
         kernel = _move_groups(kernel, rhs_spec[0], rhs_spec[1], groups)
@@ -215,14 +210,9 @@ def _cotangent_of_rhs(ct: Any, lhs: Any, rhs: Any, **params: Any) -> Any:
     if ct.size == 0:
         return full(rhs.aval.shape, 0, rhs.aval.dtype)
     pads = pads_of_kernel_gradient(
-        _sizes(lhs, lhs_spec),
-        _sizes(rhs, rhs_spec),
-        params["window_strides"],
-        _sizes(ct, out_spec),
-        params["padding"],
-        params["lhs_dilation"],
-        params["rhs_dilation"],
-    )
+        _sizes(lhs, lhs_spec), _sizes(rhs, rhs_spec), params["window_strides"],
+        _sizes(ct, out_spec), params["padding"], params["lhs_dilation"], params["rhs_dilation"],
+    )  # fmt: skip
     numbers = ConvDimensionNumbers(_swapped(lhs_spec), _swapped(out_spec), _swapped(rhs_spec))
     params.update(
         window_strides=params["rhs_dilation"],
@@ -386,17 +376,12 @@ def conv_general_dilated(
             preferred_element_type, name
         )
     bind = partial(
-        conv_general_dilated_p.bind,
-        window_strides=window_strides,
+        conv_general_dilated_p.bind, window_strides=window_strides,
         padding=conv_padding(left, right, numbers, window_strides, rhs_dilation, padding),
-        lhs_dilation=lhs_dilation,
-        rhs_dilation=rhs_dilation,
-        dimension_numbers=numbers,
-        feature_group_count=feature_group_count,
-        batch_group_count=batch_group_count,
-        precision=canonical_precision(precision),
-        out_sharding=out_sharding,
-    )
+        lhs_dilation=lhs_dilation, rhs_dilation=rhs_dilation, dimension_numbers=numbers,
+        feature_group_count=feature_group_count, batch_group_count=batch_group_count,
+        precision=canonical_precision(precision), out_sharding=out_sharding,
+    )  # fmt: skip
     return bind_product(bind, lhs, rhs, preferred_element_type)
 
 

@@ -50,13 +50,9 @@ def conv(
         (1, 3, 8, 8)
     """
     return conv_general_dilated(
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        precision=precision,
+        lhs, rhs, window_strides, padding, precision=precision,
         preferred_element_type=preferred_element_type,
-    )
+    )  # fmt: skip
 
 
 def conv_with_general_padding(
@@ -78,15 +74,9 @@ def conv_with_general_padding(
         (1, 3, 6)
     """
     return conv_general_dilated(
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        precision=precision,
+        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, precision=precision,
         preferred_element_type=preferred_element_type,
-    )
+    )  # fmt: skip
 
 
 def _transposed_pads(kernel: int, stride: int, padding: Any) -> tuple[int, int]:
@@ -157,16 +147,9 @@ def conv_transpose(
         order[out_axis], order[in_axis] = in_axis, out_axis
         rhs = transpose(rev(rhs, space), order)
     return conv_general_dilated(
-        lhs,
-        rhs,
-        (1,) * len(space),
-        pads,
-        strides,
-        rhs_dilation,
-        numbers,
-        precision=precision,
+        lhs, rhs, (1,) * len(space), pads, strides, rhs_dilation, numbers, precision=precision,
         preferred_element_type=preferred_element_type,
-    )
+    )  # fmt: skip
 
 
 def conv_general_dilated_patches(

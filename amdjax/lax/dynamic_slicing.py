@@ -159,16 +159,9 @@ def _dynamic_slice_batch(axis, args, dims, *, slice_sizes):
     gather = gather_p.batch
     assert gather is not None
     return gather(
-        axis,
-        [operand, indices],
-        [dim, 0],
-        dimension_numbers=dnums,
-        slice_sizes=slice_sizes,
-        unique_indices=True,
-        indices_are_sorted=True,
-        mode=GatherScatterMode.CLIP,
-        fill_value=None,
-    )
+        axis, [operand, indices], [dim, 0], dimension_numbers=dnums, slice_sizes=slice_sizes,
+        unique_indices=True, indices_are_sorted=True, mode=GatherScatterMode.CLIP, fill_value=None,
+    )  # fmt: skip
 
 
 def _stack_starts(axis, starts, dims) -> Any:
@@ -324,16 +317,10 @@ def _dynamic_update_slice_batch(axis, args, dims):
     scatter = scatter_p.batch
     assert scatter is not None
     return scatter(
-        axis,
-        [operand, _stack_starts(axis, starts, start_dims), update],
-        [0, 0, 0],
-        update_jaxpr=None,
-        update_consts=(),
-        dimension_numbers=dnums,
-        indices_are_sorted=True,
-        unique_indices=True,
-        mode=GatherScatterMode.CLIP,
-    )
+        axis, [operand, _stack_starts(axis, starts, start_dims), update], [0, 0, 0],
+        update_jaxpr=None, update_consts=(), dimension_numbers=dnums, indices_are_sorted=True,
+        unique_indices=True, mode=GatherScatterMode.CLIP,
+    )  # fmt: skip
 
 
 dynamic_update_slice_p.lowering = Shaped("dynamic_update_slice", in_place=True)

@@ -153,14 +153,9 @@ def _gather_transpose(
     )
     zeros = full(operand.aval.shape, 0, ct.dtype)
     out = ops.scatter_add(
-        zeros,
-        indices,
-        ct,
-        scatter_dnums,
-        indices_are_sorted=indices_are_sorted,
-        unique_indices=unique_indices,
-        mode=mode,
-    )
+        zeros, indices, ct, scatter_dnums, indices_are_sorted=indices_are_sorted,
+        unique_indices=unique_indices, mode=mode,
+    )  # fmt: skip
     return [out, None]
 
 
@@ -195,14 +190,10 @@ def _gather_batch(
                 start_indices_batching_dims=(0, *dn.start_indices_batching_dims),
             )
     out = gather_p.bind(
-        operand,
-        indices,
-        dimension_numbers=dn._replace(offset_dims=offset_dims),
-        slice_sizes=slice_sizes,
-        unique_indices=unique_indices,
-        indices_are_sorted=indices_are_sorted,
-        **rest,
-    )
+        operand, indices, dimension_numbers=dn._replace(offset_dims=offset_dims),
+        slice_sizes=slice_sizes, unique_indices=unique_indices,
+        indices_are_sorted=indices_are_sorted, **rest,
+    )  # fmt: skip
     return out, 0
 
 
@@ -274,15 +265,10 @@ def gather(
     elif fill_value is None:
         fill_value = _default_fill(dtype_of(operand))
     return gather_p.bind(
-        operand,
-        start_indices,
-        dimension_numbers=with_tuples(dimension_numbers),
-        slice_sizes=as_ints(slice_sizes, "gather slice_sizes"),
-        unique_indices=bool(unique_indices),
-        indices_are_sorted=bool(indices_are_sorted),
-        mode=mode,
-        fill_value=fill_value,
-    )
+        operand, start_indices, dimension_numbers=with_tuples(dimension_numbers),
+        slice_sizes=as_ints(slice_sizes, "gather slice_sizes"), unique_indices=bool(unique_indices),
+        indices_are_sorted=bool(indices_are_sorted), mode=mode, fill_value=fill_value,
+    )  # fmt: skip
 
 
 def index_take(src: Any, idxs: Sequence[Any], axes: Sequence[int]) -> Any:

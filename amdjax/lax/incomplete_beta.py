@@ -176,13 +176,9 @@ def _density(a: Any, b: Any, x: Any) -> Any:
 
 
 regularized_incomplete_beta_p = elementwise(
-    "regularized_incomplete_beta",
-    (FLOAT, FLOAT, FLOAT),
-    decomposed(_betainc),
-    None,
-    None,
+    "regularized_incomplete_beta", (FLOAT, FLOAT, FLOAT), decomposed(_betainc), None, None,
     lambda g, y, a, b, x: mul(g, _density(a, b, x)),
-)
+)  # fmt: skip
 
 
 def betainc(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:

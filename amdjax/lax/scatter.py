@@ -253,14 +253,9 @@ def _scatter_transpose(
     operand_ct = updates_ct = None
     if is_undefined_primal(operand):
         operand_ct = scatter_p.bind(
-            ct,
-            indices,
-            full(_shape(updates), 0, ct.dtype),
-            dimension_numbers=dimension_numbers,
-            unique_indices=True,
-            mode=mode,
-            **params,
-        )
+            ct, indices, full(_shape(updates), 0, ct.dtype), dimension_numbers=dimension_numbers,
+            unique_indices=True, mode=mode, **params,
+        )  # fmt: skip
     if is_undefined_primal(updates):
         updates_ct = _read_back(ct, indices, _shape(updates), dimension_numbers, mode)
     return [operand_ct, None, updates_ct]
@@ -350,16 +345,11 @@ def _scattering(
         # `update_jaxpr` is there because JAX has it. The primitive's name already says how to
         # combine; only `scatter_apply` needs a program.
         return prim.bind(
-            operand,
-            scatter_indices,
-            updates,
-            update_jaxpr=None,
-            update_consts=(),
+            operand, scatter_indices, updates, update_jaxpr=None, update_consts=(),
             dimension_numbers=with_tuples(dimension_numbers),
-            indices_are_sorted=bool(indices_are_sorted),
-            unique_indices=bool(unique_indices),
+            indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
             mode=GatherScatterMode.from_any(mode),
-        )
+        )  # fmt: skip
 
     combine.__name__ = combine.__qualname__ = name = prim.name.replace("-", "_")
     combine.__doc__ = f"""{text}
@@ -453,13 +443,8 @@ def scatter_apply(
     scalar = ShapedArray((), dtype)
     closed = trace_to_jaxpr(lambda x, _: [func(x)], [scalar, scalar])
     return scatter_p.bind(
-        operand,
-        scatter_indices,
-        full(tuple(update_shape), 0, dtype),
-        update_jaxpr=closed.jaxpr,
-        update_consts=tuple(closed.consts),
-        dimension_numbers=with_tuples(dimension_numbers),
-        indices_are_sorted=bool(indices_are_sorted),
-        unique_indices=bool(unique_indices),
+        operand, scatter_indices, full(tuple(update_shape), 0, dtype), update_jaxpr=closed.jaxpr,
+        update_consts=tuple(closed.consts), dimension_numbers=with_tuples(dimension_numbers),
+        indices_are_sorted=bool(indices_are_sorted), unique_indices=bool(unique_indices),
         mode=GatherScatterMode.from_any(mode),
-    )
+    )  # fmt: skip

@@ -259,14 +259,9 @@ def approx_max_k(
     [1, 2]
     """
     return _approx_k(
-        operand,
-        k,
-        reduction_dimension,
-        recall_target,
-        True,
-        reduction_input_size_override,
+        operand, k, reduction_dimension, recall_target, True, reduction_input_size_override,
         aggregate_to_topk,
-    )
+    )  # fmt: skip
 
 
 def approx_min_k(
@@ -279,14 +274,9 @@ def approx_min_k(
     [0, 2]
     """
     return _approx_k(
-        operand,
-        k,
-        reduction_dimension,
-        recall_target,
-        False,
-        reduction_input_size_override,
+        operand, k, reduction_dimension, recall_target, False, reduction_input_size_override,
         aggregate_to_topk,
-    )
+    )  # fmt: skip
 
 
 def _approx_k(operand, k, axis, recall, is_max, size_override, aggregate) -> tuple[Any, Any]:

@@ -320,14 +320,10 @@ def _scatter_transpose(ct: Any, source: Any, x: Any, **params: Any) -> list[Any]
 def _select_and_scatter_add(source: Any, x: Any, select_prim: Primitive, window: Window) -> Any:
     dilated_window = any(step != 1 for step in window.window_dilation)
     return select_and_scatter_add_p.bind(
-        source,
-        x,
-        select_prim=select_prim,
-        window_dimensions=window.window_dimensions,
-        window_strides=window.window_strides,
-        padding=window.padding,
+        source, x, select_prim=select_prim, window_dimensions=window.window_dimensions,
+        window_strides=window.window_strides, padding=window.padding,
         **({"window_dilation": window.window_dilation} if dilated_window else {}),
-    )
+    )  # fmt: skip
 
 
 # The gradient of max pooling, without scattering: one pass finds the winner of each window, a

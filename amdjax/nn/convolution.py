@@ -140,16 +140,10 @@ def _conv(
     data, weights = ("N" + space + "C", space + "IO") if last else ("NC" + space, "OI" + space)
     wide = np.dtype("int32") if x.dtype in _SMALL_INTEGERS else None
     y = lax.conv_general_dilated(
-        x,
-        kernel,
-        strides,
-        pads,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers=(data, weights, data),
-        feature_group_count=groups,
+        x, kernel, strides, pads, lhs_dilation, rhs_dilation,
+        dimension_numbers=(data, weights, data), feature_group_count=groups,
         preferred_element_type=wide,
-    )
+    )  # fmt: skip
     if bias is None:
         return y
     return y + convert(lax.expand_dims(bias, _other_axes(y.ndim, last)), y.dtype)

@@ -87,13 +87,9 @@ def scaled_matmul(
                 f"divisor of the last size, got {scales.shape}."
             )
     product = lax.scaled_dot(
-        lhs,
-        rhs,
-        lhs_scale=lhs_scales,
-        rhs_scale=rhs_scales,
-        dimension_numbers=(((2,), (2,)), ((0,), (0,))),
-        preferred_element_type=np.float32,
-    )
+        lhs, rhs, lhs_scale=lhs_scales, rhs_scale=rhs_scales,
+        dimension_numbers=(((2,), (2,)), ((0,), (0,))), preferred_element_type=np.float32,
+    )  # fmt: skip
     return product.astype(preferred_element_type)
 
 

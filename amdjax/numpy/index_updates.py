@@ -71,14 +71,10 @@ def update_index(
     if plan.reversed:
         y = lax.rev(y, plan.reversed)
     result = scatter(
-        x,
-        plan.indices,
-        y,
-        plan.scatter_numbers(),
+        x, plan.indices, y, plan.scatter_numbers(),
         indices_are_sorted=indices_are_sorted or plan.sorted,
-        unique_indices=unique_indices or plan.unique,
-        mode=parse_mode(mode, Modes.FILL_OR_DROP),
-    )
+        unique_indices=unique_indices or plan.unique, mode=parse_mode(mode, Modes.FILL_OR_DROP),
+    )  # fmt: skip
     return convert(lax.squeeze(result, single) if single else result, dtype, weak)
 
 

@@ -69,15 +69,11 @@ def take_index(
     if plan.out_of_reach:
         raise IndexError("cannot do a non-empty take() from an empty axis.")
     y = lax.gather(
-        x,
-        plan.indices,
-        dimension_numbers=plan.gather_numbers(),
-        slice_sizes=plan.slice_sizes,
+        x, plan.indices, dimension_numbers=plan.gather_numbers(), slice_sizes=plan.slice_sizes,
         indices_are_sorted=indices_are_sorted or plan.sorted,
         unique_indices=unique_indices or plan.unique,
-        mode=parse_mode(mode, Modes.PROMISE_IN_BOUNDS),
-        fill_value=fill_value,
-    )
+        mode=parse_mode(mode, Modes.PROMISE_IN_BOUNDS), fill_value=fill_value,
+    )  # fmt: skip
     if plan.reversed:
         y = lax.rev(y, plan.reversed)
     return lax.expand_dims(y, plan.new_axes) if plan.new_axes else y
@@ -389,17 +385,13 @@ class _Axes:
         empty = any(self.x.shape[axis] == 0 and sizes[axis] == 1 for axis, _, _ in components)
         return Plan(
             indices=_index_vectors(components, loops),
-            index_map=tuple(axis for axis, _, _ in components),
-            slice_sizes=tuple(sizes),
-            offset_dims=tuple(self.offset_dims),
-            collapsed=tuple(sorted(self.collapsed)),
-            new_axes=tuple(self.new_axes),
-            reversed=tuple(self.flipped),
+            index_map=tuple(axis for axis, _, _ in components), slice_sizes=tuple(sizes),
+            offset_dims=tuple(self.offset_dims), collapsed=tuple(sorted(self.collapsed)),
+            new_axes=tuple(self.new_axes), reversed=tuple(self.flipped),
             shape=_gathered_shape(loops, self.offset_dims, self.collapsed, sizes),
             sorted=known and all(isinstance(v, (int, np.ndarray)) for _, v, _ in components),
-            unique=known,
-            out_of_reach=empty and 0 not in loops,
-        )
+            unique=known, out_of_reach=empty and 0 not in loops,
+        )  # fmt: skip
 
 
 def _gathered_shape(

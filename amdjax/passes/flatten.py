@@ -30,13 +30,9 @@ def flatten_calls(
     flat.inline(closed.jaxpr, env)
     outvars = [flat.read(env, v) for v in closed.jaxpr.outvars]
     jaxpr = Jaxpr(
-        constvars + flat.constvars,
-        closed.jaxpr.invars,
-        outvars,
-        flat.eqns,
-        None,
+        constvars + flat.constvars, closed.jaxpr.invars, outvars, flat.eqns, None,
         closed.jaxpr.debug_info,
-    )
+    )  # fmt: skip
     return ClosedJaxpr(jaxpr, list(closed.consts) + flat.consts)
 
 

@@ -238,12 +238,7 @@ def custom_lin(
     nonzeros = tuple(type(t) is not Zero for t in tangents)
     out_avals = tuple(get_aval(x).to_tangent() for x in outs)
     found = custom_lin_p.bind(
-        *residuals,
-        *(t for t in tangents if type(t) is not Zero),
-        num_res=len(residuals),
-        bwd=bwd,
-        nonzeros=nonzeros,
-        out_avals=out_avals,
-        symbolic_zeros=params["symbolic_zeros"],
-    )
+        *residuals, *(t for t in tangents if type(t) is not Zero), num_res=len(residuals), bwd=bwd,
+        nonzeros=nonzeros, out_avals=out_avals, symbolic_zeros=params["symbolic_zeros"],
+    )  # fmt: skip
     return [Zero(a) if a.dtype == float0 else t for t, a in zip(found, out_avals)]

@@ -391,13 +391,9 @@ def checkpoint(
                 traced[key] = found
         closed, out_tree = found
         outs = remat_p.bind(
-            *consts,
-            *leaves,
-            jaxpr=closed,
-            prevent_cse=prevent_cse,
-            differentiated=False,
+            *consts, *leaves, jaxpr=closed, prevent_cse=prevent_cse, differentiated=False,
             policy=policy,
-        )
+        )  # fmt: skip
         return tree_unflatten(out_tree, outs)
 
     return checkpointed

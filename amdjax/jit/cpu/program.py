@@ -39,13 +39,9 @@ def cpu_target() -> CpuTarget:
     """The machine this process runs on, with the threads it may use."""
     machine = host()
     return CpuTarget(
-        machine.vector_bits,
-        threads.num_threads(),
-        machine.l1d_bytes,
-        machine.l2_bytes,
-        dots_bytes=machine.has("avx512vnni"),
-        matrix_dtypes=amx.dtypes(),
-    )
+        machine.vector_bits, threads.num_threads(), machine.l1d_bytes, machine.l2_bytes,
+        dots_bytes=machine.has("avx512vnni"), matrix_dtypes=amx.dtypes(),
+    )  # fmt: skip
 
 
 @rare_collections

@@ -103,23 +103,10 @@ def launches(plan: Plan) -> list[tuple[tile.Kernel, int]]:
 def _record(kernel: GpuKernel, grid: int, launches: int) -> KernelRecord:
     arguments = [KernelArgument(name, role, 8 * i) for i, (name, role) in enumerate(kernel.kernarg)]
     return KernelRecord(
-        kernel.name,
-        kernel.target.name,
-        kernel.code,
-        kernel.format,
-        grid,
-        kernel.workgroup,
-        tuple(arguments),
-        kernel.vgprs,
-        kernel.sgprs,
-        kernel.agprs,
-        kernel.lds_bytes,
-        kernel.scratch_bytes,
-        kernel.occupancy,
-        launches,
-        kernel.vgpr_spills,
-        kernel.sgpr_spills,
-    )
+        kernel.name, kernel.target.name, kernel.code, kernel.format, grid, kernel.workgroup,
+        tuple(arguments), kernel.vgprs, kernel.sgprs, kernel.agprs, kernel.lds_bytes,
+        kernel.scratch_bytes, kernel.occupancy, launches, kernel.vgpr_spills, kernel.sgpr_spills,
+    )  # fmt: skip
 
 
 def warn_of_scratch(records: Sequence[KernelRecord]) -> None:

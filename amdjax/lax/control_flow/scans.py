@@ -153,13 +153,9 @@ def _scan_linearize(
     hoisted = eval_jaxpr(lin.hoisted.jaxpr, lin.hoisted.consts, *consts)
     primal, enclosing = hoist_tracers(lin.primal)  # what custom rules close over
     outs = scan_p.bind(
-        *[*enclosing, *consts, *hoisted],
-        *[*carry, *xs],
-        jaxpr=primal,
-        num_consts=len(enclosing) + num_consts + len(hoisted),
-        num_carry=num_carry,
-        **params,
-    )
+        *[*enclosing, *consts, *hoisted], *[*carry, *xs], jaxpr=primal,
+        num_consts=len(enclosing) + num_consts + len(hoisted), num_carry=num_carry, **params,
+    )  # fmt: skip
     where = {"const": consts, "hoisted": hoisted, "x": xs, "y": outs[num_carry:]}
     residuals = [where[kind][i] for kind, i in (*lin.fixed, *lin.stacked)]
     avals = _scan_outs(jaxpr, num_carry, params["length"])
@@ -172,13 +168,9 @@ def _scan_linearize(
         found = []
         if any(lin.nonzeros_out):
             found = scan_p.bind(
-                *[*const_dots, *carry_dots],
-                *[*stacked, *chosen(x_dots, nonzero(x_dots))],
-                jaxpr=lin.tangent,
-                num_consts=len(const_dots),
-                num_carry=len(carry_dots),
-                **params,
-            )
+                *[*const_dots, *carry_dots], *[*stacked, *chosen(x_dots, nonzero(x_dots))],
+                jaxpr=lin.tangent, num_consts=len(const_dots), num_carry=len(carry_dots), **params,
+            )  # fmt: skip
         return spread_tangents(found, lin.nonzeros_out, avals)
 
     return outs[: len(avals)], residuals, tangent_fn
@@ -211,14 +203,10 @@ def _scan_transpose(
     init = [*sums, *map(instantiate_zeros, chosen(carry_cts, tr.carry_nz))]
     step, enclosing = hoist_tracers(tr.jaxpr)
     outs = scan_p.bind(
-        *[*enclosing, *known_consts, *init],
-        *[*known_xs, *chosen(y_cts, nonzero(y_cts))],
-        jaxpr=step,
-        num_consts=len(enclosing) + len(known_consts),
-        num_carry=len(init),
-        reverse=not reverse,
-        **params,
-    )
+        *[*enclosing, *known_consts, *init], *[*known_xs, *chosen(y_cts, nonzero(y_cts))],
+        jaxpr=step, num_consts=len(enclosing) + len(known_consts), num_carry=len(init),
+        reverse=not reverse, **params,
+    )  # fmt: skip
     const_cts, carry_cts, x_cts = split_list(outs, len(sums), sum(tr.carry_nz))
     in_carry = iter(_spread(carry_cts, tr.carry_nz))
     carry_cts = [next(in_carry) if lin else None for lin in carry_linear]
@@ -423,14 +411,9 @@ def _bind_scan(
     carry = chosen(init, [not f for f in fixed])
     jaxpr, passed = _without_passed(jaxpr, len(consts), len(carry))
     outs = scan_p.bind(
-        *[*consts, *carry, *xs],
-        jaxpr=jaxpr,
-        length=length,
-        reverse=reverse,
-        num_consts=len(consts),
-        num_carry=len(carry),
-        unroll=unroll,
-    )
+        *[*consts, *carry, *xs], jaxpr=jaxpr, length=length, reverse=reverse,
+        num_consts=len(consts), num_carry=len(carry), unroll=unroll,
+    )  # fmt: skip
     last, computed = split_list(outs, len(carry))
     carry_rest, ys_rest = iter(last), iter(computed)
     carry_out = [as_array(x) if f else next(carry_rest) for x, f in zip(init, fixed)]

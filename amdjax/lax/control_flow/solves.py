@@ -144,14 +144,9 @@ def _solve_transpose(
         raise NotImplementedError("custom_linear_solve is linear in `b` only")
     count = len(right)
     out = custom_linear_solve_p.bind(
-        *consts,
-        *map(instantiate_zeros, cts[:count]),
-        matvec=vecmat,
-        vecmat=matvec,
-        solve=transpose_solve,
-        transpose_solve=solve,
-        num_consts=num_consts,
-    )
+        *consts, *map(instantiate_zeros, cts[:count]), matvec=vecmat, vecmat=matvec,
+        solve=transpose_solve, transpose_solve=solve, num_consts=num_consts,
+    )  # fmt: skip
     found = [ct if is_undefined_primal(b) else None for ct, b in zip(out, right)]
     return [None] * num_consts + found
 

@@ -111,13 +111,9 @@ def _cholesky_update_one(r, w):
 
 
 cholesky_update_p = matrix_primitive(
-    "cholesky_update",
-    (2, 1),
-    _cholesky_update_results,
-    _cholesky_update_one,
-    kinds=FLOAT,
+    "cholesky_update", (2, 1), _cholesky_update_results, _cholesky_update_one, kinds=FLOAT,
     multiple=False,
-)
+)  # fmt: skip
 
 
 def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
@@ -234,13 +230,9 @@ def _permutation_one(pivots, *, permutation_size):
 
 
 lu_pivots_to_permutation_p = matrix_primitive(
-    "lu_pivots_to_permutation",
-    (1,),
-    _permutation_results,
-    _permutation_one,
-    kinds=frozenset({np.integer}),
-    multiple=False,
-)
+    "lu_pivots_to_permutation", (1,), _permutation_results, _permutation_one,
+    kinds=frozenset({np.integer}), multiple=False,
+)  # fmt: skip
 
 
 lu_pivots_to_permutation_p.jvp = jvp_from(lu_pivots_to_permutation_p, ())

@@ -58,14 +58,9 @@ def _triangular_one(a, b, *, left_side, lower, transpose_a, conjugate_a, unit_di
         a = a.conj()
     # BLAS keeps columns together and NumPy rows: the transposed system is solved, without a copy.
     solution = trsm(
-        1.0,
-        a.T,
-        b.T,
-        side=int(left_side),
-        lower=int(not lower),
-        trans_a=(2 if conjugate_a else 1) if transpose_a else 0,
-        diag=int(unit_diagonal),
-    )
+        1.0, a.T, b.T, side=int(left_side), lower=int(not lower),
+        trans_a=(2 if conjugate_a else 1) if transpose_a else 0, diag=int(unit_diagonal),
+    )  # fmt: skip
     return (solution.T,)
 
 
@@ -149,14 +144,9 @@ def triangular_solve(
     if vector:
         b = expand_dims(b, (axis,))
     out = triangular_solve_p.bind(
-        a,
-        b,
-        left_side=bool(left_side),
-        lower=bool(lower),
-        transpose_a=bool(transpose_a),
-        conjugate_a=bool(conjugate_a) and is_complex(a),
-        unit_diagonal=bool(unit_diagonal),
-    )
+        a, b, left_side=bool(left_side), lower=bool(lower), transpose_a=bool(transpose_a),
+        conjugate_a=bool(conjugate_a) and is_complex(a), unit_diagonal=bool(unit_diagonal),
+    )  # fmt: skip
     return squeeze(out, (axis,)) if vector else out
 
 
@@ -296,13 +286,9 @@ def _symmetric_product(a, c, *, alpha, beta):
 
 
 symmetric_product_p = matrix_primitive(
-    "symmetric_product",
-    (2, 2),
-    _symmetric_product_results,
-    _symmetric_product,
-    kinds=FLOAT,
+    "symmetric_product", (2, 2), _symmetric_product_results, _symmetric_product, kinds=FLOAT,
     multiple=False,
-)
+)  # fmt: skip
 symmetric_product_p.lowering = Decompose(_symmetric_product)
 
 
