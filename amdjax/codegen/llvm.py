@@ -167,16 +167,10 @@ class Module:
         return f"!{len(self.metadata) - 1}"
 
     def function(
-        self,
-        name: str,
-        args: Sequence[tuple[str, Type]],
-        result: Type = VOID,
-        *,
-        attributes: str = "",
-        arg_attributes: Sequence[str] = (),
-        linkage: str = "",
+        self, name: str, args: Sequence[tuple[str, Type]], result: Type = VOID, *,
+        attributes: str = "", arg_attributes: Sequence[str] = (), linkage: str = "",
         convention: str = "",
-    ) -> Function:
+    ) -> Function:  # fmt: skip
         """Begin a function definition; its `entry` block is open for writing."""
         f = Function(self, name, args, result, attributes, arg_attributes, linkage, convention)
         self.functions.append(f)
@@ -221,16 +215,9 @@ class Function:
     """A function being written. Instructions go to the end of the current block."""
 
     def __init__(
-        self,
-        module: Module,
-        name: str,
-        args: Sequence[tuple[str, Type]],
-        result: Type,
-        attributes: str,
-        arg_attributes: Sequence[str],
-        linkage: str,
-        convention: str,
-    ):
+        self, module: Module, name: str, args: Sequence[tuple[str, Type]], result: Type,
+        attributes: str, arg_attributes: Sequence[str], linkage: str, convention: str,
+    ):  # fmt: skip
         self.module, self.name, self.result = module, name, result
         self.attributes, self.linkage, self.convention = attributes, linkage, convention
         self.args = [Value(t, f"%{n}") for n, t in args]
@@ -306,15 +293,9 @@ class Function:
         return Value(type, ref)
 
     def loop(
-        self,
-        start: Value,
-        stop: Value,
-        step: Value | int,
-        carried: Sequence[Value],
-        body: Callable[[Value, list[Value]], Sequence[Value]],
-        *,
-        metadata: str = "",
-    ) -> list[Value]:
+        self, start: Value, stop: Value, step: Value | int, carried: Sequence[Value],
+        body: Callable[[Value, list[Value]], Sequence[Value]], *, metadata: str = "",
+    ) -> list[Value]:  # fmt: skip
         """`for index in range(start, stop, step)` with loop-carried values.
 
         `body(index, carried)` writes one iteration and returns the next carried values. Returns

@@ -17,14 +17,9 @@ _logger = logging.getLogger("amdjax.debug")
 
 
 def print(
-    fmt: str | None = None,
-    *args: Any,
-    ordered: bool = False,
-    partitioned: bool = False,
-    skip_format_check: bool = False,
-    _use_logging: bool = False,
-    **kwargs: Any,
-) -> Any:
+    fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+    skip_format_check: bool = False, _use_logging: bool = False, **kwargs: Any,
+) -> Any:  # fmt: skip
     """Print values from inside a traced function.
 
     Args:

@@ -210,14 +210,9 @@ class Prompt(cmd.Cmd):
 
 
 def breakpoint(
-    *,
-    backend: str | None = None,
-    filter_frames: bool = True,
-    num_frames: int | None = None,
-    ordered: bool = False,
-    token: Any = None,
-    **kwargs: Any,
-) -> Any:
+    *, backend: str | None = None, filter_frames: bool = True, num_frames: int | None = None,
+    ordered: bool = False, token: Any = None, **kwargs: Any,
+) -> Any:  # fmt: skip
     r"""Stop when the program gets here, and ask what to look at.
 
     The prompt knows the variables of the frames that traced the program; what was traced has the

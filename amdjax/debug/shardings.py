@@ -72,15 +72,9 @@ def visualize_array_sharding(arr: Any, **kwargs: Any) -> None:
 
 
 def visualize_sharding(
-    shape: Sequence[int],
-    sharding: Sharding,
-    *,
-    use_color: bool = True,
-    scale: float = 1.0,
-    min_width: int = 9,
-    max_width: int = 80,
-    color_map: Any = None,
-) -> None:
+    shape: Sequence[int], sharding: Sharding, *, use_color: bool = True, scale: float = 1.0,
+    min_width: int = 9, max_width: int = 80, color_map: Any = None,
+) -> None:  # fmt: skip
     """Draw which devices have which parts of an array of this shape.
 
     Args:

@@ -55,13 +55,9 @@ def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:
 
 
 def lane_loop(
-    k: Builder,
-    start: Value | int,
-    stop: Value | int,
-    count: int,
-    body: Callable[..., Any],
+    k: Builder, start: Value | int, stop: Value | int, count: int, body: Callable[..., Any],
     carried: Sequence[Value] = (),
-) -> Sequence[Value]:
+) -> Sequence[Value]:  # fmt: skip
     """Loop over a range in tiles of `count` lanes: `carried = body(base, mask, *carried)`.
 
     The mask is None for whole tiles; the last, unfinished tile has one.
@@ -142,14 +138,9 @@ def merge_axes(axes: Sequence[Axis]) -> list[Axis]:
 
 
 def load_element(
-    k: Builder,
-    buffer: Buffer,
-    dtype: str,
-    offset: Value,
-    count: int = 0,
-    stride: int = 1,
+    k: Builder, buffer: Buffer, dtype: str, offset: Value, count: int = 0, stride: int = 1,
     mask: Value | None = None,
-) -> El:
+) -> El:  # fmt: skip
     """An element, or `count` of them in lanes, in the dtype it is computed in."""
     shape, part = ((count,) if count else ()), part_dtype(dtype)
     if part == dtype:

@@ -68,14 +68,9 @@ def lower_load(c: CpuEmitter, op: ops.Load) -> list[Rep]:
 
 
 def _load_row(
-    c: CpuEmitter,
-    buffer: tile.Buffer,
-    t: tile.TileType,
-    offset: Value,
-    stride: Value | int,
-    mask: Value | None,
-    other: Any,
-) -> Value:
+    c: CpuEmitter, buffer: tile.Buffer, t: tile.TileType, offset: Value, stride: Value | int,
+    mask: Value | None, other: Any,
+) -> Value:  # fmt: skip
     f = c.f
     kind = Type(memory_element(t.dtype), t.shape[-1] if t.shape else 0)
     align = kind.bits // 8
@@ -135,15 +130,9 @@ def lower_store(c: CpuEmitter, op: ops.Store) -> list[Rep]:
 
 
 def _store_row(
-    c: CpuEmitter,
-    buffer: tile.Buffer,
-    dtype: str,
-    offset: Value,
-    stride: Value | int,
-    x: Value,
-    mask: Value | None,
-    streaming: bool = False,
-) -> None:
+    c: CpuEmitter, buffer: tile.Buffer, dtype: str, offset: Value, stride: Value | int, x: Value,
+    mask: Value | None, streaming: bool = False,
+) -> None:  # fmt: skip
     f, x = c.f, _to_memory(c.f, x, dtype)
     align = x.type.bits // 8
     if not x.type.lanes:

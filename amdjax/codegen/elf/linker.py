@@ -274,15 +274,9 @@ class _Linker:
         return Image(sorted((s for s in self.outputs.values() if s.is_loaded), key=_order))
 
     def _synthetic(
-        self,
-        name: str,
-        kind: int,
-        flags: int,
-        size: int,
-        entry_size: int = 0,
-        link: str = "",
+        self, name: str, kind: int, flags: int, size: int, entry_size: int = 0, link: str = "",
         alignment: int = 8,
-    ) -> None:
+    ) -> None:  # fmt: skip
         data = bytearray(size)
         self.outputs[name] = OutputSection(
             name, kind, flags, alignment, entry_size, link, data=data

@@ -465,13 +465,9 @@ class ScatterKernel:
         lane_loop(k, low, high, count, lanes)
 
     def _element(
-        self,
-        source: Value,
-        target: Value,
-        count: int = 0,
-        axis: WindowAxis | None = None,
+        self, source: Value, target: Value, count: int = 0, axis: WindowAxis | None = None,
         mask: Value | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Combine one element of an update, or a row of lanes, into the result."""
         k, dtype = self.k, self.dtype
         read, write = (axis.source, axis.target) if axis else (1, 1)

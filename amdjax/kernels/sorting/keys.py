@@ -60,14 +60,9 @@ class Key:
     # Loading
 
     def load(
-        self,
-        k: Builder,
-        buffer: Buffer,
-        offset: Value,
-        count: int = 0,
-        stride: int = 1,
+        self, k: Builder, buffer: Buffer, offset: Value, count: int = 0, stride: int = 1,
         mask: Value | None = None,
-    ) -> Value:
+    ) -> Value:  # fmt: skip
         """The bits of elements, not yet keys."""
         parts = 2 if self.element != self.dtype else 1
         at = offset if parts == 1 else offset * 2 + self.part

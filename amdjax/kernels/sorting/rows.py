@@ -137,17 +137,9 @@ class SortedRows:
         return None if positioned and key.loses_zeros else key
 
     def gather(
-        self,
-        kernel: ShapedKernel,
-        source: Any,
-        target: Any,
-        where: Value,
-        start: Value,
-        position: Value,
-        count: int,
-        stride: int,
-        mask: Value | None,
-    ) -> None:
+        self, kernel: ShapedKernel, source: Any, target: Any, where: Value, start: Value,
+        position: Value, count: int, stride: int, mask: Value | None,
+    ) -> None:  # fmt: skip
         """Write the elements of one operand whose positions within the row are known."""
         k = kernel.k
         position = k.convert(position, "index")
@@ -171,15 +163,9 @@ class SortedRows:
             k.store(write, to, x, [stride * parts] if count else None, mask)
 
     def scatter(
-        self,
-        kernel: ShapedKernel,
-        source: Any,
-        target: Any,
-        to: Value,
-        start: Value,
-        position: Value,
-        exists: Value,
-    ) -> None:
+        self, kernel: ShapedKernel, source: Any, target: Any, to: Value, start: Value,
+        position: Value, exists: Value,
+    ) -> None:  # fmt: skip
         """Write elements to places `to` of their own; positions are indices within the row."""
         k = kernel.k
         if source is None:

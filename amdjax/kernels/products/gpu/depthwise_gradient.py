@@ -332,13 +332,9 @@ class KernelGradient:
         return out
 
     def _add_row(
-        self,
-        accumulators: list[Value],
-        row: int,
-        x: Value,
-        place: Sequence[int],
+        self, accumulators: list[Value], row: int, x: Value, place: Sequence[int],
         tops: Sequence[Value],
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add to the sums of a row of positions along the run.
 
         Args:

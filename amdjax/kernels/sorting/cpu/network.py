@@ -161,13 +161,9 @@ class Network(SortedRows):
         return plain and self.lane_stride != 1 and self.mask is None and 4 <= self.count <= 16
 
     def _put(
-        self,
-        records: _Scratch,
-        i: Value,
-        bits: Sequence[Value],
-        position: Value,
+        self, records: _Scratch, i: Value, bits: Sequence[Value], position: Value,
         strides: tuple[int, int] | None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Write records number `i` (and those after it in a block)."""
         k = self.k
         parts = [key.encode(k, x) for x, (_, key) in zip(bits, self.keys, strict=True)]

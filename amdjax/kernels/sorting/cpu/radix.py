@@ -286,15 +286,9 @@ class Radix(SortedRows):
     # The phases
 
     def _fill(
-        self,
-        step: _Step,
-        records: Records,
-        row: Value,
-        low: Value,
-        high: Value,
-        base: Value,
+        self, step: _Step, records: Records, row: Value, low: Value, high: Value, base: Value,
         previous: tuple[Records, Value] | None,
-    ) -> Value | None:
+    ) -> Value | None:  # fmt: skip
         """Make records of a split of a row; returns whether it has a negative zero that matters."""
         k, g, key = self.k, self.geometry, step.key
         count = lanes_for(self.ctx.target, records.keys.dtype, g.n, 1)
@@ -337,15 +331,9 @@ class Radix(SortedRows):
         return k.convert(x, "index") & (self.bins - 1)
 
     def _count(
-        self,
-        records: Records,
-        source: Value,
-        low: Value,
-        high: Value,
-        shift: int,
-        counts: Buffer,
+        self, records: Records, source: Value, low: Value, high: Value, shift: int, counts: Buffer,
         base: Value,
-    ) -> None:
+    ) -> None:  # fmt: skip
         k = self.k
 
         def one(i: Value) -> None:
@@ -379,15 +367,9 @@ class Radix(SortedRows):
         return k.convert(k.reduce("max", most), "index")
 
     def _move(
-        self,
-        records: Records,
-        source: Value,
-        target: Value,
-        low: Value,
-        high: Value,
-        shift: int,
+        self, records: Records, source: Value, target: Value, low: Value, high: Value, shift: int,
         places: Buffer,
-    ) -> None:
+    ) -> None:  # fmt: skip
         k = self.k
 
         def one(i: Value) -> None:

@@ -151,14 +151,9 @@ class GpuRadix(SortedRows):
         return kernel.launch(self.geometry.rows * BINS, 0.5 * self.blocks)
 
     def _move(
-        self,
-        source: list[Temp] | None,
-        target: list[Temp] | None,
-        part: int,
-        shift: int,
-        counts: Temp,
-        totals: Temp,
-    ) -> Call:
+        self, source: list[Temp] | None, target: list[Temp] | None, part: int, shift: int,
+        counts: Temp, totals: Temp,
+    ) -> Call:  # fmt: skip
         """Bring records to where their digit puts them."""
         kernel, row, block = self._begin("sort_move")
         k, n = self.k, self.geometry.n
@@ -248,13 +243,9 @@ class GpuRadix(SortedRows):
         return self.layout.join(k, parts, place)
 
     def _key_bits(
-        self,
-        kernel: ShapedKernel,
-        source: Sequence[Temp] | None,
-        row: Value,
-        block: Value,
+        self, kernel: ShapedKernel, source: Sequence[Temp] | None, row: Value, block: Value,
         part: int,
-    ) -> Value:
+    ) -> Value:  # fmt: skip
         """What one key is made from, of the records of a block; no others are loaded."""
         if source is None:
             return self._operand_bits(kernel, row, block, part)
