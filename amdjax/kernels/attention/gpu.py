@@ -140,10 +140,10 @@ def _registers(plan: BlockPlan, target: GpuTarget) -> int:
     depth = plan.features + plan.keys
     query = plan.high * len(atom.more[0]) * depth // atom.groups * size // 4
     query += max(plan.keys, plan.value_features) // atom.n * atom.cells * CELL_BYTES // 8
-    ahead = plan.keys * (plan.features + plan.value_features) * size // 4
+    loaded = plan.keys * (plan.features + plan.value_features) * size // 4
     if plan.is_ragged:  # places, and whether something is there
-        ahead *= 3
-    return sums + query + ahead // (plan.waves * target.wave_size) + OTHER_REGISTERS
+        loaded *= 3
+    return sums + query + loaded // (plan.waves * target.wave_size) + OTHER_REGISTERS
 
 
 def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
@@ -242,7 +242,7 @@ class Forward:
         """One block of keys."""
         k, plan = self.k, self.plan
         greatest, total, sums, keys, values = carried
-        ahead = self._block(k.min(number + 1, last))
+        following = self._block(k.min(number + 1, last))
         shape = plan.queries, plan.keys
         zero = k.const("f32", 0, shape)
         x = k.dot(query, k.transpose(keys), zero, plan.tiling(plan.keys, plan.features))
@@ -258,7 +258,7 @@ class Forward:
         if masked:
             values = self._counted(values, number * plan.keys)
         sums = k.dot(weights, values, sums, plan.tiling(plan.value_features, plan.keys))
-        return [greatest, total, sums, *ahead]
+        return [greatest, total, sums, *following]
 
     def _counted(self, values: Value, first: Value) -> Value:
         """Values without what is not finite behind the length of keys: zero times that is NaN."""

@@ -60,14 +60,14 @@ class Pairs:
       inputs: buffers of operands by name.
       batch: the entry of the batch.
       head: of queries.
-      across: the axis of tiles along which keys are.
+      key_axis: the axis of tiles along which keys are.
     """
 
     def __init__(
         self, k: tile.Builder, problem: Attention, inputs: Mapping[str, tile.Buffer],
-        batch: Value, head: Value, across: int = 1,
+        batch: Value, head: Value, key_axis: int = 1,
     ):  # fmt: skip
-        self.k, self.problem, self.inputs, self.across = k, problem, inputs, across
+        self.k, self.problem, self.inputs, self.key_axis = k, problem, inputs, key_axis
         self.batch, self.head = batch, head
         self.query_length, self.key_length = (
             k.convert(k.load(inputs[name], batch), "index") if name in problem.given else None
@@ -119,7 +119,7 @@ class Pairs:
         if "mask" in self.problem.given:
             conditions.append(self._operand("mask", self.problem.mask, shape, query, key, there))
         if self.query_length is not None:
-            places = self._places(shape, 1 - self.across, query)
+            places = self._places(shape, 1 - self.key_axis, query)
             length = self.k.convert(self.query_length, "i32")
             conditions.append(places < self.k.broadcast(length, shape))
         return every(self.k, conditions)
@@ -134,9 +134,9 @@ class Pairs:
     def _conditions(self, shape: tuple[int, ...], query: Value, key: Value) -> list[Value]:
         """What decides by position whether a pair takes part."""
         k, p, conditions = self.k, self.problem, list[Value]()
-        columns = self._places(shape, self.across, key)
+        columns = self._places(shape, self.key_axis, key)
         if p.is_causal or p.window is not None:
-            rows = self._places(shape, 1 - self.across, query)
+            rows = self._places(shape, 1 - self.key_axis, query)
             last = (0 if p.is_causal else None, None if p.window is None else p.window[1])
             right = min(x for x in last if x is not None)
             moved = rows + right if right else rows
@@ -150,15 +150,15 @@ class Pairs:
 
     def _inside(self, shape: tuple[int, ...], key: Value) -> Value | None:
         """Which keys there are, if blocks reach over the last one."""
-        if self.problem.keys % shape[self.across] == 0:
+        if self.problem.keys % shape[self.key_axis] == 0:
             return None
-        return self._places(shape, self.across, key) < self.problem.keys
+        return self._places(shape, self.key_axis, key) < self.problem.keys
 
     def _exist(self, shape: tuple[int, ...], query: Value, key: Value) -> Value | None:
         """Which pairs of queries and keys there are, if not all."""
         inside = [x for x in (self._inside(shape, key),) if x is not None]
-        if self.problem.queries % shape[1 - self.across]:
-            inside.append(self._places(shape, 1 - self.across, query) < self.problem.queries)
+        if self.problem.queries % shape[1 - self.key_axis]:
+            inside.append(self._places(shape, 1 - self.key_axis, query) < self.problem.queries)
         return every(self.k, inside)
 
     def _operand(
@@ -168,7 +168,7 @@ class Pairs:
         """A tile of the bias or the mask."""
         at = self.batch * strides[0] + self.head * strides[1]
         at = at + query * strides[2] + key * strides[3]
-        across = (strides[2], strides[3]) if self.across else (strides[3], strides[2])
+        across = (strides[2], strides[3]) if self.key_axis else (strides[3], strides[2])
         return self.k.load(self.inputs[name], at, shape, across, there)
 
 
