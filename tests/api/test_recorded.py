@@ -20,7 +20,7 @@ import amdjax
 from tests.support import recorded_calls as recorded
 
 HERE = pathlib.Path(__file__).parent / "recorded"
-SHARES = 6
+SHARES = 10
 
 
 def is_due(call):

@@ -44,11 +44,29 @@ def maximum(h: Lanes, a: Value, b: Value) -> Value:
     return h.f.intrinsic("maximum", a.type, a, b)
 
 
+def narrowed(h: Lanes, x: Value, elem: str) -> Value:
+    """A double rounded once, in any direction.
+
+    Few hosts have an instruction for halves. Others make a float first, whose last bit is odd where
+    something is lost, so that rounding it gives what rounding the double would have given.
+    """
+    f = h.f
+    if elem != "half":
+        return f.cast("fptrunc", x, elem)
+    near = f.cast("fptrunc", x, "float")
+    back = f.cast("fpext", near, "double")
+    bits = f.bitcast(near, near.type.with_elem("i32"))
+    above = f.fcmp("ogt", f.unary_intrinsic("fabs", back), f.unary_intrinsic("fabs", x))
+    odd = f.or_(f.select(above, f.sub(bits, h.like(bits, 1)), bits), h.like(bits, 1))
+    same = f.select(f.fcmp("oeq", back, x), bits, odd)
+    return f.cast("fptrunc", f.bitcast(same, near.type), "half")
+
+
 def fma(h: Lanes, a: Value, b: Value, c: Value) -> Value:
     if a.type.elem in ("half", "bfloat"):
         # In double nothing of these sums is lost, hence one rounding.
         wide = [h.f.cast("fpext", x, "double") for x in (a, b, c)]
-        return h.f.cast("fptrunc", h.f.fma(*wide), a.type.elem)
+        return narrowed(h, h.f.fma(*wide), a.type.elem)
     return h.f.fma(a, b, c)
 
 
@@ -63,7 +81,7 @@ def in_double(compute: Callable[..., Value], flushes: bool = False) -> Callable[
             x = h.f.cast("fpext", x, "double")
         y = compute(h, x)
         if elem != "double":
-            y = h.f.cast("fptrunc", y, elem)
+            y = narrowed(h, y, elem)
         return flush(h, y) if flushes and elem == "float" else y
 
     return wrapped
@@ -112,7 +130,7 @@ def ldexp(h: Lanes, x: Value, exponent: Value) -> Value:
     if elem != "double":
         clamped = extremum("slt")(h, h.like(exponent, 1000), exponent)
         exponent = extremum("sgt")(h, h.like(exponent, -1000), clamped)
-        return h.f.cast("fptrunc", h.f.mul(wide, power_of_two(h, exponent)), elem)
+        return narrowed(h, h.f.mul(wide, power_of_two(h, exponent)), elem)
     return h.f.intrinsic("ldexp", x.type, x, exponent, overload=[x.type, exponent.type])
 
 
@@ -161,7 +179,7 @@ def frexp_mantissa(h: Lanes, x: Value) -> Value:
     kept = h.f.and_(bits, h.like(bits, ~(0x7FF << 52)))
     mantissa = h.f.bitcast(h.f.or_(kept, h.like(bits, 1022 << 52)), wide.type)
     if x.type.elem != "double":
-        mantissa = h.f.cast("fptrunc", mantissa, x.type.elem)
+        mantissa = narrowed(h, mantissa, x.type.elem)
     return h.f.select(_special(h, x), x, mantissa)
 
 
