@@ -52,7 +52,6 @@ _global_values = from_environment()
 _threads: weakref.WeakSet[_ThreadView] = weakref.WeakSet()
 _hooks: dict[str, list[Callable[[Any], None]]] = {}
 _on_use: dict[str, Callable[[], None]] = {}  # called when a flag's context manager is first made
-_context_hooks: dict[str, list[Callable[[Any], None]]] = {}
 
 
 _user_contexts: list[UserContext] = []
@@ -185,14 +184,10 @@ class Config(threading.local):
         """Call `prepare()` once before the flag `name` is first set."""
         _on_use[name] = prepare
 
-    def on_update(self, name: str, hook: Callable[[Any], None], *, contexts: bool = False) -> None:
-        """Call ``hook(value)`` after each process-wide update of the flag `name`.
-
-        With `contexts`, also where a context manager sets it for a thread.
-        """
+    def on_update(self, name: str, hook: Callable[[Any], None]) -> None:
+        """Call ``hook(value)`` after each process-wide update of the flag `name`."""
         with _lock:
-            for table in (_hooks, _context_hooks) if contexts else (_hooks,):
-                table.setdefault(resolved(name)[0], []).append(hook)
+            _hooks.setdefault(resolved(name)[0], []).append(hook)
 
 
 def _mapped(mapping: dict[Any, Any], value: Any) -> Any:
@@ -216,8 +211,6 @@ class _Override(contextlib.ContextDecorator):
         saved = self._saved.__dict__.setdefault("stack", [])
         saved.append(view.overrides.get(self._name, MISSING))
         self._set(view, self._value)
-        for hook in _context_hooks.get(self._name, ()):
-            hook(self._value)
 
     def __exit__(self, *exc_info: object) -> None:
         self._set(config._view, self._saved.stack.pop())

@@ -188,20 +188,6 @@ def equality_errors_pytreedef(
     )
 
 
-def describe_differences(
-    tree1: Any, tree2: Any, name1: str = "the first", name2: str = "the second"
-) -> str:
-    """The structural differences of two pytrees as lines of text, one each.
-
-    >>> print(describe_differences((1, [2]), (1, 3), "the carry input", "the carry output"))
-      - at [1]: the carry input has <class 'list'>, the carry output has <class 'int'>: their ...
-    """
-    return "\n".join(
-        f"  - at {keystr(path) or 'the root'}: {name1} has {a}, {name2} has {b}: {why}"
-        for path, a, b, why in equality_errors(tree1, tree2)
-    )
-
-
 def broadcast_flattened_prefix(
     prefix_leaves: list[Any], prefix_treedef: PyTreeDef, full_treedef: PyTreeDef
 ) -> list[Any]:

@@ -6,24 +6,12 @@ import os
 import sys
 import types
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 
 from amdjax.core.config import config
 
 PACKAGE_DIR = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
-class Location(NamedTuple):
-    """A place in the user's code."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} ({self.function})"
 
 
 exclude_paths = [PACKAGE_DIR, "<frozen "]
@@ -62,18 +50,6 @@ def user_frame() -> types.FrameType | None:
     while frame is not None and frame.f_code.co_filename.startswith(internal):
         frame = frame.f_back
     return frame
-
-
-def user_location() -> Location | None:
-    """File, line and function of `user_frame`; holds no reference to the frame.
-
-    >>> user_location().function
-    '<module>'
-    """
-    frame = user_frame()
-    if frame is None:
-        return None
-    return Location(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -312,7 +312,7 @@ def _floor_mod(i: Any, size: int) -> Any:
     return select(lt(rest, full_like(rest, 0)), add(rest, divisor), rest)
 
 
-def take_along(x: Any, positions: Any, axis: int, unique: bool = True) -> Any:
+def take_along(x: Any, positions: Any, axis: int) -> Any:
     """`x` at `positions` along `axis`, the other axes running alike; all positions valid."""
     rank = len(shape_of(x))
     others = tuple(d for d in range(rank) if d != axis)
@@ -328,6 +328,6 @@ def take_along(x: Any, positions: Any, axis: int, unique: bool = True) -> Any:
         expand_dims(positions, (rank,)),
         dnums,
         tuple(1 if d == axis else min(n, 1) for d, n in enumerate(shape_of(x))),
-        unique_indices=unique,
+        unique_indices=True,
         mode=GatherScatterMode.PROMISE_IN_BOUNDS,
     )

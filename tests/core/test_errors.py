@@ -59,13 +59,6 @@ def test_context_and_leaks():
     assert "split" in str(errors.KeyReuseError("Key k was used twice."))
 
 
-def test_user_location_is_the_caller():
-    where = tracebacks.user_location()
-    assert where.file == __file__
-    assert where.function == "test_user_location_is_the_caller"
-    assert f":{where.line} (" in str(where)
-
-
 def compile_internal(source, name):
     """Define a function as if its file were part of the package."""
     namespace = {}
@@ -81,9 +74,10 @@ def deeper(f, *args):
 """
 
 
-def test_user_location_skips_internal_frames():
+def test_user_frame_skips_internal_frames():
     call = compile_internal(CALLER, "call")
-    assert call(tracebacks.user_location).file == __file__
+    assert tracebacks.user_frame().f_code.co_name == "test_user_frame_skips_internal_frames"
+    assert call(tracebacks.user_frame).f_code.co_filename == __file__
 
 
 def frames(e):
