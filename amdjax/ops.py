@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.docs import Phrases as _Phrases, complete as _complete
 from amdjax.core.integers import ceil_div
 from amdjax.core.trace import concrete_or_error
+from amdjax.lax._public import named
 from amdjax.numpy._util import as_arrays, concrete_int, is_kind
 from amdjax.numpy.index_updates import update_index
 
@@ -89,61 +90,41 @@ def _scatter(
     return update_index(out, ids, rows, scatter, **options)
 
 
-def segment_sum(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:  # fmt: skip
-    """The sums of the rows of each segment.
-
-    >>> amdjax.ops.segment_sum(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-    Array([3, 3], dtype=int32)
-    """
-    return _segment("segment_sum", lax.scatter_add, data, segment_ids, num_segments,
-                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
+class _Segments(Protocol):
+    def __call__(
+        self, data: Any, segment_ids: Any, num_segments: int | None = None,
+        indices_are_sorted: bool = False, unique_indices: bool = False,
+        bucket_size: int | None = None, mode: Any = None, out_sharding: Any = None,
+    ) -> Array: ...  # fmt: skip
 
 
-def segment_prod(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:  # fmt: skip
-    """The products of the rows of each segment.
+def _combined(name: str, scatter: Callable[..., Array], text: str, result: str) -> _Segments:
+    def call(
+        data: Any, segment_ids: Any, num_segments: int | None = None,
+        indices_are_sorted: bool = False, unique_indices: bool = False,
+        bucket_size: int | None = None, mode: Any = None, out_sharding: Any = None,
+    ) -> Array:  # fmt: skip
+        return _segment(name, scatter, data, segment_ids, num_segments, indices_are_sorted,
+                        unique_indices, bucket_size, mode)  # fmt: skip
 
-    >>> amdjax.ops.segment_prod(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-    Array([2, 3], dtype=int32)
-    """
-    return _segment("segment_prod", lax.scatter_mul, data, segment_ids, num_segments,
-                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
-
-
-def segment_max(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:  # fmt: skip
-    """The largest elements of each segment, -inf where it is empty.
-
-    >>> amdjax.ops.segment_max(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-    Array([2, 3], dtype=int32)
-    """
-    return _segment("segment_max", lax.scatter_max, data, segment_ids, num_segments,
-                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
+    example = f"amdjax.ops.{name}(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))"
+    return named(call, name, text, example, f"Array({result}, dtype=int32)")
 
 
-def segment_min(
-    data: Any, segment_ids: Any, num_segments: int | None = None, indices_are_sorted: bool = False,
-    unique_indices: bool = False, bucket_size: int | None = None, mode: Any = None,
-    out_sharding: Any = None,
-) -> Array:  # fmt: skip
-    """The smallest elements of each segment, inf where it is empty.
-
-    >>> amdjax.ops.segment_min(jnp.array([1, 2, 3]), jnp.array([0, 0, 1]))
-    Array([1, 3], dtype=int32)
-    """
-    return _segment("segment_min", lax.scatter_min, data, segment_ids, num_segments,
-                    indices_are_sorted, unique_indices, bucket_size, mode)  # fmt: skip
-
+segment_sum = _combined(
+    "segment_sum", lax.scatter_add, "The sums of the rows of each segment.", "[3, 3]"
+)
+segment_prod = _combined(
+    "segment_prod", lax.scatter_mul, "The products of the rows of each segment.", "[2, 3]"
+)
+segment_max = _combined(
+    "segment_max", lax.scatter_max,
+    "The largest elements of each segment, -inf where it is empty.", "[2, 3]",
+)  # fmt: skip
+segment_min = _combined(
+    "segment_min", lax.scatter_min,
+    "The smallest elements of each segment, inf where it is empty.", "[1, 3]",
+)  # fmt: skip
 
 _complete(globals(), _docs.SEGMENTS, _Phrases())
 _public_surface(globals())

@@ -13,6 +13,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import api_boundary, public_surface as _public_surface
 from amdjax.core.docs import complete as _complete
+from amdjax.lax._public import named
 from amdjax.nn import _docs, _random as random
 from amdjax.numpy._util import canonical_shape
 
@@ -227,74 +228,36 @@ def _complex_truncated_normal(key: Any, shape: tuple[int, ...], dtype: np.dtype)
     return radius * jnp.exp(1j * theta)
 
 
-def glorot_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
-    """Uniform with variance `2 / (fan_in + fan_out)` (Glorot and Bengio, 2010).
-
-    >>> nn.initializers.glorot_uniform()(amdjax.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    return variance_scaling(1.0, "fan_avg", "uniform", in_axis, out_axis, batch_axis, dtype)
+class _Scaled(Protocol):
+    def __call__(
+        self, in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    ) -> Initializer: ...
 
 
-def glorot_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
-    """Truncated normal with variance `2 / (fan_in + fan_out)` (Glorot and Bengio, 2010).
+def _scaled(name: str, scale: float, mode: str, variance: str, source: str) -> _Scaled:
+    """`variance_scaling` by settings that have a name, which ends by the distribution's."""
+    distribution = "uniform" if name.endswith("uniform") else "truncated_normal"
 
-    >>> nn.initializers.glorot_normal()(amdjax.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    return variance_scaling(
-        1.0, "fan_avg", "truncated_normal", in_axis, out_axis, batch_axis, dtype
-    )
+    def make(
+        in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
+    ) -> Initializer:
+        return variance_scaling(scale, mode, distribution, in_axis, out_axis, batch_axis, dtype)
 
-
-def lecun_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
-    """Uniform with variance `1 / fan_in` (LeCun et al., 1998).
-
-    >>> nn.initializers.lecun_uniform()(amdjax.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    return variance_scaling(1.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
+    text = f"{distribution.replace('_', ' ').capitalize()} with variance `{variance}` ({source})."
+    example = f"nn.initializers.{name}()(amdjax.random.key(0), (2, 3)).shape"
+    return named(make, name, text, example, "(2, 3)")
 
 
-def lecun_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
-    """Truncated normal with variance `1 / fan_in` (LeCun et al., 1998).
+_GLOROT = 1.0, "fan_avg", "2 / (fan_in + fan_out)", "Glorot and Bengio, 2010"
+_LECUN = 1.0, "fan_in", "1 / fan_in", "LeCun et al., 1998"
+_HE = 2.0, "fan_in", "2 / fan_in", "He et al., 2015"
 
-    >>> nn.initializers.lecun_normal()(amdjax.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    return variance_scaling(1.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
-
-
-def he_uniform(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
-    """Uniform with variance `2 / fan_in` (He et al., 2015).
-
-    >>> nn.initializers.he_uniform()(amdjax.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    return variance_scaling(2.0, "fan_in", "uniform", in_axis, out_axis, batch_axis, dtype)
-
-
-def he_normal(
-    in_axis: Axes = -2, out_axis: Axes = -1, batch_axis: Axes = (), dtype: Any = None
-) -> Initializer:
-    """Truncated normal with variance `2 / fan_in` (He et al., 2015).
-
-    >>> nn.initializers.he_normal()(amdjax.random.key(0), (2, 3)).shape
-    (2, 3)
-    """
-    return variance_scaling(2.0, "fan_in", "truncated_normal", in_axis, out_axis, batch_axis, dtype)
-
-
+glorot_uniform = _scaled("glorot_uniform", *_GLOROT)
+glorot_normal = _scaled("glorot_normal", *_GLOROT)
+lecun_uniform = _scaled("lecun_uniform", *_LECUN)
+lecun_normal = _scaled("lecun_normal", *_LECUN)
+he_uniform = _scaled("he_uniform", *_HE)
+he_normal = _scaled("he_normal", *_HE)
 xavier_uniform, xavier_normal = glorot_uniform, glorot_normal
 kaiming_uniform, kaiming_normal = he_uniform, he_normal
 

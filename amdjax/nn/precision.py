@@ -67,25 +67,11 @@ class Policy:
         return _cast(tree, self.param_dtype)
 
     def cast_to_compute(self, tree: T) -> T:
-        """A tree with floats in `compute_dtype`.
-
-        Args:
-          tree: a network, or another pytree.
-
-        Returns:
-          A tree of the same form.
-        """
+        """As `cast_to_param`, in `compute_dtype`."""
         return _cast(tree, self.compute_dtype)
 
     def cast_to_output(self, tree: T) -> T:
-        """A tree with floats in `output_dtype`.
-
-        Args:
-          tree: a network, or another pytree.
-
-        Returns:
-          A tree of the same form.
-        """
+        """As `cast_to_param`, in `output_dtype`."""
         return _cast(tree, self.output_dtype)
 
 
