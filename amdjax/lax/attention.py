@@ -240,7 +240,12 @@ def _without_padding(out: Any, x: Operands) -> Any:
 
 
 def composed_attention(
-    *args: Any, given: Sequence[str], scale: float, is_causal: bool, window: Any, rate: float
+    *args: Any,
+    given: Sequence[str],
+    scale: float,
+    is_causal: bool,
+    window: Any,
+    rate: float = 0.0,
 ) -> list[Any]:
     """What `attention_p` computes."""
     x, _ = operands(args, given)
@@ -276,7 +281,7 @@ def composed_tangent(
     scale: float,
     is_causal: bool,
     window: Any,
-    rate: float,
+    rate: float = 0.0,
 ) -> list[Any]:
     """What `attention_tangent_p` computes."""
     x, (_, maximum, total, *tangents) = operands(args, given)
@@ -319,7 +324,7 @@ def composed_gradient(
     scale: float,
     is_causal: bool,
     window: Any,
-    rate: float,
+    rate: float = 0.0,
 ) -> list[Any]:
     """What `attention_gradient_p` computes."""
     x, (maximum, total, delta, ct) = operands(args, given)

@@ -69,7 +69,7 @@ class Attention:
             batch, queries, key.shape[1], heads, key.shape[2], features, value.shape[3],
             short_dtype(query.dtype), given, _strides(shapes.get("bias")),
             _strides(shapes.get("mask")), dtypes.get("bias", ""), float(params["scale"]),
-            params["is_causal"], params["window"], params["rate"],
+            params["is_causal"], params["window"], params.get("rate", 0.0),
         )  # fmt: skip
 
     @property
