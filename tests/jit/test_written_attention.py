@@ -158,6 +158,19 @@ def plain(q, k, v, of_logits=lambda x: x, of_weights=lambda w: w):
     return jnp.einsum("bnts,bsnd->btnd", of_weights(w), v)
 
 
+@pytest.mark.parametrize("shape", [(1, N, T, S), (N, T, S), (B, N, T, S), (T, S), (N, 1, 1), ()])
+def test_gradient_of_a_bias(shape):
+    bias = jnp.asarray(normal(*shape))
+    attend = lambda q, k, v, bias: plain(q, k, v, lambda x: jnp.where(causal(jnp), x + bias, -1e9))
+    gradient = amdjax.grad(lambda *a: (attend(*a) ** 2).sum(), (0, 1, 2, 3))
+    args = [jnp.asarray(x) for x in (Q, KEYS, V, bias)]
+    assert kernels(gradient, *args) == (1, 1)
+    with amdjax.disable_jit():
+        expected = gradient(*args)
+    for got, want in zip(amdjax.jit(gradient)(*args), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
 def test_heads_that_share_keys():
     """Grouped in the product, or repeated: keys are read as they are."""
     k, v = KEYS[:, :, :K], V[:, :, :K]

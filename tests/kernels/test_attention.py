@@ -180,6 +180,38 @@ def test_bits_behind_the_length_of_keys(dtype):
         np.testing.assert_array_equal(got, want)
 
 
+BIASES = {
+    "whole": (2, 4, 37, 70), "heads": (1, 4, 37, 70), "pairs": (1, 1, 37, 70),
+    "keys": (1, 4, 1, 70), "keys of examples": (2, 1, 1, 70), "queries": (2, 4, 37, 1),
+    "number": (1, 1, 1, 1), "number of heads": (1, 4, 1, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BIASES)
+def test_bias_gradient(name):
+    """Summed where the bias is broadcast, in memory that is linear in the lengths but for it."""
+    shape, rng = BIASES[name], np.random.default_rng(6)
+    q, k, v, ct = operands(OPTION_SIZES, "float32")
+    bias = rng.normal(size=shape).astype(np.float32)
+    options = {"mask": rng.random((2, 1, 37, 70)) < 0.6, "is_causal": name != "pairs"}
+    if name == "whole":
+        options = {"key_lengths": np.array([5, 70], np.int32), "window": (9, 2)}
+    call = {NAMES.get(n, n): x for n, x in options.items()}
+
+    def loss(q, k, v, bias):
+        return (nn.dot_product_attention(q, k, v, bias, **call) * ct).sum()
+
+    gradient = amdjax.jit(amdjax.grad(loss, (0, 1, 2, 3)))
+    assert "gradient of its bias" in gradient.lower(q, k, v, bias).compile().as_text("schedule")
+    found = gradient(q, k, v, bias)
+    wide = [np.asarray(x, np.float64) for x in (q, k, v, bias)]
+    *_, expected = reference.attention(*wide[:3], bias=wide[3], ct=ct, **options)
+    for got, want in zip(found, expected, strict=True):
+        assert got.shape == want.shape
+        scale = max(1.0, np.abs(want).max())
+        np.testing.assert_allclose(got, want, rtol=4e-6, atol=8e-6 * scale)
+
+
 def test_infinite_bias_masks():
     """Minus infinity takes a pair out; a row of nothing else is NaN, as sums of no weights are."""
     rng = np.random.default_rng(3)

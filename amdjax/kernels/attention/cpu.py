@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from amdjax.kernels.attention.cpu_amx import AMX
+from amdjax.kernels.attention.cpu_bias import bias_gradient_plan
 from amdjax.kernels.attention.cpu_blocks import ONLINE_SOFTMAX
 from amdjax.kernels.attention.cpu_gradient import (
     AttentionGradientPlan,
@@ -11,7 +12,7 @@ from amdjax.kernels.attention.cpu_gradient import (
 )
 from amdjax.kernels.attention.cpu_rows import FEW_ROWS
 from amdjax.kernels.attention.problem import Attention
-from amdjax.kernels.shaped import KernelPlan, ShapedContext, shaped
+from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets.cpu import CpuTarget
 
@@ -31,10 +32,15 @@ def plan_attention(ctx: ShapedContext) -> KernelPlan | None:
 
 @shaped("attention_gradient")
 def plan_gradient(ctx: ShapedContext) -> KernelPlan | None:
-    """The plan for the gradient; None also where the bias has one, which is as large as logits."""
-    if not _is_for_cpus(ctx) or ctx.params["bias_gradient"]:
+    """The plan for the gradient, and behind it that for the gradient of the bias if it has one."""
+    if not _is_for_cpus(ctx):
         return None
-    return GRADIENT.find(Attention.of(ctx.eqn), ctx.target)
+    problem = Attention.of(ctx.eqn)
+    plan = GRADIENT.find(problem, ctx.target)
+    if not ctx.params["bias_gradient"] or plan is None:
+        return plan
+    bias = bias_gradient_plan(problem, ctx.target)
+    return None if bias is None else InOrder([plan, bias])
 
 
 def _is_for_cpus(ctx: ShapedContext) -> bool:

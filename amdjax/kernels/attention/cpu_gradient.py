@@ -8,7 +8,7 @@ programs share a head of keys, a second launch adds what they found. So sums hav
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
@@ -81,6 +81,7 @@ class Gradient:
         self.ctx, self.plan = ctx, plan
         self.problem, self.blocking = plan.problem, plan.blocking
         p, lanes = plan.problem, plan.blocking.tile.lanes
+        self.factor = p.scale  # of gradients of logits
         high = register_tile(ctx.target, 1, lanes).rows
         self.wide = round_up(p.features, max(lanes, high))
         self.value_wide = round_up(p.value_features, max(lanes, high))
@@ -95,11 +96,7 @@ class Gradient:
 
     def _gradients(self) -> Call:
         p, splits = self.problem, self.plan.splits
-        self.stage = s = Stage(self.ctx, p, self.blocking, "attention_gradient")
-        self.k, self.dtype = s.k, s.dtype
-        names = ("maximum", "total", "delta", "slope")
-        known = self.ctx.inputs[3 + len(p.given) :]
-        self.given = {n: s.kernel.input(x) for n, x in zip(names, known, strict=True)}
+        s = self._begin("attention_gradient")
         self.d_query = s.kernel.output(self.ctx.outputs[0])
         self.found = s.kernel.inout(self.sums)
         self._scratch()
@@ -115,11 +112,20 @@ class Gradient:
         # In turn, so that all programs of a causal attention have about the same work.
         k.for_(pid % splits, tiles, splits, self._rows)
         if splits == 1:
-            outs = [s.kernel.output(v) for v in self.ctx.outputs[1:]]
+            outs = [s.kernel.output(v) for v in self.ctx.outputs[1:3]]
             self._store_keys(outs)
         features = p.features + p.value_features
         cycles = 5 / 4 * p.batch * p.heads * p.queries * p.keys * features / s.lanes
         return s.kernel.launch(self.plan.programs, cycles / 2.5 / (2 if p.is_causal else 1))
+
+    def _begin(self, name: str) -> Stage:
+        """Begin a kernel that goes through tiles of rows."""
+        self.stage = s = Stage(self.ctx, self.problem, self.blocking, name)
+        self.k, self.dtype = s.k, s.dtype
+        names = ("maximum", "total", "delta", "slope")
+        known = self.ctx.inputs[3 + len(self.problem.given) :]
+        self.given = {n: s.kernel.input(x) for n, x in zip(names, known, strict=True)}
+        return s
 
     def _scratch(self) -> None:
         k, b = self.k, self.blocking
@@ -152,7 +158,8 @@ class Gradient:
 
     # A tile of rows
 
-    def _rows(self, i: Value) -> None:
+    def _bring_rows(self, i: Value) -> Value:
+        """What is known of a tile of rows into scratch; returns how many there are."""
         k, s, p, b, at = self.k, self.stage, self.problem, self.blocking, self.at
         self.first = first = i * b.rows
         count = k.min(k.const("index", s.row_count) - first, b.rows)
@@ -164,25 +171,34 @@ class Gradient:
             offset = lambda r, features=features: s.row_offset(first + r, features)
             s.copy_lines(source, offset, count, b.rows, features, lines, wide)
             s.turn(lines, wide, turned, k.const("index", 0), features)
-        lacks_keys = self._statistics(count)
-        self._clear(at["sums"], k.const("index", 0), self.wide * b.rows)
-        bounds = s.bounds(first, first + count - 1)
-        blocks = k.const("index", ceil_div(p.keys, b.keys))
-        none = k.const("index", 0)
-        start = k.select(lacks_keys, none, bounds.start)
-        stop = k.select(lacks_keys, blocks, bounds.stop)
+        self.lacks_keys = self._statistics(count)
+        return count
+
+    def _each_block(self, count: Value, body: Callable[[Value, bool], None]) -> None:
+        """`body(block, masked)` for the blocks of keys that the tile of rows looks at."""
+        k, s, p, b, at = self.k, self.stage, self.problem, self.blocking, self.at
+        bounds = s.bounds(self.first, self.first + count - 1)
+        blocks, none = k.const("index", ceil_div(p.keys, b.keys)), k.const("index", 0)
+        start = k.select(self.lacks_keys, none, bounds.start)
+        stop = k.select(self.lacks_keys, blocks, bounds.stop)
 
         def block(j: Value) -> None:
             s.copy_block("key", j, p.features, at["keys"], self.wide)
             s.copy_block("value", j, p.value_features, at["values"], self.value_wide)
-            whole = (j >= bounds.whole_start) & (j < bounds.whole_stop) & ~lacks_keys
-            k.if_(whole, lambda: self._block(j, False), lambda: self._block(j, True))
+            whole = (j >= bounds.whole_start) & (j < bounds.whole_stop) & ~self.lacks_keys
+            k.if_(whole, lambda: body(j, False), lambda: body(j, True))
 
         k.for_(start, stop, 1, block)
+
+    def _rows(self, i: Value) -> None:
+        k, s, p, b, at = self.k, self.stage, self.problem, self.blocking, self.at
+        count, none = self._bring_rows(i), k.const("index", 0)
+        self._clear(at["sums"], none, self.wide * b.rows)
+        self._each_block(count, self._block)
         s.turn_back(at["sums"], none, p.features, at["lines"], self.wide)
 
         def row(r: Value) -> None:
-            to = s.row_offset(first + r, p.features)
+            to = s.row_offset(self.first + r, p.features)
             s.store_line(at["lines"], r * self.wide, self.d_query, to, p.features)
 
         k.for_(0, count, 1, row)
@@ -308,7 +324,7 @@ class Gradient:
             self.k, self.stage, self.problem, self.blocking, self.at, self.stage.lanes,
         )  # fmt: skip
         rows = b.rows
-        scale = k.const(self.dtype, p.scale, (lanes,))
+        scale = k.const(self.dtype, self.factor, (lanes,))
 
         def finish(line: Value, sums: Rows, _: tuple[Value, ...]) -> list[Value]:
             deltas = self._row_vectors("deltas")
@@ -369,7 +385,7 @@ class Gradient:
         p, splits, lanes = self.problem, self.plan.splits, self.blocking.tile.lanes
         s = Stage(self.ctx, p, self.blocking, "attention_gradient_sums")
         k, found = s.k, s.kernel.input(self.sums)
-        outs = [s.kernel.output(v) for v in self.ctx.outputs[1:]]
+        outs = [s.kernel.output(v) for v in self.ctx.outputs[1:3]]
         chunks = ceil_div(p.keys, CHUNK)
         pid = k.program_id()
         head = pid // chunks

@@ -21,6 +21,7 @@ from amdjax.passes.attention.weights import (
     CLOSE,
     SLOPES,
     WEIGHTS,
+    Polynomial,
     Product,
     Weights,
     factor_of,
@@ -95,7 +96,9 @@ def arranged(
     Keys and values that are repeated for several heads are read as they were before, unless their
     gradient is wanted of each.
     """
-    is_differentiated = any(not _is_forward(p, keys) for p in weights.products)
+    is_differentiated = bool(weights.gradients) or not all(
+        _is_forward(p, keys) for p in weights.products
+    )
     for through in (True, False)[is_differentiated:]:
 
         def root(x: Placed, through: bool = through) -> Placed:
@@ -105,7 +108,7 @@ def arranged(
         operands = root(logits.query), root(logits.key), root(weights.values)
         groups = _groups(logits, operands, flat(layout), whole(keys))
         if groups is not None:
-            return _Arrangement(program, logits, weights, groups, operands).call()
+            return _Arrangement(program, logits, weights, layout, groups, operands).call()
     return None
 
 
@@ -198,13 +201,37 @@ def _common(xs: Sequence[Any], combine: str) -> Any:
     return out
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """A value that a result of attention replaces.
+
+    Args:
+      which: the result, of those of the forward or of the backward primitive.
+      factor: of the result.
+      to: the value.
+    """
+
+    which: int
+    factor: float
+    to: Placed
+
+
+def _along(groups: Sequence[Group], x: Replaced, names: dict[Axis, Axis] | None) -> Replaced | None:
+    """What is replaced, if it has the axes of the result; `names` are those of its own."""
+    if names is None:
+        return None
+    to = x.to.renamed(names)
+    return replace(x, to=to) if set(to.axes) == {a for g in groups for a in whole(g)} else None
+
+
 class _Arrangement:
     """Builds the call for axes that were divided."""
 
     def __init__(
-        self, program: Program, logits: Logits, weights: Weights, groups: Groups,
+        self, program: Program, logits: Logits, weights: Weights, layout: Layout, groups: Groups,
         operands: Sequence[Placed],
     ):  # fmt: skip
+        self.layout = layout
         self.program, self.weights, self.groups = program, weights, groups
         self.operands = list(operands)
         self.scale = logits.scale
@@ -246,67 +273,74 @@ class _Arrangement:
 
     def call(self) -> Call | None:
         """The call; None where dtypes or results do not fit."""
-        products = self._products()
-        if products is None:
+        replaced = self._replaced()
+        if replaced is None:
             return None
-        self.forward_products, self.backward_products = products
+        self.replaced_forward, self.replaced_backward = replaced
         if not self._choose_dtype():
             return None
         shared = [x.atom for x in self.operands]
         shared += [x.atom for _, x in self.biases] + [c.value.atom for c in self.conditions]
         backward = [*shared]
-        if self.backward_products:
+        if self.replaced_backward:
             assert self.cotangent is not None
             backward.append(self.cotangent.atom)
         return Call(
-            self._forward, shared, [p.result.atom for _, _, p in self.forward_products],
-            self._backward, backward, [p.result.atom for _, _, p in self.backward_products],
+            self._forward, shared, [x.to.atom for x in self.replaced_forward],
+            self._backward, backward, [x.to.atom for x in self.replaced_backward],
         )  # fmt: skip
 
     # What becomes of weights
 
-    def _products(self) -> Any:
-        """Products as (which result, its factor, the product); None where one is another."""
-        pairs = (*whole(self.groups.keys), *(a for g in self.groups.query[:3] for a in whole(g)))
+    def _replaced(self) -> tuple[list[Replaced], list[Replaced]] | None:
+        """What is replaced, forward and backward; None where some is not what attention has."""
         self.cotangent = self.weights.cotangent
-        forward, backward = [], []
+        forward, backward = list[Replaced](), list[Replaced]()
         for p in self.weights.products:
-            over_keys = p.summed == set(whole(self.groups.keys))
-            over_queries = p.summed == {*whole(self.groups.queries), *whole(self.groups.shared)}
-            weight = factor_of(p.known.polynomial, WEIGHTS)
-            slope = factor_of(p.known.polynomial, SLOPES)
-            if weight is not None and over_keys:
-                forward.append((0, weight, p))
-                groups, names = self.groups.out, dict[Axis, Axis]()
-            elif weight is not None and over_queries:
-                if self.cotangent is None:
-                    self.cotangent = p.other
-                names = same_value(self.program, p.other, self.cotangent, pairs)  # type: ignore[assignment]
-                groups = self.groups.value
-                backward.append((2, weight, p))
-            elif slope is not None and (over_keys or over_queries):
-                which = 1 - over_keys
-                known = self.operands[1 - which]
-                names = same_value(self.program, p.other, known, pairs)  # type: ignore[assignment]
-                groups = (self.groups.query, self.groups.key)[which]
-                backward.append((which, slope / self.scale, p))
-            else:
+            found = self._of_product(p)
+            if found is None:
                 return None
-            if names is None:
+            (forward if _is_forward(p, self.groups.keys) else backward).append(found)
+        for polynomial, to in self.weights.gradients:
+            found = self._of_bias(polynomial, to)
+            if found is None:
                 return None
-            found = forward if weight is not None and over_keys else backward
-            which, factor, p = found.pop()
-            p = replace(p, result=p.result.renamed(names))
-            if set(p.result.axes) != {a for g in groups for a in whole(g)}:
-                return None
-            found.append((which, factor, p))
-        if backward and self.cotangent is None:
+            backward.append(found)
+        return None if backward and self.cotangent is None else (forward, backward)
+
+    def _of_product(self, p: Product) -> Replaced | None:
+        g = self.groups
+        over_keys = p.summed == set(whole(g.keys))
+        over_queries = p.summed == {*whole(g.queries), *whole(g.shared)}
+        weight = factor_of(p.known.polynomial, WEIGHTS)
+        slope = factor_of(p.known.polynomial, SLOPES)
+        if weight is not None and over_keys:
+            return _along(g.out, Replaced(0, weight, p.result), {})
+        if weight is not None and over_queries:
+            self.cotangent = self.cotangent or p.other
+            names = same_value(self.program, p.other, self.cotangent, flat(self.layout))
+            return _along(g.value, Replaced(2, weight, p.result), names)
+        if slope is None or not (over_keys or over_queries):
             return None
-        return forward, backward
+        which, groups = (0, g.query) if over_keys else (1, g.key)
+        names = same_value(self.program, p.other, self.operands[1 - which], flat(self.layout))
+        return _along(groups, Replaced(which, slope / self.scale, p.result), names)
+
+    def _of_bias(self, polynomial: Polynomial, to: Placed) -> Replaced | None:
+        slope = factor_of(polynomial, SLOPES)
+        if slope is None or len(self.biases) != 1 or self.is_infinite:
+            return None
+        return _along(self._bias_groups, Replaced(3, slope, to), {})
+
+    @property
+    def _bias_groups(self) -> tuple[Group, ...]:
+        """Those of the only bias, without those along which it is broadcast."""
+        axes = set(self.biases[0][1].axes)
+        return tuple(whole(g) if axes & set(whole(g)) else () for g in self.groups.pairs)
 
     def _choose_dtype(self) -> bool:
         """The dtype of operands: one that holds theirs, and results."""
-        results = [p.result.atom.aval.dtype for _, _, p in self.forward_products]
+        results = [x.to.atom.aval.dtype for x in self.replaced_forward]
         found = {x.atom.aval.dtype for x in self.operands} | set(results)
         names = {d.name for d in found}
         if not names <= {"bfloat16", "float16", "float32", "float64"}:
@@ -371,8 +405,8 @@ class _Arrangement:
         args, params = self._inputs(xs)
         outs = Primitive.by_name["attention"].bind(*args, **params)
         results = [
-            _placed(self._scaled(outs[0], factor), self.groups.out, p.result)
-            for _, factor, p in self.forward_products
+            _placed(self._scaled(outs[0], x.factor), self.groups.out, x.to)
+            for x in self.replaced_forward
         ]
         return [*outs, *results]
 
@@ -386,11 +420,12 @@ class _Arrangement:
             ops.mul(ops.convert(ct, self.wide), ops.convert(out, self.wide)), (3,)
         )
         delta = ops.transpose(delta, (0, 2, 1))
+        wants_bias = any(x.which == 3 for x in self.replaced_backward)
         found = Primitive.by_name["attention_gradient"].bind(
-            *args, maximum, total, delta, ct, bias_gradient=False, **params
+            *args, maximum, total, delta, ct, bias_gradient=wants_bias, **params
         )
-        groups = g.query, g.key, g.value
+        groups = g.query, g.key, g.value, self._bias_groups if wants_bias else ()
         return [
-            _placed(self._scaled(found[which], factor), groups[which], p.result)
-            for which, factor, p in self.backward_products
+            _placed(self._scaled(found[x.which], x.factor), groups[x.which], x.to)
+            for x in self.replaced_backward
         ]

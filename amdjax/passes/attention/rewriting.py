@@ -69,7 +69,7 @@ def _found(program: Program, eqn: JaxprEqn) -> _Found | None:
     layout = fresh(exponentials.aval.shape)
     keys = tuple(axis for d in axes for axis in layout[d])
     weights = find_weights(program, exponentials, layout, keys) if keys else None
-    if weights is None or weights.values is None or not weights.products or weights.sums:
+    if weights is None or weights.values is None or not weights.products:
         return None
     found = find_logits(program, _unshifted(program, logits, axes), layout, set(keys))
     if found is None or not _is_chosen_alike(program, found, weights, layout):

@@ -9,7 +9,7 @@ their sums `z`, in the cotangent `g` of the weights, which is a product with val
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -130,7 +130,7 @@ class Weights:
 
     Args:
       products: with what weights, and gradients of logits, are multiplied.
-      sums: gradients of logits summed over some axes: polynomials and what they make.
+      gradients: what reaches anything else, summed over some axes or as it is: gradients of biases.
       cotangent: what is multiplied with values to give that of the weights.
       values: of that product.
       choices: predicates of choices between something made of exponentials and zero, and whether
@@ -138,7 +138,7 @@ class Weights:
     """
 
     products: list[Product] = field(default_factory=list)
-    sums: list[tuple[Known, Placed]] = field(default_factory=list)
+    gradients: list[tuple[Polynomial, Placed]] = field(default_factory=list)
     cotangent: Placed | None = None
     values: Placed | None = None
     choices: list[tuple[Placed, bool]] = field(default_factory=list)
@@ -180,11 +180,22 @@ class _Search:
             done.add(place)
             eqn = self.program.eqns[place]
             if eqn.effects or len(eqn.outvars) != 1 or not self._step(eqn):
-                return False
-            if eqn.outvars[0] in self.known:
+                if not self._leave([x for x in eqn.invars if x in self.known]):
+                    return False
+            elif eqn.outvars[0] in self.known:
                 for reader in self.program.readers[eqn.outvars[0]]:
                     heapq.heappush(waiting, reader)
-        return not any(v in self.program.results for v in self.known)
+        return self._leave([v for v in self.known if v in self.program.results])
+
+    def _leave(self, values: Sequence[Any]) -> bool:
+        """Whether values may be read by anything else: gradients of logits, which biases have."""
+        for v in values:
+            known = self.known[v]
+            if factor_of(known.polynomial, SLOPES) is None:
+                return False
+            if all(v is not placed.atom for _, placed in self.found.gradients):
+                self.found.gradients.append((known.polynomial, Placed(v, known.layout)))
+        return True
 
     def _step(self, eqn: JaxprEqn) -> bool:
         name = eqn.primitive.name
@@ -346,7 +357,9 @@ class _Search:
         known = self.known[eqn.invars[0]]
         axes = eqn.params["axes"]
         layout = tuple(known.layout[d] for d in range(len(known.layout)) if d not in axes)
-        self.found.sums.append((known, Placed(eqn.outvars[0], layout)))
+        if factor_of(known.polynomial, SLOPES) is None:
+            return False
+        self.found.gradients.append((known.polynomial, Placed(eqn.outvars[0], layout)))
         return True
 
 
