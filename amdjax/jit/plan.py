@@ -154,13 +154,13 @@ class Planner:
             self.constants.append(value)
         return found
 
-    def zeros(self, nbytes: int) -> View:
+    def zeros(self, nbytes: int, which: int = 0) -> View:
         """Memory of this program alone that every step finds zero, and leaves zero.
 
-        Steps follow each other, so that one block serves all; calls of a program do, too, since
-        work on a device is in order.
+        Steps follow each other, so that one block serves all but those that run together, which
+        are told apart by a number; calls of a program do, too, since work on a device is in order.
         """
-        return self.constant(("zeros", nbytes), np.zeros(nbytes, np.uint8), nbytes)
+        return self.constant(("zeros", nbytes, which), np.zeros(nbytes, np.uint8), nbytes)
 
     def place_constants(self) -> int:
         """Constants get their slots last, when their number is known."""
@@ -276,7 +276,7 @@ class Planner:
             on_gpu = isinstance(self.target, GpuTarget)
             fusion = readers_first(fuse(separate_numbers(jaxpr), on_gpu=on_gpu))
             # The program is kept too, lest another get its id.
-            found = self.fusions[id(jaxpr)] = run_together(fusion, on_gpu), jaxpr
+            found = self.fusions[id(jaxpr)] = run_together(fusion), jaxpr
         return found[0]
 
     def body(
@@ -362,11 +362,11 @@ class Body:
         workspace: list[dict[Temp, View]] = [{} for _ in regions]
         for calls in zip_longest(*map(self.region, regions)):
             launches = [
-                launch
-                for call, temps in zip(calls, workspace, strict=True)
-                if call is not None and (launch := self.launch(call, temps)) is not None
+                self.launch(call, temps, which)
+                for which, (call, temps) in enumerate(zip(calls, workspace, strict=True))
+                if call is not None
             ]
-            self.p.launch(launches)
+            self.p.launch([launch for launch in launches if launch is not None])
         self.contested = ()
 
     def region(self, step: Region) -> Sequence[Call | Copy]:
@@ -470,8 +470,14 @@ class Body:
             launch = self.launch(call, temps)
             self.p.launch([] if launch is None else [launch])
 
-    def launch(self, call: Call | Copy, temps: dict[Temp, View]) -> Launch | None:
-        """The launch of a call, if it has programs; a copy is written."""
+    def launch(self, call: Call | Copy, temps: dict[Temp, View], which: int = 0) -> Launch | None:
+        """The launch of a call, if it has programs; a copy is written.
+
+        Args:
+          call: a launch of a step.
+          temps: where workspace of the step lies; it is told of more.
+          which: of the steps that run together it is.
+        """
 
         def address(arg: Any) -> View:
             if isinstance(arg, int):
@@ -479,7 +485,7 @@ class Body:
             if isinstance(arg, Temp):
                 if arg not in temps:
                     nbytes = arg.size * tile.itemsize(arg.dtype)
-                    temps[arg] = self.p.zeros(nbytes) if arg.zero else self.p.arena(nbytes)
+                    temps[arg] = self.p.zeros(nbytes, which) if arg.zero else self.p.arena(nbytes)
                 return temps[arg]
             if isinstance(arg, Var) and arg not in self.env:
                 return self.place(arg)

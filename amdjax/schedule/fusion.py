@@ -171,7 +171,7 @@ def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
     loops = element_loops(jaxpr)
     root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
     inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
-    steps = _attach_epilogues(_Clusters(jaxpr, inline, root_vars, loops).run())
+    steps = _attach_epilogues(_Clusters(jaxpr, inline, root_vars, loops, on_gpu).run())
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
 
@@ -256,8 +256,16 @@ class _Recorder(ElementBuilder):
 class _Clusters:
     """Puts each root into a region, in the order of the equations."""
 
-    def __init__(self, jaxpr: Jaxpr, inline: dict[Var, JaxprEqn], roots: set[Var], loops: Loops):
+    def __init__(
+        self,
+        jaxpr: Jaxpr,
+        inline: dict[Var, JaxprEqn],
+        roots: set[Var],
+        loops: Loops,
+        on_gpu: bool,
+    ):
         self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
+        self.on_gpu = on_gpu
         self.steps: list[Region | Single] = []
         self.step_of: dict[Var, int] = {}
         self.root_of: dict[Var, Root] = {}
@@ -338,14 +346,23 @@ class _Clusters:
 
     def _candidates(self, root: Root, inputs: set[int]) -> list[int]:
         """Regions worth joining, newest first: those it reads, then those that read the same."""
-        read = {v for v, _ in root.reads if size_of(v.aval.shape) > 64}
+        enough = min(max(size_of(root.domain), 2), 65)
+        read = {v for v, _ in root.reads if size_of(v.aval.shape) >= enough}
         numbers = inputs | {n for v in read for n in [*self.readers.get(v, ())][-NEWEST:]}
         if size_of(root.domain) <= SMALL_DOMAIN:
             near = range(max(0, len(self.steps) - NEWEST), len(self.steps))
-            numbers |= {n for n in near if self._domain(n) == root.domain}
+            numbers |= {n for n in near if self._domain(n) == root.domain and self._is_few(root, n)}
         found = sorted((n for n in numbers if self._domain(n) is not None), reverse=True)
         # Those with reductions first: what follows from one along the rows may go on there.
         return sorted(found, key=lambda n: (n not in inputs, not self._reduces(n)))
+
+    def _is_few(self, root: Root, number: int) -> bool:
+        """Whether a root with nothing in common with a region belongs into its kernel.
+
+        On a GPU maps share a launch anyway (`horizontal.py`), and rather the code of their equals.
+        """
+        alike = self.on_gpu and not root.is_reduction and not self._reduces(number)
+        return not alike or size_of(root.domain) == 1
 
     def _domain(self, number: int) -> tuple[int, ...] | None:
         region = self.steps[number]

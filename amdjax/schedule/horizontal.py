@@ -25,14 +25,8 @@ KEPT_BYTES = 1 << 18
 SMALL_OPERAND = 64
 
 
-def run_together(fusion: Fusion, on_gpu: bool) -> Fusion:
-    """The program with independent regions beside each other, each noted in `Fusion.launches`.
-
-    Args:
-      fusion: a program cut into steps.
-      on_gpu: whether it runs on a GPU, where regions with reductions keep their own launches: the
-        counters of their programs are the launch's.
-    """
+def run_together(fusion: Fusion) -> Fusion:
+    """The program with independent regions beside each other, each noted in `Fusion.launches`."""
     places: list[_Place] = []
     made_at: dict[Var, int] = {}
     results = {v for v in fusion.jaxpr.outvars if not isinstance(v, Literal)}
@@ -40,7 +34,7 @@ def run_together(fusion: Fusion, on_gpu: bool) -> Fusion:
     for step in fusion.steps:
         reads = {v for v in step_reads(step) if not isinstance(v, Literal)}
         ready = max((made_at[v] + 1 for v in reads if v in made_at), default=0)
-        joins = isinstance(step, Region) and _may_join(step, on_gpu)
+        joins = isinstance(step, Region) and 0 not in step.domain
         kept = sum(v.aval.nbytes for v in step_writes(step) if v in fusion.stored - results)
         at = next(
             (i for i in reversed(open_places) if i >= ready and places[i].takes(reads, kept)), None
@@ -80,10 +74,6 @@ class _Place:
 
 def _large(reads: set[Any]) -> set[Any]:
     return {v for v in reads if size_of(v.aval.shape) > SMALL_OPERAND}
-
-
-def _may_join(region: Region, on_gpu: bool) -> bool:
-    return 0 not in region.domain and not (on_gpu and region.axes is not None)
 
 
 def regions_text(regions: Sequence[Region]) -> str:

@@ -39,7 +39,7 @@ def step(p, m, g):
 
 def alone(monkeypatch):
     """From now on every region has a launch of its own."""
-    monkeypatch.setattr(planner, "run_together", lambda fusion, on_gpu: fusion)
+    monkeypatch.setattr(planner, "run_together", lambda fusion: fusion)
     amdjax.clear_caches()
 
 
@@ -189,6 +189,24 @@ def test_sums_of_a_tree_together():
     assert found == [vm.CALLS, vm.CALLS, vm.CALL, vm.CALL, vm.HALT]
     exact = np.sqrt(sum(np.sum(np.float64(x) ** 2) for x in leaves))
     np.testing.assert_allclose(float(jit(norm)(leaves)), exact, rtol=1e-6)
+
+
+@pytest.mark.devices
+def test_sums_of_equal_leaves(small):
+    """Reductions that programs of a GPU share, each with counters of its own."""
+    n = small(200_000, 30_000)
+    leaves = tree(0, [(n,), (5, 7), (n,), (n,), (5, 7)])
+    sums = jit(lambda xs: [jnp.sum(x * x) for x in xs])
+    for _ in range(3):  # counters are zero again
+        for got, x in zip(sums(leaves), leaves, strict=True):
+            exact = np.sum(np.float64(x) ** 2)
+            np.testing.assert_allclose(float(got), exact, rtol=1e-6)
+
+
+def test_equal_reductions_share_a_launch_on_a_gpu():
+    leaves = [jnp.ones(200_000), jnp.ones((5, 7)), jnp.ones(200_000), jnp.ones((5, 7))]
+    found, plan = opcodes(lambda xs: [jnp.sum(x * x) for x in xs], leaves, target=GFX942)
+    assert found == [vm.CALL, vm.CALL, vm.HALT] and [k.batch for k in plan.kernels()] == [2, 1]
 
 
 @pytest.mark.devices
