@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +13,8 @@ import amdjax.numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.custom_derivatives import linear_call
+
+FEW = 4  # elements that are added one after the other, without a reduction
 
 
 class Taps(NamedTuple):
@@ -39,27 +43,44 @@ class Taps(NamedTuple):
         return back
 
 
-def gather_taps(x: Array, axis: int, taps: Taps) -> Array:
-    """The new elements of `taps` along an axis of `x`; its gradient gathers, too."""
+def gather_taps(x: Array, taps: Mapping[int, Taps]) -> Array:
+    """The new elements of the taps along each axis of `x`; its gradient gathers, too."""
     if not dtypes.issubdtype(x.dtype, np.inexact):
-        return _weighted(x, axis, taps)
-    back = taps.transposed(x.shape[axis])
-    forward = lambda _, x: _weighted(x, axis, taps)
-    backward = lambda _, y: _weighted(y, axis, back)
-    return linear_call(forward, backward, (), x)
+        return _weighted(x, taps)
+    back = {axis: t.transposed(x.shape[axis]) for axis, t in reversed(list(taps.items()))}
+    return linear_call(lambda _, x: _weighted(x, taps), lambda _, y: _weighted(y, back), (), x)
 
 
-def _weighted(x: Array, axis: int, taps: Taps) -> Array:
-    count, k = taps.places.shape
-    whole = (taps.weights == 1).all()
-    if k == 1:
-        y = jnp.take(x, taps.places[:, 0], axis=axis, mode="clip")
-        shape = [count if i == axis else 1 for i in range(x.ndim)]
-        return y if whole else y * taps.weights.astype(x.dtype).reshape(shape)
+def _weighted(x: Array, taps: Mapping[int, Taps]) -> Array:
+    if math.prod(t.places.shape[1] for t in taps.values()) <= FEW:
+        # One kernel reads what it needs of all axes.
+        return _corners(x, list(taps.items()))
+    for axis, along in taps.items():
+        x = _corners(x, [(axis, along)]) if along.places.shape[1] <= FEW else _sums(x, axis, along)
+    return x
+
+
+def _corners(x: Array, taps: Sequence[tuple[int, Taps]]) -> Array:
+    """A few elements, weighted and added one after the other."""
+    if not taps:
+        return x
+    (axis, along), *others = taps
+    total = None
+    for places, weights in zip(along.places.T, along.weights.T, strict=True):
+        y = _corners(jnp.take(x, places, axis=axis, mode="clip"), others)
+        if (weights != 1).any():
+            shape = [len(weights) if i == axis else 1 for i in range(x.ndim)]
+            y = y * weights.astype(x.dtype).reshape(shape)
+        total = y if total is None else total + y
+    assert total is not None
+    return total
+
+
+def _sums(x: Array, axis: int, taps: Taps) -> Array:
     y = jnp.take(x, taps.places, axis=axis, mode="clip")
-    if not whole:
+    if (taps.weights != 1).any():
         shape = [1] * y.ndim
-        shape[axis : axis + 2] = count, k
+        shape[axis : axis + 2] = taps.places.shape
         y = y * taps.weights.astype(x.dtype).reshape(shape)
     return jnp.sum(y, axis + 1, dtype=x.dtype)
 

@@ -94,9 +94,8 @@ def _equal_windows(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> tup
 def _adaptive_avg_pool(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> Array:
     dtype = x.dtype
     x = convert(x, np.float32) if dtypes.finfo(dtype).bits < 32 else x
-    for axis, m in zip(axes, new):
-        x = gather_taps(x, axis, mean_taps(x.shape[axis], m))
-    return convert(x, dtype)
+    taps = {axis: mean_taps(x.shape[axis], m) for axis, m in zip(axes, new)}
+    return convert(gather_taps(x, taps), dtype)
 
 
 @composite(static_argnames="new")

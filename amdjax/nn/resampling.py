@@ -118,14 +118,15 @@ def _upsample(
     if dtypes.issubdtype(dtype, np.floating) and dtypes.finfo(dtype).bits < 32:
         x = convert(x, np.float32)
     axes = range(len(new)) if first == 1 else reversed(range(len(new)))
+    taps = {}
     for i in axes:  # where channels come last, they are the lanes; else the axis treated first is
         if kind == "area":
-            taps = mean_taps(old[i], new[i])
+            along = mean_taps(old[i], new[i])
         else:
-            taps = _taps(old[i], new[i], scales[i], kind, align_corners)
-        if not _changes_nothing(taps, old[i]):
-            x = gather_taps(x, first + i, taps)
-    return convert(x, dtype)
+            along = _taps(old[i], new[i], scales[i], kind, align_corners)
+        if not _changes_nothing(along, old[i]):
+            taps[first + i] = along
+    return convert(gather_taps(x, taps), dtype)
 
 
 def _changes_nothing(taps: Taps, size: int) -> bool:

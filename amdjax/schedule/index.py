@@ -201,6 +201,14 @@ class Index:
                 return True
         return False
 
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether it depends on data."""
+        return any(
+            isinstance(s, Dynamic) or (isinstance(s, Quotient) and s.inner.is_dynamic)
+            for s, _ in self.terms
+        )
+
     def substitute(self, table: dict[Symbol, Index]) -> Index:
         out = Index(self.const)
         for s, c in self.terms:

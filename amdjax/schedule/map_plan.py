@@ -141,7 +141,12 @@ def lane_loop(domain: Domain) -> LoopVar:
         for _, o in domain.stores:
             total += 4.0 if o.coefficient(var) == 1 else 0.0
         for _, o in domain.loads:
-            total += 2.0 if o.coefficient(var) == 1 else 1.0 if not o.depends_on(var) else 0.0
+            if o.coefficient(var) == 1:
+                total += 2.0
+            elif o.is_dynamic:  # each lane may read from another place
+                total -= 2.0
+            else:
+                total += 1.0 if not o.depends_on(var) else 0.0
         return total if var.extent >= 8 else total * var.extent / 16
 
     return max(reversed(domain.vars), key=score)

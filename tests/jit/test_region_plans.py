@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import amdjax.numpy as jnp
 from amdjax import jit
 from amdjax.jit.plan import plan_program
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
@@ -44,6 +46,20 @@ def test_each_region_has_its_plan_below_it():
     (found,) = schedule("layer_norm_gradient", CPU)
     lines = str(found).splitlines()
     assert len(lines) == 4 and [line.startswith("  rows of") for line in lines] == [0, 1, 0, 1]
+
+
+def test_lanes_run_along_what_is_contiguous_where_places_are_data():
+    """However many tables are read along another axis."""
+    places = np.zeros((2, 112), np.int32)
+
+    def f(x, w):
+        return sum((x[:, places[i]] * w[i][:, None] for i in range(2)), start=w[0][:, None])
+
+    observed = []
+    args = jnp.zeros((4, 56, 64)), jnp.zeros((2, 112))
+    observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
+    plan_program(jit(f).trace(*args).jaxpr, CPU, observe=observe)
+    assert "lanes over i2" in str(observed[0]).splitlines()[-1]
 
 
 def test_empty_regions_have_no_plan():

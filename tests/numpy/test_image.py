@@ -58,6 +58,23 @@ def test_gradients(method):
         )
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.complex64, np.int32])
+@pytest.mark.parametrize("method", ["linear", "cubic", "cubic-pytorch", "lanczos3", "area"])
+@pytest.mark.parametrize("antialias", [True, False])
+def test_few_samples_are_summed_as_by_a_product(method, dtype, antialias):
+    """The same sizes by `scale_and_translate`, which multiplies by a matrix of weights."""
+    x = np.random.default_rng(0).integers(-9, 9, (2, 60, 41, 3)).astype(dtype)
+    for shape in ((2, 110, 90, 3), (2, 45, 33, 3)):
+        got = image.resize(x, shape, method, antialias)
+        scale = np.array([n / m for n, m in zip(shape[1:3], x.shape[1:3])], np.float32)
+        translation = np.zeros(2, np.float32)
+        wide = x.astype(np.complex64 if dtype == np.complex64 else np.float32)
+        want = image.scale_and_translate(wide, shape, (1, 2), scale, translation, method, antialias)
+        assert got.dtype == (np.float32 if dtype == np.int32 else dtype)
+        tolerance = 0.02 if dtype == np.float16 else 2e-4
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+
+
 def test_moving_by_whole_samples():
     x = jnp.arange(6.0)
     for method in METHODS[:4]:
