@@ -209,16 +209,16 @@ def test_layer_of_a_context_and_a_mask():
     check_grads(lambda layer, x: layer(x, context, mask=mask), (layer, x), order=1, rtol=1e-2)
 
 
-def test_layer_drops_weights_in_training():
+def test_layer_drops_weights_in_training(small):
     layer = nn.MultiHeadAttention(8, 2, kv_heads=1, rate=0.5, key=random.key(0))
     x = normal(2, 5, 8)
     still = layer(x, is_causal=True)
     kept = layer.replace(rate=0.0)
     np.testing.assert_array_equal(still, kept(x, is_causal=True))
     train = lambda key: nn.apply(layer, x, is_causal=True, key=key, train=True)[0]
-    many = amdjax.vmap(train)(random.split(random.key(1), 4000))
+    many = amdjax.vmap(train)(random.split(random.key(1), small(4000, 500)))
     assert np.any(many[0] != still)
-    np.testing.assert_allclose(many.mean(0), still, atol=0.06)
+    np.testing.assert_allclose(many.mean(0), still, atol=small(0.06, 0.17))
     with pytest.raises(ValueError, match="key"):
         layer(x, train=True)
 

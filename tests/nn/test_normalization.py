@@ -33,6 +33,7 @@ def test_moments_far_from_zero(axes):
     close(variance, x.astype(np.float64).var(axes, keepdims=True), rtol=5e-3, atol=1e-3)
 
 
+@pytest.mark.cpu_only("derivatives in float64, of the operations of the first ones")
 @pytest.mark.parametrize("axes", [(0, 1), (1,)], ids=str)
 def test_moments_have_right_derivatives_of_any_order(axes):
     """They are taken around centers that count as constant."""
