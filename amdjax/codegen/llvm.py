@@ -377,7 +377,7 @@ class Function:
     sub = _both("sub", "fsub")
     mul = _both("mul", "fmul")
     sdiv, udiv, fdiv = _binary("sdiv"), _binary("udiv"), _binary("fdiv")
-    srem, urem, frem = _binary("srem"), _binary("urem"), _binary("frem")
+    srem, urem = _binary("srem"), _binary("urem")
     and_, or_, xor = _binary("and"), _binary("or"), _binary("xor")
     shl, lshr, ashr = _binary("shl"), _binary("lshr"), _binary("ashr")
 

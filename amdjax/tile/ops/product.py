@@ -84,13 +84,13 @@ class Collect(Op, name="collect"):
     """The next rows of the result of `Contract`, which leave the matrix unit here."""
 
     __slots__ = ()
-    sums = Operand(0)
+    accumulators = Operand(0)
 
     def result_types(self) -> None:
         return None
 
     def check(self) -> None:
-        whole, part = self.sums.type, self.result.type
+        whole, part = self.accumulators.type, self.result.type
         fits = len(part.shape) == 2 and part.shape[1] == whole.shape[1]
         even = fits and whole.shape[0] % part.shape[0] == 0
         expect(even and part.dtype == whole.dtype, f"{part} is no slice of {whole}")
