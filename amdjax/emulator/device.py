@@ -20,7 +20,7 @@ from amdjax.emulator.isa import check_emulated
 from amdjax.emulator.machine import launch
 from amdjax.emulator.memory.allocations import Memory
 from amdjax.runtime.gpu import DeviceError, GpuDevice
-from amdjax.targets import GpuTarget, get
+from amdjax.targets import GpuTarget, get, resident_workgroups
 
 _ALIGN = 256
 
@@ -33,7 +33,7 @@ class EmulatedDevice(GpuDevice):
     def __init__(self, target: GpuTarget):
         super().__init__(0, f"emulated {target.name}", target, exact_memory=True)
         self._memory = Memory()
-        self._kernels: dict[int, Kernel] = {}
+        self._kernels: dict[int, tuple[Kernel, bool]] = {}
         self._handles = count(1)
 
     def _map(self, nbytes: int) -> int | None:
@@ -60,17 +60,21 @@ class EmulatedDevice(GpuDevice):
 
     def _load(self, kernel: Any) -> int:
         handle = next(self._handles)
-        self._kernels[handle] = CodeObject(kernel.code).kernels[kernel.name]
+        self._kernels[handle] = CodeObject(kernel.code).kernels[kernel.name], kernel.cooperative
         return handle
 
     def _unload(self, handle: int) -> None:
         del self._kernels[handle]
 
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
+        kernel, cooperative = self._kernels[handle]
         try:
-            launch(self._kernels[handle], grid, workgroup, kernarg, self._memory, lds)
+            launch(kernel, grid, workgroup, kernarg, self._memory, lds, cooperative=cooperative)
         except EmulatorError as error:
             raise DeviceError(str(error), type(error).__name__) from None
+
+    def _resident(self, handle: int, workgroup: int) -> int:
+        return resident_workgroups(self.target, workgroup)
 
     def _wait(self) -> None:
         """Kernels have run by the time their launch returns."""

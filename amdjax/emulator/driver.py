@@ -1,4 +1,7 @@
-"""The native driver: runs workgroups one after the other, every wave from barrier to barrier."""
+"""The native driver: runs workgroups one after the other, every wave from barrier to barrier.
+
+Workgroups that are resident together take turns: each runs until one of its waves sleeps.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,25 @@ from amdjax.emulator import state
 from amdjax.emulator.memory.write_log import FORGET
 
 RUN = "amdjax_emulator_run_groups"
+TURN = "amdjax_emulator_run_turn"
 
 # Words of the launch block. LDS_BYTES of LDS_MEMORY are set anew for each workgroup, and of the
 # shadows WRITTEN and (at barriers too) RACES as many bytes as say so. A wave that runs LONGEST
-# instructions without a barrier is taken not to end.
+# instructions without a barrier is taken not to end. Of a workgroup that takes turns: whether it
+# has BEGUN, and whether a wave SLEPT when they last ran, so that the others' barrier still waits.
 (STATES, STATE_BYTES, WAVES, TEMPLATE, LDS_MEMORY, LDS_BYTES, GRID_X, GRID_Y, FIRST, LAST,
  ID_X, ID_Y, ID_Z, FAULTED, WRITTEN, WRITTEN_BYTES, RACES, RACES_BYTES, ONE_BARRIER, GROUP,
- CONTEXT, LONGEST, LAUNCH_WORDS) = range(23)  # fmt: skip
+ CONTEXT, LONGEST, BEGUN, SLEPT, LAUNCH_WORDS) = range(25)  # fmt: skip
 
 # What nothing wrote is recognizable.
 _LDS_FILL = 0xCC
 
 
 class _Driver:
-    """Writes `i32 run_groups(ptr launch)`."""
+    """Writes `i32 run_groups(ptr launch)`, or `i32 run_turn(ptr launch)`."""
 
-    def __init__(self, module: Module) -> None:
-        self.f = module.function(RUN, [("launch", PTR)], I32, attributes="nounwind")
+    def __init__(self, module: Module, name: str) -> None:
+        self.f = module.function(name, [("launch", PTR)], I32, attributes="nounwind")
         (self.launch,) = self.f.args
         for name in ("memcpy.p0.p0.i64", "memset.p0.i64"):
             second = "ptr" if "cpy" in name else "i8"
@@ -114,9 +119,10 @@ class _Driver:
         self.f.call(FORGET, Type("void"), self._pointer(CONTEXT), declare=False)
 
     def _stretch(self, w: Value, carried: list[Value]) -> list[Value]:
-        """Run a wave that has not ended.
+        """Run a wave that has not ended and need not wait.
 
-        Carries where waves of this turn wait, 0 for nowhere, and whether they left stores behind.
+        Carries where waves of this turn wait, 0 for nowhere, whether they left stores behind, and
+        whether one sleeps.
 
         Every other workgroup goes through its waves backwards: a wave that overwrites what another
         reads is found when it comes first.
@@ -125,12 +131,20 @@ class _Driver:
         odd = f.and_(self._word(GROUP), const(I64, 1))
         backwards = f.sub(f.sub(self.waves, const(I64, 1)), w)
         w = f.select(f.icmp("ne", odd, const(I64, 0)), backwards, w)
-        wave, (place, unsettled) = self._wave(w), carried
-        ended, barrier = (const(I32, int(s)) for s in (state.Status.ENDED, state.Status.BARRIER))
+        wave, (place, unsettled, asleep) = self._wave(w), carried
+        ended, barrier, sleeping = (
+            const(I32, int(s))
+            for s in (state.Status.ENDED, state.Status.BARRIER, state.Status.ASLEEP)
+        )
         before = f.load(I32, f.gep(wave, state.STATUS, I8), 4)
-        done = f.icmp("eq", before, ended)
-        status = f.if_(done, lambda: [ended], lambda: [self._run_wave(wave)])[0]
-        self._stop_if(f.icmp("ugt", status, barrier), wave, status)
+        slept = f.icmp("ne", self._word(SLEPT), const(I64, 0))
+        held = f.and_(slept, f.icmp("eq", before, barrier))
+        stays = f.or_(held, f.icmp("eq", before, ended))
+        status = f.if_(stays, lambda: [before], lambda: [self._run_wave(wave)])[0]
+        sleeps = f.icmp("eq", status, sleeping)
+        fault = f.and_(f.icmp("ugt", status, barrier), f.not_(sleeps))
+        self._stop_if(fault, wave, status)
+        asleep = f.or_(asleep, f.cast("zext", sleeps, "i64"))
 
         def wait() -> list[Value]:
             mine = f.load(I64, f.gep(wave, state.PC, I8), 8)
@@ -142,37 +156,73 @@ class _Driver:
             left = f.load(I32, f.gep(wave, state.UNSETTLED, I8), 4)
             return [mine, f.or_(unsettled, left)]
 
-        return f.if_(f.icmp("eq", status, barrier), wait, lambda: [place, unsettled])
+        waiting = f.if_(f.icmp("eq", status, barrier), wait, lambda: [place, unsettled])
+        return [*waiting, asleep]
 
-    def _turn(self) -> list[Value]:
-        """One stretch of every wave; ended waves do not hold up the others' barrier."""
-        start = [const(I64, 0), const(I32, 0)]
-        place, unsettled = self.f.loop(const(I64, 0), self.waves, 1, start, self._stretch)
-        self._fill(RACES, RACES_BYTES, 0)
+    def _turn(self) -> tuple[Value, Value]:
+        """One stretch of every wave; ended waves do not hold up the others' barrier.
+
+        Returns where waves wait, 0 for nowhere, and whether one sleeps: then they go on waiting.
+        """
+        f, zero = self.f, const(I64, 0)
+        start = [zero, const(I32, 0), zero]
+        place, unsettled, asleep = f.loop(zero, self.waves, 1, start, self._stretch)
+        f.store(asleep, f.gep(self.launch, SLEPT, I64), 8)
 
         def forget() -> list[Value]:
             self._forget_stores()
             return []
 
-        self.f.if_(self.f.icmp("eq", unsettled, const(I32, 0)), forget)
-        return [place]
+        def complete() -> list[Value]:
+            self._fill(RACES, RACES_BYTES, 0)
+            f.if_(f.icmp("eq", unsettled, const(I32, 0)), forget)
+            return []
 
-    def write(self) -> None:
-        f = self.f
-        zero = const(I64, 0)
+        f.if_(f.icmp("eq", asleep, zero), complete)
+        return place, asleep
+
+    def write_groups(self) -> None:
+        """All workgroups, one after the other; none of their waves sleeps."""
+        f, zero = self.f, const(I64, 0)
 
         def group(index: Value, _: list[Value]) -> list[Value]:
             self._set_up(index)
             waits = lambda c: f.icmp("ne", c[0], zero)
-            f.while_loop([const(I64, 1)], waits, lambda c: self._turn())
+            f.while_loop([const(I64, 1)], waits, lambda c: [self._turn()[0]])
             return []
 
         f.loop(self._word(FIRST), self._word(LAST), 1, [], group)
         f.ret(const(I32, 0))
 
+    def write_turn(self) -> None:
+        """The first workgroup until a wave of it sleeps, or to its end."""
+        f, zero, one = self.f, const(I64, 0), const(I64, 1)
 
-def write_driver(module: Module) -> Function:
-    """Add the driver to a module."""
-    driver = _Driver(module)
-    driver.write()
+        def begin() -> list[Value]:
+            self._set_up(self._word(FIRST))
+            f.store(one, f.gep(self.launch, BEGUN, I64), 8)
+            return []
+
+        f.if_(f.icmp("eq", self._word(BEGUN), zero), begin)
+
+        def goes_on(carried: list[Value]) -> Value:
+            place, asleep = carried
+            return f.and_(f.icmp("ne", place, zero), f.icmp("eq", asleep, zero))
+
+        _, asleep = f.while_loop([one, zero], goes_on, lambda c: list(self._turn()))
+        statuses = const(I32, int(state.Status.ASLEEP)), const(I32, int(state.Status.RUNNING))
+        f.ret(f.select(f.icmp("ne", asleep, zero), *statuses))
+
+
+def write_groups(module: Module) -> Function:
+    """Add the function that runs workgroups one after the other."""
+    driver = _Driver(module, RUN)
+    driver.write_groups()
+    return driver.f
+
+
+def write_turn(module: Module) -> Function:
+    """Add the function that lets a workgroup have its turn."""
+    driver = _Driver(module, TURN)
+    driver.write_turn()
     return driver.f

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from amdjax.codegen.engine import Library, engine
 from amdjax.codegen.llvm import Module
 from amdjax.emulator.builder import Lanes, Variant, new_handler
-from amdjax.emulator.driver import RUN, write_driver
+from amdjax.emulator.driver import RUN, TURN, write_groups, write_turn
 from amdjax.emulator.memory.scalar_memory import find_function
 from amdjax.emulator.memory.statistics import write_note
 from amdjax.emulator.memory.vector_memory import FIND, NOTE
@@ -19,26 +19,25 @@ from amdjax.runtime.cache import compile_cached
 
 
 class Handlers:
-    """Addresses of handlers by variant, and of the driver."""
+    """Addresses of handlers by variant, and of the driver's functions."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._addresses: dict[Variant, int] = {}
         self._libraries: list[Library] = []
-        self._driver = 0
+        self._drivers: dict[str, int] = {}
 
-    @property
-    def driver(self) -> int:
-        """Address of `i32 run_groups(ptr launch)`."""
+    def driver(self, name: str = RUN) -> int:
+        """Address of `i32 run_groups(ptr launch)`, or of `run_turn` (`TURN`)."""
         with self._lock:
-            if not self._driver:
+            if not self._drivers:
                 self._load_support()
-            return self._driver
+            return self._drivers[name]
 
     def addresses(self, variants: Iterable[Variant]) -> dict[Variant, int]:
         """Handlers of all `variants`, compiling those not met before."""
         with self._lock:
-            if not self._driver:
+            if not self._drivers:
                 self._load_support()
             missing = [v for v in dict.fromkeys(variants) if v not in self._addresses]
             if missing:
@@ -54,13 +53,14 @@ class Handlers:
 
     def _load_support(self) -> None:
         module = Module()
-        for write in (find_function, write_note, write_forget, write_log, write_driver):
+        writers = find_function, write_note, write_forget, write_log, write_groups, write_turn
+        for write in writers:
             write(module)
-        names = [FIND, NOTE, LOG, RUN]
+        names = [FIND, NOTE, LOG, RUN, TURN]
         library = engine().load(compile_cached([str(module)], opt=2), names)
         self._libraries.append(library)
         engine().define({name: library[name] for name in names[:3]})
-        self._driver = library[RUN]
+        self._drivers = {name: library[name] for name in (RUN, TURN)}
 
 
 HANDLERS = Handlers()

@@ -54,6 +54,9 @@ _TAGGED_WORKERS = 7
 # Instructions of a wave without a barrier; half a minute of them.
 _LONGEST = 1 << 31
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+# Rounds of turns after which workgroups are asked whether they still get somewhere, and
+# instructions of each in a turn in which it only looks whether others have.
+_ROUNDS, _SPIN = 1024, 64
 # The trap register with the number of the wave in its workgroup, from bit 25.
 _TTMP_WAVE = 116
 
@@ -64,7 +67,7 @@ class _Worker:
     def __init__(self, launch: Launch, number: int, first: int, last: int) -> None:
         self.launch = launch
         kernel = launch.program.kernel
-        self.records = launch.program.records(Checks.WAITS in launch.checks)
+        self.records = launch.program.records(Checks.WAITS in launch.checks, launch.cooperative)
         lanes, waves = kernel.lanes, launch.waves
         self.statistics = self._statistics()
         # Who is in no position to race keeps no log, and tags of a byte are too few for all.
@@ -186,13 +189,19 @@ class _Worker:
         for i, values in enumerate(ids[: kernel.workitem_ids + 1]):
             vgprs[kernel.lanes * i : kernel.lanes * (i + 1)] = values
 
-    def run(self) -> None:
-        run = _PROTOTYPE(native.HANDLERS.driver)
+    def run(self, function: str = driver.RUN) -> None:
+        """Run all workgroups; of one that takes turns, until a wave of it sleeps."""
+        run = _PROTOTYPE(native.HANDLERS.driver(function))
         self.status = state.Status(run(self.block.ctypes.data))
+
+    @property
+    def instructions(self) -> int:
+        """How many were executed so far."""
+        return int(self.records[:, state.COUNT // 8].sum())
 
     def raise_fault(self) -> None:
         """Raise what stopped a wave, if anything did."""
-        if self.status <= state.Status.BARRIER:
+        if self.status <= state.Status.BARRIER or self.status == state.Status.ASLEEP:
             return
         wave = int(self.block[driver.FAULTED]) - self.states.ctypes.data
         row = self.states[wave // 4 :]
@@ -211,6 +220,15 @@ class _Worker:
                 what = "use of memory after its release, at"
             raise kind(what.format(other=other), place, address)
         raise self._stop(index, place)
+
+    def raise_deadlock(self) -> None:
+        """Raise that workgroups wait for each other."""
+        statuses = self.states.reshape(self.launch.waves, -1)[:, state.STATUS // 4]
+        wave = int(np.argmax(statuses == state.Status.ASLEEP))
+        row = self.states.reshape(self.launch.waves, -1)[wave]
+        index = int(row[:2].view(np.uint64)[0]) - self.records.ctypes.data
+        place = self._place(index // state.RECORD - 1, wave, -1)
+        raise KernelFault("workgroups wait for each other, and none goes on", place)
 
     def _stop(self, index: int, place: Place) -> EmulatorError:
         program = self.launch.program
@@ -255,7 +273,9 @@ class Launch:
         self, kernel: Kernel, grid: int | Sequence[int], workgroup: int | Sequence[int],
         kernarg: bytes, memory: Memory, shared_bytes: int = 0, sanitize: Checks | bool = True,
         profile: bool = False,
+        cooperative: bool = False,
     ) -> None:  # fmt: skip
+        self.cooperative = cooperative
         self.grid, self.workgroup = _three(grid), _three(workgroup)
         _check(kernel, self.grid, self.workgroup)
         self.program, self.memory, self.checks = program_of(kernel), memory, Checks.of(sanitize)
@@ -288,6 +308,8 @@ class Launch:
     def run(self) -> list[_Worker]:
         """Run the kernel and wait for its end; raises what `launch` does."""
         program, groups = self.program, math.prod(self.grid)
+        if self.cooperative:
+            return self._run_together(groups)
         useful = min(groups, groups * self.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD)
         # Asking how many threads there may be reads files.
         threads = min(requested_threads(), useful) if useful > 1 else 1
@@ -301,8 +323,35 @@ class Launch:
             thread.join()
         for worker in workers:
             worker.raise_fault()
-        instructions = sum(int(w.records[:, state.COUNT // 8].sum()) for w in workers)
+        instructions = sum(w.instructions for w in workers)
         program.wave_cost = instructions // max(groups * self.waves, 1)
+        return workers
+
+    @property
+    def resident(self) -> int:
+        """How many workgroups of it the device holds at once."""
+        return _occupancy(self).workgroups * self.target.lds_units
+
+    def _run_together(self, groups: int) -> list[_Worker]:
+        """Run workgroups that are resident together; each has its turn until it sleeps."""
+        most = self.resident
+        if groups > most:
+            raise EmulatorError(
+                f"kernel {self.program.kernel.name} wants {groups} workgroups resident at once; "
+                f"{self.target.device.name} holds {most}"
+            )
+        workers = [_Worker(self, i, i, i + 1) for i in range(groups)]
+        going, rounds, executed = workers, 0, 0
+        while going:
+            for worker in going:
+                worker.run(driver.TURN)
+                worker.raise_fault()
+            going = [w for w in going if w.status == state.Status.ASLEEP]
+            rounds += 1
+            if rounds % _ROUNDS == 0:
+                before, executed = executed, sum(w.instructions for w in workers)
+                if executed - before < _SPIN * _ROUNDS * len(going):
+                    going[0].raise_deadlock()
         return workers
 
 
@@ -326,6 +375,7 @@ def _three(shape: int | Sequence[int]) -> tuple[int, int, int]:
 def launch(
     kernel: Kernel, grid: int | Sequence[int], workgroup: int | Sequence[int], kernarg: bytes,
     memory: Memory, shared_bytes: int = 0, sanitize: Checks | bool = True, profile: bool = False,
+    cooperative: bool = False,
 ) -> Counters:  # fmt: skip
     """Run a kernel over a grid and wait for its end.
 
@@ -338,6 +388,7 @@ def launch(
         shared_bytes: dynamic LDS behind the kernel's own.
         sanitize: faults to look for besides accesses out of bounds; True is all, False none.
         profile: also count memory traffic and bank conflicts; `recording` asks for it too.
+        cooperative: all workgroups are resident at once, and may wait for each other.
 
     Returns:
         What the kernel did.
@@ -346,9 +397,12 @@ def launch(
         KernelFault: the kernel did something wrong; `MemoryFault`, `UninitializedRead`, `DataRace`,
             `MissingWait` and `DivergentBarrier` say what.
         UnknownInstruction: execution reached code that cannot be emulated.
-        EmulatorError: the kernel wants what is not emulated, or the shapes are impossible.
+        EmulatorError: the kernel wants what is not emulated, or the shapes are impossible; a
+            cooperative grid is more than the device holds.
     """
-    own = Launch(kernel, grid, workgroup, kernarg, memory, shared_bytes, sanitize, profile)
+    own = Launch(
+        kernel, grid, workgroup, kernarg, memory, shared_bytes, sanitize, profile, cooperative
+    )
     result = _counted(own, own.run())
     counting.record(result)
     return result

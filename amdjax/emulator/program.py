@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property, lru_cache
 
@@ -142,27 +143,34 @@ class Program:
         table[[inst.pc // 4 for inst in self.instructions[:-1]]] = range(len(self.instructions) - 1)
         return table
 
-    def records(self, with_hazards: bool) -> np.ndarray:
+    def records(self, with_hazards: bool, together: bool = False) -> np.ndarray:
         """A copy of the records with branches into the copy itself; counts are zero.
 
         Args:
             with_hazards: records that are hazards stop their wave, and barriers show what was
               stored before them only if that was waited for.
+            together: workgroups are resident together, and others run while a wave sleeps.
         """
         records = self._records.copy()
         sources, targets = self._branches.T
         places = records.ctypes.data + state.RECORD * targets
         records[sources, state.SLOTS // 8 + state.TARGET] = places
+        handlers = records[:, state.HANDLER // 8]
+        if together:
+            sleeps = (i for i, x in enumerate(self.instructions) if x.name == "s_sleep")
+            self._flag(handlers, sleeps, "yields")
         if not with_hazards:
             return records
-        handlers = records[:, state.HANDLER // 8]
         if self.kernel.has_several_caches:
-            for index in self.waits.unsettled:
-                flags = (("unsettled", 1),)
-                variant = replace(self._lowered[index].variant, flags=flags)
-                handlers[index] = native.HANDLERS.addresses([variant])[variant]
+            self._flag(handlers, self.waits.unsettled, "unsettled")
         handlers[list(self.waits.hazards)] = self._stop
         return records
+
+    def _flag(self, handlers: np.ndarray, indices: Iterable[int], name: str) -> None:
+        """Give some records the handler for what the flag says."""
+        for index in indices:
+            variant = replace(self._lowered[index].variant, flags=((name, 1),))
+            handlers[index] = native.HANDLERS.addresses([variant])[variant]
 
 
 def _index_mode(inst: Instruction, mode: int) -> int:

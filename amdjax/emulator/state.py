@@ -70,3 +70,5 @@ class Status(enum.IntEnum):
     JUMP = 13
     RACE = 14
     ENDLESS = 15
+    #: It sleeps until other workgroups, which are resident too, had their turn.
+    ASLEEP = 16

@@ -9,14 +9,20 @@ with the loop's counter, so nothing is sliced or stacked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.jit.hoisting import Hoisted
-from amdjax.jit.instructions import Label, Storage, View
+from amdjax.jit.instructions import ALIGN, Label, Storage, View
+from amdjax.jit.persistent import Alternation, persist
 from amdjax.jit.plan import CONTROL, Body, Planner
 from amdjax.jit.updates import updates_in_place
 from amdjax.runtime import vm
+from amdjax.targets import GpuTarget
+
+SIDE_BY_SIDE = 16 << 20  # bytes of a carried value up to which its two buffers are one on a GPU
 
 
 def lower_cond(body: Body, eqn: JaxprEqn) -> None:
@@ -49,6 +55,7 @@ class _Carry:
     def __init__(
         self, body: Body, eqn: JaxprEqn, inits: Sequence[Any], jaxpr: Jaxpr, invars: Sequence[Var],
         outs: Sequence[Any],
+        side_by_side: bool = False,
     ):  # fmt: skip
         self.p = p = body.p
         used = list(
@@ -58,6 +65,8 @@ class _Carry:
         self.current: list[View] = []
         self.next: list[View] = []
         self.swaps: list[tuple[int, int]] = []
+        #: What slots hold of values whose buffers lie side by side.
+        self.alternating: dict[int, Alternation] = {}
         for init, invar, out in zip(inits, invars, outs, strict=True):
             nbytes = invar.aval.nbytes
             source = p.view(body.env, init)
@@ -66,21 +75,25 @@ class _Carry:
                 self.current.append(source)
                 self.next.append(source)
                 continue
+            in_place = updates_in_place(p.fused(jaxpr), invar, out, outs)
+            beside = side_by_side and not in_place and 0 < nbytes <= SIDE_BY_SIDE
+            half = round_up(nbytes, ALIGN)
             if (
-                not isinstance(init, Literal)
+                not beside
+                and not isinstance(init, Literal)
                 and body.overwritable(init)
                 and used.count(init) == 1
                 and source.storage.slot is None
             ):
                 first = source
             else:
-                first = p.arena(nbytes)
+                first = p.arena(half + nbytes if beside else nbytes)
                 p.copy(first, source, nbytes)
-            if updates_in_place(p.fused(jaxpr), invar, out, outs):
+            if in_place:
                 self.current.append(first)
                 self.next.append(first)
                 continue
-            second = p.arena(nbytes)
+            second = View(first.storage, half) if beside else p.arena(nbytes)
             p.touch(second)
             slots = p.slot(), p.slot()
             p.emit(vm.ADDRESS, slots[0], first)
@@ -90,6 +103,9 @@ class _Carry:
             self.current.append(View(_Pointer(slots[0], pair)))
             self.next.append(View(_Pointer(slots[1], pair)))
             self.swaps.append(slots)
+            if beside:
+                for phase, slot in enumerate(slots):
+                    self.alternating[slot] = Alternation(first.storage, half, phase, nbytes)
 
     @property
     def unchanged(self) -> dict[Var, View]:
@@ -165,11 +181,13 @@ def lower_while(body: Body, eqn: JaxprEqn) -> None:
     _finish_carry(body, eqn.outvars, carry)
 
 
-def _hoist(p: Planner, step: ClosedJaxpr, fixed: dict[Var, View]) -> Hoisted:
+def _hoist(
+    p: Planner, step: ClosedJaxpr, fixed: dict[Var, View], resident: bool = False
+) -> Hoisted:
     """Write what a loop's body computes of its constants alone."""
     env = dict(fixed)
     p.bind_constants(step, env)
-    return p.hoist(step.jaxpr, env, env)
+    return p.hoist(step.jaxpr, env, env, resident)
 
 
 def _finish_carry(body: Body, outvars: Sequence[Var], carry: _Carry) -> None:
@@ -195,42 +213,88 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
     ys = [body.place(v) for v in y_results]
     for y in ys:
         p.touch(y)
-    carry = _Carry(body, eqn, inits, step.jaxpr, carry_vars, carry_outs)
+    on_gpu = isinstance(p.target, GpuTarget)
+    carry = _Carry(body, eqn, inits, step.jaxpr, carry_vars, carry_outs, side_by_side=on_gpu)
     counter = p.slot()
     p.emit(vm.SET, counter, 0)
-    end, again = Label(), Label()
-    env = dict(zip(const_vars, (p.view(body.env, x) for x in consts), strict=True))
-    hoisted = _hoist(p, step, env | carry.unchanged) if length > 1 else None
-    start = p.time
+    fixed = dict(zip(const_vars, (p.view(body.env, x) for x in consts), strict=True))
+
+    def slice_of(view: View, aval: Any) -> View:
+        nbytes = aval.nbytes
+        if view.counter != vm.ZERO:  # a slice of a slice: fix the outer address first
+            view = _fixed(p, view)
+        first = view.offset + (nbytes * (length - 1) if reverse else 0)
+        return View(view.storage, first, counter, -nbytes if reverse else nbytes)
+
     if length:
-        p.label(again)
-
-        def slice_of(view: View, aval: Any) -> View:
-            nbytes = aval.nbytes
-            if view.counter != vm.ZERO:  # a slice of a slice: fix the outer address first
-                view = _fixed(p, view)
-            first = view.offset + (nbytes * (length - 1) if reverse else 0)
-            return View(view.storage, first, counter, -nbytes if reverse else nbytes)
-
-        env.update(zip(carry_vars, carry.current, strict=True))
-        env.update(
-            zip(
-                x_vars,
-                (slice_of(p.view(body.env, x), v.aval) for x, v in zip(xs, x_vars)),
-                strict=True,
-            )
-        )
-        p.bind_constants(step, env)
+        moving = dict(zip(carry_vars, carry.current, strict=True))
+        for x, v in zip(xs, x_vars, strict=True):
+            moving[v] = slice_of(p.view(body.env, x), v.aval)
         y_views = [slice_of(y, v.aval) for y, v in zip(ys, y_vars, strict=True)]
-        p.body(step.jaxpr, env, [*carry.next, *y_views], hoisted=hoisted)
-        carry.swap()
-        p.emit(vm.ADD, counter, 1)
-        p.emit(vm.REPEAT, counter, length, again)
-        p.label(end)
-        p.loop_scope(start)
+        rounds = _Rounds(p, step, fixed, moving, [*carry.next, *y_views], carry, counter, length)
+        if not (on_gpu and rounds.persistent()):
+            rounds.loop()
         for y in ys:
             p.touch(y)
     _finish_carry(body, carry_results, carry)
+
+
+@dataclass
+class _Rounds:
+    """The rounds of a `scan`.
+
+    Args:
+      step: the body.
+      fixed, moving: where its arguments are that the loop does not change, and the others.
+      destinations: of its results.
+    """
+
+    p: Planner
+    step: ClosedJaxpr
+    fixed: dict[Var, View]
+    moving: dict[Var, View]
+    destinations: Sequence[View]
+    carry: _Carry
+    counter: int
+    length: int
+
+    def loop(self) -> None:
+        """Write a round, and that it is repeated."""
+        p, again = self.p, Label()
+        hoisted = self._hoisted(False)
+        start = p.time
+        p.label(again)
+        self._round(hoisted)
+        p.emit(vm.ADD, self.counter, 1)
+        p.emit(vm.REPEAT, self.counter, self.length, again)
+        p.loop_scope(start)
+
+    def persistent(self) -> bool:
+        """Write all rounds as one launch, if they can be and that pays; whether it is so."""
+        p, carry = self.p, self.carry
+        if self.length < 2:
+            return False
+        with p.undecided() as take_back:
+            hoisted = self._hoisted(True)
+            start = p.time
+            self._round(hoisted)
+            done = persist(p, start, self.counter, self.length, carry.alternating)
+            if not done:
+                take_back()
+        if done and self.length % 2:
+            carry.swap()
+        return done
+
+    def _hoisted(self, resident: bool) -> Hoisted | None:
+        if self.length < 2:
+            return None
+        return _hoist(self.p, self.step, self.fixed | self.carry.unchanged, resident)
+
+    def _round(self, hoisted: Hoisted | None) -> None:
+        env = self.fixed | self.moving
+        self.p.bind_constants(self.step, env)
+        self.p.body(self.step.jaxpr, env, self.destinations, hoisted=hoisted)
+        self.carry.swap()
 
 
 def _fixed(p: Any, view: View) -> View:

@@ -16,10 +16,12 @@ class Hoisted:
 
     Attributes:
       fixed: variables that the loop does not change.
+      resident: the body becomes one launch with the loop, whose programs stay resident.
       steps: the launches that are left of shaped steps, and their workspace, by their equations.
     """
 
     fixed: frozenset[Var] = frozenset()
+    resident: bool = False
     steps: dict[int, tuple[Sequence[Call | Copy], dict[Temp, Any]]] = field(default_factory=dict)
 
 

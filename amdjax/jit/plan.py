@@ -10,7 +10,8 @@ iteration of a loop is needed until the loop ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any, Protocol
@@ -101,6 +102,7 @@ class Planner:
         self.target, self.observe, self.loader = target, observe, loader
         self.repeats, self.by_line = Repeats(by_line), by_line
         self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
+        self.joins = True  # whether launches of the same code become one on a GPU
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
         self.constants: list[Any] = []
@@ -202,11 +204,40 @@ class Planner:
         for w in words:
             if isinstance(w, View):
                 self.touch(w)
-            elif self.loader is not None and isinstance(w, tile.Kernel):
-                if config.check:
-                    tile.verify(w)
-                self.loader.add(w)
+            elif isinstance(w, tile.Kernel):
+                self.load(w)
         self.instructions.append(Instruction(opcode, list(words)))
+
+    def load(self, kernel: tile.Kernel) -> None:
+        """Let a kernel be compiled."""
+        if self.loader is not None:
+            if config.check:
+                tile.verify(kernel)
+            self.loader.add(kernel)
+
+    @contextmanager
+    def undecided(self) -> Iterator[Callable[[], None]]:
+        """Around instructions that may be replaced, or taken back by what this yields.
+
+        Kernels are loaded, and stages observed, behind it; until then launches are not joined.
+        """
+        start, storages = self.time, len(self.storages)
+        loader, observe = self.loader, self.observe
+        seen: list[tuple[str, Any]] = []
+        joins, self.joins = self.joins, False
+        self.loader, self.observe = None, lambda stage, x: seen.append((stage, x))
+
+        def take_back() -> None:
+            del self.instructions[start:], self.storages[storages:]
+            seen.clear()
+
+        yield take_back
+        self.loader, self.observe, self.joins = loader, observe, joins
+        for stage, x in seen:
+            observe(stage, x)
+        for kernel in (w for i in self.instructions[start:] for w in i.words):
+            if isinstance(kernel, tile.Kernel):
+                self.load(kernel)
 
     def touch(self, view: View) -> None:
         s = view.storage
@@ -230,7 +261,7 @@ class Planner:
             grid, parallel = sum(x.grid for x in launches), _is_parallel(launches)
             self.emit(vm.CALLS, grid, parallel, len(launches), *together_on_cpu(launches))
             return
-        if len(launches) > 1 and isinstance(self.target, GpuTarget):
+        if len(launches) > 1 and isinstance(self.target, GpuTarget) and self.joins:
             launches = list(together_on_gpu(launches, self.target, self.by_line))
         for x in launches:
             self.emit(vm.CALL, x.kernel, x.grid, _is_parallel([x]), len(x.views), *x.views)
@@ -288,7 +319,8 @@ class Planner:
         fusion = self.fused(jaxpr)
         jaxpr = fusion.jaxpr
         self.observe("fusion", fusion)
-        self.observe("schedule", Schedule(fusion, self.target, hoisted.fixed))
+        schedule = Schedule(fusion, self.target, hoisted.fixed, hoisted.resident)
+        self.observe("schedule", schedule)
         if self.loader is not None:
             self.loader.expect(len(fusion.steps))
         wanted: dict[Var, View] = {}
@@ -307,9 +339,11 @@ class Planner:
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), v.aval.nbytes)
 
-    def hoist(self, jaxpr: Jaxpr, env: dict[Var, View], fixed: Collection[Var]) -> Hoisted:
+    def hoist(
+        self, jaxpr: Jaxpr, env: dict[Var, View], fixed: Collection[Var], resident: bool = False
+    ) -> Hoisted:
         """Write, before a loop, what the steps of its body compute of `fixed` variables alone."""
-        hoisted = Hoisted(frozenset(fixed))
+        hoisted = Hoisted(frozenset(fixed), resident)
         fusion = self.fused(jaxpr)
         body = Body(self, fusion, dict(env), {}, False, hoisted)
         for step in fusion.steps:
@@ -399,10 +433,10 @@ class Body:
 
     def shaped(self, step: Single) -> Sequence[Call | Copy]:
         """The launches of a kernel family."""
-        p, fixed = self.p, self.hoisted.fixed
-        ctx = ShapedContext(step.eqn, p.target, epilogue(step, self.fusion), fixed)
+        p, fixed, resident = self.p, self.hoisted.fixed, self.hoisted.resident
+        ctx = ShapedContext(step.eqn, p.target, epilogue(step, self.fusion), fixed, resident)
         lower = lambda: p.fitted(lower_shaped(ctx))
-        return p.repeats.single(step, ctx.epilogue, fixed, lower)
+        return p.repeats.single(step, ctx.epilogue, fixed, resident, lower)
 
     def rename(self, source: Var, result: Var) -> None:
         """Another name for a value; its memory is not taken over while both are in use."""

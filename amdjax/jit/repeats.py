@@ -56,13 +56,14 @@ class Repeats:
         single: Single,
         epilogue: Epilogue | None,
         fixed: Collection[Var],
+        resident: bool,
         lower: Callable[[], Calls],
     ) -> Calls:
         """The launches of a shaped kernel and what is fused behind it."""
         producer = epilogue.producers.get if epilogue else lambda v: None
         step = _Step(producer, self.by_line)
         step.equation(single.eqn)
-        step.code.append(tuple(x in fixed for x in single.eqn.invars))
+        step.code.append((resident, *(x in fixed for x in single.eqn.invars)))
         for v in epilogue.stored if epilogue else ():
             step.code.append(step.number(v))
         return self._calls(step, lower)

@@ -36,11 +36,13 @@ class Schedule:
 
     Args:
       fixed: variables that the loop around the program does not change.
+      resident: programs stay resident through that loop.
     """
 
     fusion: Fusion
     target: Machine
     fixed: Collection[Var] = ()
+    resident: bool = False
 
     def __str__(self) -> str:
         lines = []
@@ -55,6 +57,6 @@ class Schedule:
                 lines.append("  no elements" if plan is None else f"  {plan}")
             elif is_shaped(step.eqn) and not is_bitcast(step.eqn):
                 fused = epilogue(step, self.fusion)
-                ctx = ShapedContext(step.eqn, self.target, fused, self.fixed)
+                ctx = ShapedContext(step.eqn, self.target, fused, self.fixed, self.resident)
                 lines.append(f"  {plan_shaped(ctx)}")
         return "\n".join(lines)

@@ -162,12 +162,14 @@ class ShapedContext:
       epilogue: what is fused behind its (single) result, if anything.
       fixed: variables that the loop around does not change. Launches at the beginning that read
         nothing else, and write workspace that no later one writes, run once, before the loop.
+      resident: that loop is one launch, whose programs stay resident and keep what is in LDS.
     """
 
     eqn: JaxprEqn
     machine: CpuTarget | GpuTarget
     epilogue: Epilogue | None = None
     fixed: Collection[Var] = ()
+    resident: bool = False
 
     @property
     def rule(self) -> Shaped:

@@ -84,11 +84,11 @@ class CudaDevice(GpuDevice):
     """One NVIDIA GPU, with a stream of its own."""
 
     platform = "cuda"
-    can_capture = True
+    can_capture = captures_cooperative = True
 
     def __init__(self, id: int, device_kind: str, target: Any, driver: Any, handle: Any):
         super().__init__(id, device_kind, target)
-        self._driver = driver
+        self._driver, self._device = driver, handle
         self._context = _checked(driver.cuDevicePrimaryCtxRetain(handle), "opening a context")
         self._handles: dict[int, tuple[Any, ...]] = {}  # what integers given out stand for
         self._next = 0
@@ -151,7 +151,7 @@ class CudaDevice(GpuDevice):
             most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             answer = driver.cuFuncSetAttribute(function, most, dynamic)
             _checked(answer, f"giving kernel {kernel.name} its shared memory")
-        return self._keep(function, module, dynamic)
+        return self._keep(function, module, dynamic, kernel.cooperative)
 
     def _compiled(self, driver: Any, kernel: Any) -> Any:
         """The PTX of a kernel as a module."""
@@ -170,17 +170,36 @@ class CudaDevice(GpuDevice):
         return answer[1]
 
     def _unload(self, handle: int) -> None:
-        _, module, _ = self._handles.pop(handle)
+        _, module, *_ = self._handles.pop(handle)
         _checked(self._enter().cuModuleUnload(module), "unloading a kernel")
 
+    def _resident(self, handle: int, workgroup: int) -> int:
+        function, _, dynamic, _ = self._handles[handle]
+        driver = self._enter()
+        each = _checked(
+            driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, workgroup, dynamic),
+            "asking for the occupancy",
+        )
+        count = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        units = _checked(driver.cuDeviceGetAttribute(count, self._device), "counting processors")
+        return int(each) * int(units)
+
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
-        function, _, dynamic = self._handles[handle]
+        function, _, dynamic, cooperative = self._handles[handle]
         block = ctypes.create_string_buffer(kernarg, len(kernarg))
+        lds += dynamic
+        if cooperative:
+            first = ctypes.addressof(block)
+            places = (ctypes.c_size_t * (len(kernarg) // 8))(*range(first, first + len(kernarg), 8))
+            answer = self._enter().cuLaunchCooperativeKernel(
+                function, grid, 1, 1, workgroup, 1, 1, lds, self._stream, ctypes.addressof(places)
+            )
+            _checked(answer, f"launching {grid} workgroups of {workgroup} threads together")
+            return
         size = ctypes.c_size_t(len(kernarg))
         extra = (ctypes.c_void_p * 5)(
             _POINTER, ctypes.addressof(block), _SIZE, ctypes.addressof(size), _END
         )
-        lds += dynamic
         answer = self._enter().cuLaunchKernel(
             function, grid, 1, 1, workgroup, 1, 1, lds, self._stream, 0, ctypes.addressof(extra)
         )

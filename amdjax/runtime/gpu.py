@@ -156,9 +156,10 @@ class GpuDevice(Device, ABC):
       lock: held while work is issued, waited for or recorded, so that what other threads do is
         not recorded too; `launch` leaves it to those who launch.
       can_capture: whether `capture` works.
+      captures_cooperative: whether it does for kernels whose workgroups wait for each other.
     """
 
-    can_capture = False
+    can_capture = captures_cooperative = False
 
     def __init__(self, id: int, device_kind: str, target: Any, *, exact_memory: bool = False):
         super().__init__(id, device_kind)
@@ -250,6 +251,15 @@ class GpuDevice(Device, ABC):
                     found = Function(self, self._load(kernel), kernel.name)
                     self._functions[key] = found
         return found
+
+    def resident_workgroups(self, function: Function, workgroup: int) -> int:
+        """How many workgroups of a kernel the device holds at once.
+
+        Args:
+          function: what `function` returned.
+          workgroup: threads of each.
+        """
+        return self._resident(function.handle, workgroup)
 
     def launch(
         self, function: Function, grid: int, workgroup: int, lds: int, kernarg: bytes
@@ -390,6 +400,9 @@ class GpuDevice(Device, ABC):
 
     def _unload(self, handle: int) -> None:
         """Unload a kernel, once the work issued before is done."""
+
+    def _resident(self, handle: int, workgroup: int) -> int:
+        raise NotImplementedError(f"{self} runs no workgroups that wait for each other")
 
     @abstractmethod
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None: ...

@@ -14,11 +14,11 @@ from itertools import takewhile
 from pkgutil import iter_modules
 
 from amdjax.targets.gpu import Device, GpuCosts, GpuTarget, MatrixInstruction
-from amdjax.targets.occupancy import Occupancy, occupancy
+from amdjax.targets.occupancy import Occupancy, occupancy, resident_workgroups
 
 __all__ = [
     "Device", "GpuCosts", "GpuTarget", "MatrixInstruction", "Occupancy", "get", "names",
-    "occupancy",
+    "occupancy", "resident_workgroups",
 ]  # fmt: skip
 
 

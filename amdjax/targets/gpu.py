@@ -183,6 +183,7 @@ class GpuCosts:
       program: clocks until a program multiplies, and that its last stores take.
       program_issue: of that, clocks that other programs on the CU cannot use.
       launch: clocks that a second launch costs.
+      grid_barrier: clocks that programs wait for each other where all are resident.
       arrival: clocks that the last program of a tile takes before it adds the parts of others.
       not_hidden: share of what a CU does besides what takes longest that is not hidden by it.
       busy_threads: threads of a CU from which more of them hide no more latency.
@@ -196,6 +197,7 @@ class GpuCosts:
     program: int = 1500
     program_issue: int = 300
     launch: int = 8000
+    grid_barrier: int = 3000
     arrival: int = 2000
     not_hidden: float = 0.2
     busy_threads: int = 1024
@@ -304,6 +306,12 @@ class GpuTarget:
     def compute_units(self) -> int:
         """CUs of the device assumed where none is at hand."""
         return self.device.compute_units
+
+    @property
+    def lds_units(self) -> int:
+        """Parts of the device with an LDS of their own: CUs, on RDNA processors of two of them."""
+        pairs = self.is_amdgpu and self.wave_size == 32
+        return max(self.compute_units // 2, 1) if pairs else self.compute_units
 
     # What schedules ask
 

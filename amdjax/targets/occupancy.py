@@ -64,6 +64,17 @@ def occupancy(
     return Occupancy(waves, groups[limit], limit)
 
 
+def resident_workgroups(target: GpuTarget, workgroup: int) -> int:
+    """Workgroups that the device holds at once whatever registers and LDS they take.
+
+    Args:
+      target: the machine.
+      workgroup: threads of one workgroup.
+    """
+    most = occupancy(target, target.vgprs, target.agprs, target.sgprs, target.lds_bytes, workgroup)
+    return most.workgroups * target.lds_units
+
+
 def waves_for_vgprs(target: GpuTarget, vgprs: int, agprs: int = 0) -> int:
     """Waves a SIMD holds as far as vector registers go."""
     if target.unified_registers and agprs:

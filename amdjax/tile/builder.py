@@ -339,6 +339,21 @@ class Builder:
         for _ in range(slices):
             yield self.emit(ops.Collect, [sums], [part])[0]
 
+    def scratch_product(
+        self,
+        a: Buffer,
+        b: Buffer,
+        offset: Value | int,
+        shape: tuple[int, int],
+        pitches: tuple[int, int],
+        depth: int,
+        lanes: tuple[int, int, int],
+    ) -> Value:
+        """`Σ a[i, k] b[j, offset + k]` for `k` in `range(depth)`; see `ops.ScratchProduct`."""
+        attrs = {"a": a, "b": b, "pitches": pitches, "depth": depth, "lanes": lanes}
+        types = [TileType(a.dtype, shape)]
+        return self.emit(ops.ScratchProduct, [self.index(offset)], types, attrs)[0]
+
     def amx_product(
         self,
         types: tuple[str, str],
@@ -466,6 +481,21 @@ class Builder:
         attrs = {"buffer": counter, "programs": programs}
         return self.emit(ops.Arrive, [self.index(offset)], None, attrs)[0]
 
+    def grid_barrier(
+        self, counter: Buffer, offset: Value | int, number: Value | int, programs: Value, times: int
+    ) -> None:
+        """All programs wait for each other, which takes a grid that is resident as a whole.
+
+        Args:
+          counter: `u32` in memory that all see; zero before the first barrier and behind the last.
+          offset: of the counter.
+          number: of this barrier in the launch, from 0.
+          programs: how many there are.
+          times: how many barriers the launch has.
+        """
+        operands = [self.index(offset), self.index(number), programs]
+        self.emit(ops.GridBarrier, operands, (), {"buffer": counter, "times": times})
+
     def prefetch(self, buffer: Buffer, offset: Value, write: bool = False, level: int = 1) -> None:
         """Ask for the cache line of an element, to be in the cache of `level` when it is needed."""
         self.emit(ops.Prefetch, [offset], (), {"buffer": buffer, "write": write, "level": level})
@@ -521,3 +551,18 @@ class Builder:
         """Branch on a scalar; both arms return values of the same types."""
         yes, no = self._body([], then), self._body([], other)
         return self.emit(ops.If, (cond,), None, None, (yes, no))
+
+    def shift(
+        self,
+        moved: Sequence[Buffer],
+        offsets: Sequence[Value],
+        vector: int,
+        fn: Callable[[], None],
+    ) -> None:
+        """A block in which buffers begin so many bytes later; see `ops.Shift`."""
+        attrs = {"moved": tuple(moved), "vector": vector}
+        self.emit(ops.Shift, offsets, (), attrs, (self._body([], fn),))
+
+    def once(self, fn: Callable[[], None]) -> None:
+        """A block that fills scratch with the same in every launch; see `ops.Once`."""
+        self.emit(ops.Once, (), (), {}, (self._body([], fn),))

@@ -44,6 +44,11 @@ class Kernel:
         """Parameters and scratch as they are declared, by name."""
         return {b.name: b for b in (*self.params, *self.scratch)}
 
+    @property
+    def cooperative(self) -> bool:
+        """Whether its programs wait for each other, so that all have to be resident at once."""
+        return any(op.name == "grid_barrier" for op in nested_ops(self.body))
+
 
 def listing(kernel: Kernel) -> tuple[str, dict[int, int]]:
     """The kernel as text, and the line of each op, from 1, by the `id` of the op."""

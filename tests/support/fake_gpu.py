@@ -35,6 +35,7 @@ class FakeKernel:
     code: bytes = b""
     workgroup: int = 1
     lds_bytes: int = 0
+    cooperative: bool = False
 
 
 class FakeGpu(GpuDevice):

@@ -17,6 +17,7 @@ from amdjax.kernels import register_for_gpus
 from amdjax.kernels.shaped import PLANNERS
 from amdjax.runtime import vm
 from amdjax.targets import Device, get
+from amdjax.targets.gpu import GpuCosts
 
 register_for_gpus()
 
@@ -27,6 +28,8 @@ TINY = dataclasses.replace(
     max_workgroup=16,
     lds_bytes=8 << 10,
     device=Device("tiny", 1, 1, 1, 1),
+    # On a CPU programs do not wait for each other.
+    costs=GpuCosts(grid_barrier=1 << 40),
 )
 
 

@@ -60,6 +60,7 @@ class RawKernel:
     code: bytes
     format: str = "elf"
     workgroup: int = WORKGROUP
+    cooperative: bool = False
 
 
 @cache

@@ -63,6 +63,12 @@ WRONG = {
     "store takes 3 operands": ["store y strides=(1) masked=True %0, %1, %1, %4"],
     "offsets of f32": ["%6: f32[8] = load_at x %1"],
     "arrive counts": ["%6: bool = arrive c programs=0 %0"],
+    "grid_barrier counts": ["grid_barrier c times=0 %0, %0, %0"],
+    "grid_barrier takes 3": ["grid_barrier c times=1 %0, %0"],
+    "shift takes an offset": ["shift moved=(x,y) vector=1 %0 {", "}"],
+    "scratch_product takes scratch": [
+        "%6: f32[8,8] = scratch_product x s pitches=(8,8) depth=8 lanes=(8,8,1) %0",
+    ],
     # uniform control flow
     "if takes numbers of bool": ["if %4 {", " } {", "}"],
     "for takes numbers of index": ["for %2, %0, %0 (%6: index) {", "}"],

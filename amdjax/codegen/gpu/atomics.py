@@ -1,4 +1,4 @@
-"""Atomic operations on memory, and how a workgroup learns that it is the last of a grid."""
+"""Atomic operations on memory; how a workgroup learns that it is the last of a grid, or waits."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from amdjax.codegen.gpu.isa import by_words
 from amdjax.codegen.gpu.layout_conversion import element_of, row_major, take
 from amdjax.codegen.gpu.positions import Held, Rep
 from amdjax.codegen.gpu.registers import joined, register
-from amdjax.codegen.llvm import Type, Value
+from amdjax.codegen.llvm import I32, Type, Value
 from amdjax.tile import FLOATS, ops
 
 __all__ = ["LOWERINGS"]
@@ -100,3 +100,41 @@ def lower_arrive(g: GpuEmitter, op: ops.Arrive) -> list[Rep]:
     barriers.waited()
     g.buffers.access(flag, "read")
     return [f.icmp("ne", f.load(Type("i8"), place, 1), llvm.const(Type("i8"), 0))]
+
+
+@LOWERINGS.of(ops.GridBarrier)
+def lower_grid_barrier(g: GpuEmitter, op: ops.GridBarrier) -> list[Rep]:
+    """One thread arrives for all of them, behind their stores, and waits until all others have.
+
+    The counter goes up from barrier to barrier and wraps to zero with the last arrival of all, so
+    that it needs no reset. One less than it, as an unsigned number, is then the largest there is.
+    """
+    f, waves, barriers = g.f, g.buffers.waves, g.buffers.barriers
+    g.isa.gather(f, waves)
+    barriers.waited()
+    counter = g.buffers.element(op.buffer, g.scalar(op.offset))
+    number, programs = (f.int_resize(g.scalar(v), "i32", False) for v in (op.number, op.programs))
+    one = llvm.const(I32, 1)
+    last = f.sub(f.mul(programs, llvm.const(I32, op.times)), one)
+    least = f.sub(f.mul(f.add(number, one), programs), one)
+    scope = f"{g.isa.device_scope}monotonic"
+
+    def arrivals() -> Value:
+        return f.op(f"load atomic i32, {counter} {scope}, align 4", I32)
+
+    def wait(_: list[Value]) -> list[Value]:
+        g.isa.pause(f)
+        return [arrivals()]
+
+    def meet() -> list[Value]:
+        g.isa.release(f)  # NVPTX drops the ordering of an atomic itself
+        f.emit(f"atomicrmw uinc_wrap {counter}, {last} {scope}{g.isa.atomic_metadata}")
+        f.while_loop([arrivals()], lambda seen: f.icmp("ult", f.sub(seen[0], one), least), wait)
+        g.isa.acquire(f)
+        return []
+
+    g.when(g.threads.compare("eq", g.threads.number, 0), meet)
+    # Also of global memory: what the one thread may see now, all may.
+    g.isa.barrier(f, waves, only_lds=False)
+    barriers.waited()
+    return []

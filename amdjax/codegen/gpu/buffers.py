@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from amdjax import tile
 from amdjax.codegen.gpu.barriers import Access, Barriers, Kind
@@ -47,6 +48,7 @@ class Buffers:
         self.barriers = Barriers()
         self._addresses: dict[str, Value] = {}
         self._low: dict[str, Value] = {}
+        self._shifted: set[str] = set()
         self._sizes: dict[str, int] = {}
         self._turn = 0
         for p, argument in zip(kernel.params, arguments, strict=True):
@@ -68,14 +70,27 @@ class Buffers:
         """The address of an element, which all threads share."""
         return self.f.gep(self.address(buffer), offset, self.types.memory(buffer.dtype))
 
+    @contextmanager
+    def shifted(self, buffers: Sequence[tile.Buffer], offsets: Sequence[Value]) -> Iterator[None]:
+        """Within, parameters begin so many bytes later."""
+        before = {b.name: self.address(b) for b in buffers}
+        for buffer, offset in zip(buffers, offsets, strict=True):
+            self._addresses[buffer.name] = self.f.gep(before[buffer.name], offset, Type("i8"))
+        self._shifted |= before.keys()
+        yield
+        self._addresses |= before
+        self._shifted -= before.keys()
+
     def low_bits(self, buffer: tile.Buffer) -> Value:
         """The low half of a parameter's address."""
+        address = self.address(buffer)
+
+        def low() -> Value:
+            return self.f.cast("trunc", self.f.op(f"ptrtoint {address} to i64", I64), "i32")
+
+        if buffer.name in self._shifted:
+            return low()
         if buffer.name not in self._low:
-            address = self.address(buffer)
-
-            def low() -> Value:
-                return self.f.cast("trunc", self.f.op(f"ptrtoint {address} to i64", I64), "i32")
-
             self._low[buffer.name] = self.threads.at_head(low)
         return self._low[buffer.name]
 

@@ -47,3 +47,22 @@ def _as_results(
 def lower_if(g: GpuEmitter, op: ops.If) -> list[Rep]:
     with g.buffers.barriers.branch():
         return emitter.lower_if(g, op)
+
+
+@LOWERINGS.of(ops.Shift)
+def lower_shift(g: GpuEmitter, op: ops.Shift) -> list[Rep]:
+    offsets = [g.scalar(v) for v in op.offsets]
+    with (
+        g.buffers.barriers.branch(),
+        g.buffers.shifted(op.moved, offsets),
+        g.vectors_of(op.vector),
+    ):
+        g.block(op.body)
+    return []
+
+
+@LOWERINGS.of(ops.Once)
+def lower_once(g: GpuEmitter, op: ops.Once) -> list[Rep]:
+    with g.buffers.barriers.branch():
+        g.block(op.body)
+    return []

@@ -98,6 +98,14 @@ class GpuEmitter(Emitter[Rep]):
         self._computed.forget(mark)
 
     @contextmanager
+    def vectors_of(self, vector: int) -> Iterator[None]:
+        """Within, threads hold so many neighbors of tiles side by side."""
+        outer = self.layouts
+        self.layouts = Layouts(self.threads, self.workgroup, vector)
+        yield
+        self.layouts = outer
+
+    @contextmanager
     def _inside(self) -> Iterator[None]:
         suffix = self.f.suffix
         with self.scope(), self.buffers.barriers.arm():

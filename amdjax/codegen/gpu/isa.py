@@ -132,6 +132,9 @@ class Isa(ABC):
         """What follows sees what other workgroups released before."""
         f.emit(f"fence {self.device_scope}acquire")
 
+    def pause(self, f: Function) -> None:  # noqa: B027
+        """What a thread does between two looks at memory that another workgroup will change."""
+
 
 def by_words(f: Function, x: Value, fn: Callable[[Value], Value]) -> Value:
     """Apply a permute of 32-bit words to a scalar of any type."""
@@ -292,6 +295,9 @@ class Amdgcn(Isa):
         super().release(f)
         # LLVM waits for the L2 to be written back only where it knows of stores on their way.
         self._wait_for_memory(f)
+
+    def pause(self, f: Function) -> None:
+        f.call("llvm.amdgcn.s.sleep", VOID, llvm.const(I32, 1))
 
     def _wait_for_memory(self, f: Function) -> None:
         """Wait for loads and stores where one counter counts both; elsewhere LLVM does."""

@@ -43,6 +43,7 @@ class GpuKernel:
         registers also in matrix registers, scalar ones in lanes of vector registers.
       llvm: the text it was compiled from.
       tile: the tile program as text.
+      cooperative: its workgroups wait for each other, so that all have to be resident at once.
     """
 
     name: str
@@ -61,6 +62,7 @@ class GpuKernel:
     sgpr_spills: int
     llvm: str
     tile: str
+    cooperative: bool = False
 
     @property
     def dynamic_lds(self) -> int:
@@ -95,6 +97,7 @@ class GpuKernel:
             sgpr_spills=use.spills[1],
             llvm=llvm,
             tile=str(kernel),
+            cooperative=kernel.cooperative,
         )
 
 

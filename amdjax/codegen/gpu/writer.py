@@ -19,6 +19,7 @@ from amdjax.codegen.gpu import (
     product,
     reduce,
     scan,
+    scratch_product,
 )
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.isa import isa_of
@@ -42,6 +43,7 @@ LOWERINGS = Lowerings(
     product.LOWERINGS,
     reduce.LOWERINGS,
     scan.LOWERINGS,
+    scratch_product.LOWERINGS,
 )
 
 

@@ -229,7 +229,7 @@ control = entering(CONTROL)
 
 @control(
     "s_nop s_waitcnt s_waitcnt_vscnt s_waitcnt_vmcnt s_waitcnt_expcnt s_waitcnt_lgkmcnt s_clause "
-    "s_delay_alu s_waitcnt_depctr s_wait_idle s_set_inst_prefetch_distance s_sleep s_setprio "
+    "s_delay_alu s_waitcnt_depctr s_wait_idle s_set_inst_prefetch_distance s_setprio "
     "s_sendmsg s_icache_inv s_code_end s_inst_prefetch s_dcache_wb s_dcache_inv s_gl1_inv "
     "buffer_inv buffer_wbl2 buffer_gl0_inv buffer_gl1_inv s_dcache_wb_vol v_nop s_wait_event "
     "s_wait_alu s_wait_loadcnt s_wait_storecnt s_wait_dscnt s_wait_kmcnt s_wait_expcnt "
@@ -251,6 +251,15 @@ def end_program(h: Lanes) -> None:
 @control("s_trap s_endpgm_saved")
 def trap(h: Lanes) -> None:
     h.stop(state.Status.TRAP)
+
+
+@control("s_sleep")
+def sleep(h: Lanes) -> None:
+    """Where workgroups are resident together, others have their turn meanwhile."""
+    if h.variant.flag("yields"):
+        h.stop(state.Status.ASLEEP, h.next_record())
+    else:
+        h.finish()
 
 
 @control("s_barrier s_barrier_wait")

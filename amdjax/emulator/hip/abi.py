@@ -42,6 +42,7 @@ class Status(IntEnum):
     HostMemoryAlreadyRegistered = 712
     HostMemoryNotRegistered = 713
     LaunchFailure = 719
+    CooperativeLaunchTooLarge = 720
     NotSupported = 801
     StreamCaptureUnsupported = 900
     StreamCaptureInvalidated = 901
@@ -78,6 +79,7 @@ DESCRIPTIONS = {
     Status.HostMemoryAlreadyRegistered: "part or all of the requested memory range is registered",
     Status.HostMemoryNotRegistered: "pointer does not correspond to a registered memory region",
     Status.LaunchFailure: "unspecified launch failure",
+    Status.CooperativeLaunchTooLarge: "too many blocks in cooperative launch",
     Status.NotSupported: "operation not supported",
     Status.StreamCaptureUnsupported: "operation not permitted when stream is capturing",
     Status.StreamCaptureInvalidated: "operation failed due to a previous error during capture",

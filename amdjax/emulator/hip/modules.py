@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -192,7 +193,8 @@ def occupancy_of_function(
     found = occupancy(
         target, info.vgprs, info.agprs, info.sgprs, info.lds + shared_bytes, workgroup
     )
-    poke(out, found.workgroups, "i")
+    # Of each of as many as the properties of the device say there are.
+    poke(out, found.workgroups * target.lds_units // target.compute_units, "i")
 
 
 # Launches
@@ -281,10 +283,28 @@ def module_launch_kernel(
     rt: Runtime, handle: int, gx: int, gy: int, gz: int, x: int, y: int, z: int, shared_bytes: int,
     stream_handle: int, parameters: int, extra: int,
 ) -> None:  # fmt: skip
+    _launch(
+        rt, handle, (gx, gy, gz), (x, y, z), shared_bytes, stream_handle, parameters, extra, False
+    )
+
+
+@export("hipModuleLaunchCooperativeKernel", "puuuuuuupp")
+def module_launch_cooperative_kernel(
+    rt: Runtime, handle: int, gx: int, gy: int, gz: int, x: int, y: int, z: int, shared_bytes: int,
+    stream_handle: int, parameters: int,
+) -> None:  # fmt: skip
+    """A launch whose workgroups are resident at once and may wait for each other."""
+    _launch(rt, handle, (gx, gy, gz), (x, y, z), shared_bytes, stream_handle, parameters, 0, True)
+
+
+def _launch(
+    rt: Runtime, handle: int, grid: tuple[int, int, int], workgroup: tuple[int, int, int],
+    shared_bytes: int, stream_handle: int, parameters: int, extra: int, cooperative: bool,
+) -> None:  # fmt: skip
     function, stream = rt.handles.get(handle, Function), stream_of(rt, stream_handle)
     if stream.device is not function.module.device:
         raise HipFailure(Status.InvalidHandle, "the stream is another device's than the module")
-    info, grid, workgroup = function.info, (gx, gy, gz), (x, y, z)
+    info = function.info
     _check_shape(function, grid, workgroup, shared_bytes)
     if parameters and extra:
         raise HipFailure(Status.InvalidValue, "arguments are given in both ways")
@@ -297,19 +317,26 @@ def module_launch_kernel(
     else:
         kernarg = bytearray(info.kernarg_size)
     _fill_hidden(info, kernarg, grid, workgroup)
-    _submit(stream, function, grid, workgroup, bytes(kernarg), shared_bytes)
+    _submit(stream, function, grid, workgroup, bytes(kernarg), shared_bytes, cooperative)
 
 
 def _submit(
     stream: Stream, function: Function, grid: tuple[int, int, int], workgroup: tuple[int, int, int],
-    kernarg: bytes, shared_bytes: int,
+    kernarg: bytes, shared_bytes: int, cooperative: bool,
 ) -> None:  # fmt: skip
     kernel, memory = function.kernel, function.module.device.memory
+
+    own = Launch(kernel, grid, workgroup, kernarg, memory, shared_bytes, cooperative=cooperative)
+    if cooperative and math.prod(grid) > own.resident:
+        detail = (
+            f"kernel {kernel.name} wants {math.prod(grid)} workgroups; {own.resident} are resident"
+        )
+        raise HipFailure(Status.CooperativeLaunchTooLarge, detail)
 
     def run() -> None:
         if not function.module.is_loaded:
             message = f"kernel {kernel.name} is launched after its module was unloaded"
             raise HipFailure(Status.LaunchFailure, message)
-        execute(Launch(kernel, grid, workgroup, kernarg, memory, shared_bytes))
+        execute(own)
 
     stream.submit(run, "kernel", kernel)

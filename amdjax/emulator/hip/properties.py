@@ -106,6 +106,7 @@ def properties(device: EmulatedDevice) -> DeviceProperties:
         integrated=int(chip.memory == 0),
         canMapHostMemory=1,
         concurrentKernels=1,
+        cooperativeLaunch=1,
         pciBusID=device.index + 1,
         asyncEngineCount=1,
         unifiedAddressing=1,

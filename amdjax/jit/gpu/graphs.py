@@ -33,6 +33,8 @@ def is_capturable(plan: Plan, device: GpuDevice) -> bool:
     """Whether a program is the same sequence of launches at each call, and of a useful length."""
     if not device.can_capture or any(i.opcode in WAITING for i in plan.instructions):
         return False
+    if not device.captures_cooperative and any(k.cooperative for k in plan.kernels()):
+        return False
     return _launches(plan) in LAUNCHES
 
 

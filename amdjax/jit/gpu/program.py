@@ -329,18 +329,24 @@ class _Steps:
             if i.opcode == vm.COPY:
                 items.append(_Copy(i.words[2], begin))
             elif i.opcode == vm.CALL:
-                items.append(self._launch(i.words[0], i.words[1], begin, len(operands)))
+                items.append(self._launch(i.words[0], i.words[1], operands, begin, len(operands)))
             for n, w in enumerate(i.words if i.opcode == vm.CALLS else ()):
                 if isinstance(w, tile.Kernel):
                     grid, count = i.words[n + 1 : n + 3]
-                    items.append(self._launch(w, grid, begin, begin + count))
+                    items.append(self._launch(w, grid, operands, begin, begin + count))
                     begin += count
         return _Segment(self.device, items, operands, following)
 
-    def _launch(self, program: tile.Kernel, grid: int, begin: int, end: int) -> _Launch:
+    def _launch(
+        self, program: tile.Kernel, grid: int, operands: list[_Operand], begin: int, end: int
+    ) -> _Launch:
         """The launch of a kernel on a range of operands."""
         kernel = self.kernels[id(program)]
         function = self.device.function(kernel)
+        if kernel.cooperative:  # its last parameter says how many programs there are
+            most = self.device.resident_workgroups(function, kernel.workgroup)
+            grid = min(grid, max(most, 1))
+            operands[end - 1] = operands[end - 1]._replace(offset=grid)
         return _Launch(function, grid, kernel.workgroup, 8 * begin, 8 * end)
 
     def _halt(self, words: list[Any], following: int) -> Step:

@@ -29,6 +29,11 @@ class _LaunchConfig(threading.local):
         self.data = (ctypes.c_char * _KERNARG_BYTES)()
         self.size = ctypes.c_size_t()
         self.place = ctypes.addressof(self.data)
+        #: Where each argument is, for launches that take no packed ones.
+        self._places = (ctypes.c_size_t * (_KERNARG_BYTES // 8))(
+            *range(self.place, self.place + _KERNARG_BYTES, 8)
+        )
+        self.parameters = ctypes.addressof(self._places)
         self._extra = (ctypes.c_size_t * 5)(
             _POINTER, self.place, _SIZE, ctypes.addressof(self.size), _END
         )
@@ -64,6 +69,7 @@ class HipDevice(GpuDevice):
         self._staging = Staging(driver, self._stream)
         self._config = _LaunchConfig()
         self._modules: dict[int, Any] = {}
+        self._cooperative: set[int] = set()
         self._peers: set[int] = set()
         self._postponed: list[Callable[[], None]] = []
 
@@ -184,10 +190,20 @@ class HipDevice(GpuDevice):
         function = int(call("hipModuleGetFunction", module, kernel.name.encode()))
         # HIP may read the code later.
         self._modules[function] = module, kernel.code
+        if kernel.cooperative:
+            self._cooperative.add(function)
         return function
 
     def _unload(self, handle: int) -> None:
+        self._cooperative.discard(handle)
         self._when_idle(lambda: self._driver.call("hipModuleUnload", self._modules.pop(handle)[0]))
+
+    def _resident(self, handle: int, workgroup: int) -> int:
+        self._use()
+        call, hip = self._driver.call, self._driver.hip
+        each = call("hipModuleOccupancyMaxActiveBlocksPerMultiprocessor", handle, workgroup, 0)
+        count = hip.hipDeviceAttribute_t.hipDeviceAttributeMultiprocessorCount
+        return int(each) * int(call("hipDeviceGetAttribute", count, self.ordinal))
 
     def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
         config = self._config
@@ -197,6 +213,12 @@ class HipDevice(GpuDevice):
         ctypes.memmove(config.place, kernarg, size)
         config.size.value = size
         self._use()
+        if handle in self._cooperative:
+            self._driver.call(
+                "hipModuleLaunchCooperativeKernel", handle, grid, 1, 1, workgroup, 1, 1, lds,
+                self._stream, config.parameters,
+            )  # fmt: skip
+            return
         self._driver.call(
             "hipModuleLaunchKernel", handle, grid, 1, 1, workgroup, 1, 1, lds, self._stream,
             None, config.address,

@@ -1,7 +1,7 @@
 """The operations of the tile IR, by family."""
 
 from amdjax.tile.ops.combine import Cumulative, Reduce, ReduceBy
-from amdjax.tile.ops.control import For, If, While
+from amdjax.tile.ops.control import For, If, Once, Shift, While
 from amdjax.tile.ops.elementwise import (
     COMPARISONS,
     ELEMENTWISE,
@@ -33,8 +33,17 @@ from amdjax.tile.ops.elementwise import (
     Sub,
     Xor,
 )
-from amdjax.tile.ops.memory import Arrive, Atomic, Load, LoadAt, Prefetch, Store, StoreAt
-from amdjax.tile.ops.product import AmxProduct, Collect, Contract, Dot, Dot4
+from amdjax.tile.ops.memory import (
+    Arrive,
+    Atomic,
+    GridBarrier,
+    Load,
+    LoadAt,
+    Prefetch,
+    Store,
+    StoreAt,
+)
+from amdjax.tile.ops.product import AmxProduct, Collect, Contract, Dot, Dot4, ScratchProduct
 from amdjax.tile.ops.shape import (
     Broadcast,
     Compress,
@@ -51,9 +60,9 @@ from amdjax.tile.ops.shape import (
 __all__ = [
     "COMPARISONS", "ELEMENTWISE", "NARROW", "Add", "AmxProduct", "And", "Arrive", "Atomic",
     "Bitcast", "Broadcast", "Collect", "Comparison", "Compress", "Const", "Contract", "Convert",
-    "Cumulative", "Div", "Dot", "Dot4", "Elementwise", "Expand", "Extract", "For", "Ge", "Gt", "If",
-    "Iota", "Le", "Load", "LoadAt", "Lt", "Max", "Min", "Mul", "Ne", "Neg", "Not",
-    "Or", "Prefetch", "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape", "Select", "Shl",
-    "ShrArithmetic", "ShrLogical", "Shuffle", "Size", "Store", "StoreAt", "Sub", "Transpose",
-    "While", "Xor",
+    "Cumulative", "Div", "Dot", "Dot4", "Elementwise", "Expand", "Extract", "For", "Ge",
+    "GridBarrier", "Gt", "If", "Iota", "Le", "Load", "LoadAt", "Lt", "Max", "Min", "Mul", "Ne",
+    "Neg", "Not", "Once", "Or", "Prefetch", "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape",
+    "ScratchProduct", "Select", "Shift", "Shl", "ShrArithmetic", "ShrLogical", "Shuffle", "Size",
+    "Store", "StoreAt", "Sub", "Transpose", "While", "Xor",
 ]  # fmt: skip

@@ -8,7 +8,7 @@ from amdjax.tile.attributes import Attribute, Flag, Memories
 from amdjax.tile.ir import Block, Op, Operand, Operands, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, TileType
 
-__all__ = ["For", "If", "While"]
+__all__ = ["For", "If", "Once", "Shift", "While"]
 
 
 def _types(values: Sequence[Value]) -> tuple[TileType, ...]:
@@ -90,3 +90,44 @@ class If(Op, name="if"):
         yes, no = self.blocks
         expect(not yes.args and not no.args, "arms of if take nothing")
         expect(_types(yes.yields) == _types(no.yields), "arms of if differ in what they make")
+
+
+class Shift(Op, name="shift"):
+    """A block in which memory begins elsewhere: each of `moved` so many bytes later.
+
+    `vector` is that of the schedule for the tiles of the block, which are made and used in it.
+    """
+
+    __slots__ = ()
+    moved = Memories()
+    vector = Attribute[int]()
+    offsets = Operands(0)
+
+    @property
+    def body(self) -> Block:
+        return self.blocks[0]
+
+    def check(self) -> None:
+        expect_scalars(self, self.operands)
+        expect(len(self.operands) == len(self.moved), "shift takes an offset for each buffer")
+        expect(len(self.blocks) == 1, "shift has one body")
+        expect(
+            not (self.body.args or self.body.yields), "the body of shift takes and makes nothing"
+        )
+
+
+class Once(Op, name="once"):
+    """A block that fills scratch with the same in every launch of a program of this number.
+
+    Where programs stay resident through a loop of launches, it runs before the first round only.
+    """
+
+    __slots__ = ()
+
+    @property
+    def body(self) -> Block:
+        return self.blocks[0]
+
+    def check(self) -> None:
+        expect(not self.operands and len(self.blocks) == 1, "once has one body and takes nothing")
+        expect(not (self.body.args or self.body.yields), "the body of once takes and makes nothing")

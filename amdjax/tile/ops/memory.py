@@ -6,7 +6,9 @@ from amdjax.tile.attributes import Attribute, Filling, Flag, Found, Memory, Stri
 from amdjax.tile.ir import Buffer, Op, Operand, Trait, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, INTEGERS, TileType, itemsize
 
-__all__ = ["Arrive", "Atomic", "Load", "LoadAt", "Prefetch", "Store", "StoreAt"]
+__all__ = [
+    "Arrive", "Atomic", "GridBarrier", "Load", "LoadAt", "Prefetch", "Store", "StoreAt",
+]  # fmt: skip
 
 
 def _mask(op: Op) -> Value | None:
@@ -190,6 +192,26 @@ class Arrive(Op, name="arrive", traits=Trait.READS | Trait.WRITES):
         _check_role(self, self.buffer, "inout")
         expect_scalars(self, self.operands)
         expect(self.buffer.dtype == "u32" and self.programs > 0, "arrive counts in u32")
+
+
+class GridBarrier(Op, name="grid_barrier", traits=Trait.READS | Trait.WRITES):
+    """All programs wait for each other, which takes a grid that is resident as a whole.
+
+    What any of them stored before is visible to all behind this. The barriers of a launch, `times`
+    in all, share a counter, a `u32` that is zero before the first and behind the last; operands are
+    where it is, the number of this barrier, from 0, and how many programs there are.
+    """
+
+    __slots__ = ()
+    buffer = Memory()
+    offset, number, programs = Operand(0), Operand(1), Operand(2)
+    times = Attribute[int]()
+
+    def check(self) -> None:
+        _check_role(self, self.buffer, "inout")
+        expect_scalars(self, self.operands)
+        expect(len(self.operands) == 3, "grid_barrier takes 3 operands")
+        expect(self.buffer.dtype == "u32" and self.times > 0, "grid_barrier counts in u32")
 
 
 class Prefetch(Op, name="prefetch"):

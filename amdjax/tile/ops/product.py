@@ -6,7 +6,7 @@ from amdjax.tile.attributes import Attribute, DotTiling, Flag, Memory, Sides, Ti
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
 from amdjax.tile.types import BOOL, INDEX, TileType
 
-__all__ = ["AmxProduct", "Collect", "Contract", "Dot", "Dot4"]
+__all__ = ["AmxProduct", "Collect", "Contract", "Dot", "Dot4", "ScratchProduct"]
 
 
 class Dot(Op, name="dot", traits=Trait.PURE):
@@ -94,6 +94,32 @@ class Collect(Op, name="collect"):
         fits = len(part.shape) == 2 and part.shape[1] == whole.shape[1]
         even = fits and whole.shape[0] % part.shape[0] == 0
         expect(even and part.dtype == whole.dtype, f"{part} is no slice of {whole}")
+
+
+class ScratchProduct(Op, name="scratch_product", traits=Trait.READS):
+    """`Σ a[i, k] b[j, offset + k]` for `k` in `range(depth)`, of lines that lie in scratch.
+
+    Lines of `a` and `b` are `pitches` elements apart, steps in depth side by side. `lanes` are
+    those of a wave along rows, columns and depth.
+    """
+
+    __slots__ = ()
+    offset = Operand(0)
+    a = Memory()
+    b = Memory()
+    pitches = Attribute[tuple[int, int]]()
+    depth = Attribute[int]()
+    lanes = Attribute[tuple[int, int, int]]()
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        expect_scalars(self, self.operands)
+        expect(len(self.result.shape) == 2, "scratch_product makes a tile of rank 2")
+        same = self.a.dtype == self.b.dtype == self.result.dtype
+        scratch = self.a.role == self.b.role == "scratch"
+        expect(same and scratch, "scratch_product takes scratch of the dtype of its result")
 
 
 class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):

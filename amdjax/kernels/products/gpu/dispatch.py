@@ -13,6 +13,7 @@ from amdjax.kernels.products.gpu.contraction import plan_product
 from amdjax.kernels.products.gpu.depthwise import plan_depthwise
 from amdjax.kernels.products.gpu.depthwise_gradient import plan_gradient
 from amdjax.kernels.products.gpu.padded_groups import plan_packed
+from amdjax.kernels.products.gpu.resident import plan_resident
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
@@ -25,7 +26,9 @@ def plan_dot_general(ctx: ShapedContext) -> KernelPlan | None:
     """How a `dot_general` equation is computed."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return InOrder()
-    return plan_contraction(ctx.gpu, dot_contraction(ctx))
+    problem = dot_contraction(ctx)
+    found = plan_resident(ctx.gpu, problem) if ctx.resident else None
+    return found or plan_contraction(ctx.gpu, problem)
 
 
 def plan_contraction(target: GpuTarget, problem: Contraction) -> KernelPlan | None:

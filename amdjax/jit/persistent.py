@@ -1,0 +1,263 @@
+"""Loops of a plan that become one launch on a GPU (`schedule/gpu/persistent.py` says how).
+
+A loop can if its body, as instructions, is launches and copies: what a round reads and writes is
+then an address for each argument, and how it moves from round to round. A copy of what a launch
+stores is a second store of that launch, any other one a kernel.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from amdjax import tile
+from amdjax.core.integers import ceil_div
+from amdjax.jit.horizontal import number
+from amdjax.jit.instructions import Instruction, Storage, View
+from amdjax.jit.plan import Planner
+from amdjax.kernels.gpu_loops import EACH, threads_for
+from amdjax.runtime import vm
+from amdjax.schedule.gpu.calls import NARROW_INDEX
+from amdjax.schedule.gpu.persistent import STILL, Move, Stage, plan_persistent
+from amdjax.targets import GpuTarget
+from amdjax.tile import ops
+
+__all__ = ["Alternation", "persist"]
+
+
+class Alternation(NamedTuple):
+    """What a slot that loops exchange holds: the halves of a storage in turn.
+
+    Args:
+      storage: of both halves.
+      half: bytes from the first to the second.
+      phase: 1 if the second comes first.
+      nbytes: of the value in each.
+    """
+
+    storage: Storage
+    half: int
+    phase: int
+    nbytes: int
+
+
+def persist(
+    p: Planner,
+    start: int,
+    counter: int,
+    rounds: int,
+    alternating: Mapping[int, Alternation],
+) -> bool:
+    """Write a loop as one launch in place of the instructions of its body, if that pays.
+
+    Args:
+      p: the planner.
+      start: the number of the body's first instruction; it ends with the last one there is.
+      counter: the slot that counts rounds.
+      rounds: how many there are.
+      alternating: by the slots that the loop exchanges.
+
+    Returns:
+      Whether it is written.
+    """
+    if not isinstance(p.target, GpuTarget):
+        return False
+    loop = _Loop(p.target, counter, start, alternating)
+    if not all(map(loop.take, p.instructions[start:])):
+        return False
+    stages, arguments = loop.stages()
+    aligns = [s.kernel.align for s in stages] + [x.align for x in arguments if not x.is_number]
+    plan = plan_persistent(p.target, rounds, stages, min(aligns, default=1))
+    if plan is None:
+        return False
+    kernel = plan.emit()
+    if not _fits_lds(kernel, p.target):
+        return False
+    p.observe("schedule", plan)
+    del p.instructions[start:]
+    counts = p.constant("arrivals of grid barriers", np.zeros(1, np.uint32), 4)
+    views = [*(x.view for x in arguments), counts, number(plan.programs)]
+    p.emit(vm.CALL, kernel, plan.programs, 1, len(views), *views)
+    return True
+
+
+def _fits_lds(kernel: tile.Kernel, target: GpuTarget) -> bool:
+    """Whether the LDS holds scratch and what elements change threads through."""
+    if not kernel.scratch:  # elements of all stages change threads through the same LDS
+        return True
+    # late: loads the generator for GPUs
+    from amdjax.codegen.gpu.writer import kernel_ir
+
+    text = kernel_ir(kernel, target, debug=False)
+    sizes = re.findall(r"addrspace\(3\) global \[(\d+) x i8\]", text)
+    return sum(map(int, sizes)) + target.lds_reserved <= target.lds_bytes
+
+
+class _Argument(NamedTuple):
+    """Where an argument of a launch is: at the first round, and how it moves."""
+
+    view: View
+    move: Move
+
+    @property
+    def memory(self) -> tuple[int, int]:
+        """Equal for arguments that may be of one value."""
+        return id(self.view.storage), self.move.phase if self.move.half else 0
+
+    @property
+    def is_number(self) -> bool:
+        """Whether it is a number and no memory."""
+        return self.view.storage.slot == vm.ZERO
+
+    @property
+    def align(self) -> int:
+        """Bytes of which its address is a multiple in all rounds."""
+        bits = self.view.align | self.move.stride | self.move.half
+        return bits & -bits
+
+
+@dataclass
+class _Launch:
+    kernel: tile.Kernel
+    grid: int
+    arguments: list[_Argument]
+    copies: list[tuple[int, _Argument]]
+
+    def written(self) -> Iterator[tuple[int, _Argument]]:
+        for i, (p, x) in enumerate(zip(self.kernel.params, self.arguments, strict=True)):
+            if p.role in ("out", "inout"):
+                yield i, x
+
+
+def _stores(launch: _Launch, number: int) -> bool:
+    """Whether plain stores are all that changes a parameter, which none read before."""
+    name, role = launch.kernel.params[number].name, launch.kernel.params[number].role
+    writers = (
+        op
+        for op in tile.nested_ops(launch.kernel.body)
+        if op.traits & tile.Trait.WRITES and any(b.name == name for b in op.buffers())
+    )
+    return role == "out" and all(isinstance(op, (ops.Store, ops.StoreAt)) for op in writers)
+
+
+def _copying(target: GpuTarget, nbytes: int) -> tile.Kernel:
+    """A kernel that copies its first parameter to its second."""
+    k = tile.Builder("copy")
+    dtype = "u8" if nbytes % 4 else "u32"
+    source, to = k.param("x", dtype), k.param("y", dtype, "out")
+    total = nbytes // tile.itemsize(dtype)
+    threads = threads_for(target, total)
+    bits = 32 if nbytes <= NARROW_INDEX else 64
+    k.schedule = tile.Schedule(threads, EACH, bits)
+    count = threads * EACH
+    base = k.program_id() * count
+    rest = k.convert(k.const("index", total) - base, "i32")
+    mask = k.iota(count, "i32") < rest if total % count else None
+    k.store(to, base, k.load(source, base, (count,), mask=mask), mask=mask)
+    return k.finish(ceil_div(total, count))
+
+
+class _Loop:
+    """The launches of a round."""
+
+    def __init__(
+        self, target: GpuTarget, counter: int, start: int, alternating: Mapping[int, Alternation]
+    ):
+        self.target = target
+        self.counter, self.start, self.alternating = counter, start, alternating
+        self.launches: list[_Launch] = []
+
+    def take(self, instruction: Instruction) -> bool:
+        """Take the next instruction; whether that is possible."""
+        words = instruction.words
+        if instruction.opcode == vm.SWAP:
+            return all(slot in self.alternating for slot in words)
+        if instruction.opcode == vm.COPY:
+            return self._copy(*words)
+        if instruction.opcode != vm.CALL:
+            return False
+        kernel, grid, _, _, *views = words
+        arguments = [x for v in views if (x := self._argument(v)) is not None]
+        if len(arguments) < len(views) or not isinstance(grid, int):
+            return False
+        if kernel.cooperative or kernel.batch > 1:
+            return False
+        self.launches.append(_Launch(kernel, grid, arguments, []))
+        return True
+
+    def _argument(self, view: View) -> _Argument | None:
+        """An argument of each round; None for one that cannot be told beforehand."""
+        storage = view.storage
+        found = None if storage.slot is None else self.alternating.get(storage.slot)
+        if found is not None:
+            still = view.counter == vm.ZERO
+            place = View(found.storage, view.offset)
+            return _Argument(place, Move(0, found.half, found.phase)) if still else None
+        if view.counter == self.counter:
+            return _Argument(View(storage, view.offset), Move(view.stride))
+        return _Argument(view, STILL)
+
+    def _copy(self, to: View, source: View, nbytes: int) -> bool:
+        """A copy, by the launch that made what is copied or by one of its own."""
+        place, wanted = self._argument(to), self._argument(source)
+        if place is None or wanted is None:
+            return False
+        maker = self._maker(place, wanted) if nbytes == self._fresh_bytes(source) else None
+        if maker is None:
+            kernel = _copying(self.target, nbytes)
+            self.launches.append(_Launch(kernel, int(kernel.grid), [wanted, place], []))
+        else:
+            launch, i = maker
+            launch.copies.append((i, place))
+        return True
+
+    def _maker(self, place: _Argument, wanted: _Argument) -> tuple[_Launch, int] | None:
+        """The launch that may store all of a value to another place too, and its parameter."""
+        writers = [
+            (n, i)
+            for n, launch in enumerate(self.launches)
+            for i, x in launch.written()
+            if x.memory == wanted.memory
+        ]
+        if len(writers) != 1:
+            return None
+        ((n, i),) = writers
+        launch = self.launches[n]
+        since = [x.memory for other in self.launches[n:] for x in other.arguments]
+        if launch.arguments[i] != wanted or place.memory in since or not _stores(launch, i):
+            return None
+        return launch, i
+
+    def _fresh_bytes(self, view: View) -> int | None:
+        """Bytes of a value of which a round keeps nothing that was there before; None if it may."""
+        storage = view.storage
+        if view.counter != vm.ZERO or view.offset:
+            return None
+        if storage.slot is not None:
+            found = self.alternating.get(storage.slot)
+            return None if found is None else found.nbytes
+        return storage.nbytes if storage.first >= self.start else None
+
+    def stages(self) -> tuple[list[Stage], list[_Argument]]:
+        """Stages, and what the parameters of all of them are, in the order of the kernel's."""
+        stages, arguments = [], []
+        touched: set[tuple[int, int]] = set()
+        written: set[tuple[int, int]] = set()
+        for launch in self.launches:
+            own = {x.memory for _, x in launch.written()} | {x.memory for _, x in launch.copies}
+            everything = own | {x.memory for x in launch.arguments if not x.is_number}
+            waits = bool(own & touched or everything & written)
+            if waits:
+                touched, written = set(), set()
+            touched |= everything
+            written |= own
+            moves = tuple(x.move for x in launch.arguments)
+            copies = tuple((i, x.move) for i, x in sorted(launch.copies, key=lambda c: c[0]))
+            stages.append(Stage(launch.kernel, launch.grid, moves, copies, waits))
+            for i, x in enumerate(launch.arguments):
+                arguments += [x, *(c for at, c in launch.copies if at == i)]
+        return stages, arguments

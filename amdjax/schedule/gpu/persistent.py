@@ -1,0 +1,269 @@
+"""Loops as one launch: programs stay resident, and wait for each other instead of being launched.
+
+A *stage* is a kernel of the loop's body. In each round every program does its share of a stage's
+programs, and a grid barrier stands before a stage that touches what earlier ones have written, and
+behind the last one. What advances with the rounds, slices of what a loop reads and writes and the
+halves that carried values alternate between, begins elsewhere in each of them (`ops.Shift`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from amdjax import tile
+from amdjax.core.integers import ceil_div
+from amdjax.schedule.gpu.calls import NARROW_INDEX
+from amdjax.targets import GpuTarget, occupancy
+from amdjax.targets.mma import CELL_BYTES
+from amdjax.tile import Buffer, Builder, Value, ops
+
+__all__ = ["STILL", "Move", "PersistentPlan", "Stage", "plan_persistent"]
+
+MOST_STAGES = 16  # of a round: the code of all is one kernel
+MOST_ARRIVALS = 1 << 31  # at all grid barriers of a launch, which are counted in 32 bits
+MOST_ELEMENTS = 4  # of a thread, for each that it has in a launch of its own: they take registers
+REGISTERS = 128  # of a thread, as a guess
+TEMPORARIES = 8 << 10  # bytes of LDS through which elements change threads, as a guess
+
+
+@dataclass(frozen=True)
+class Move:
+    """By how many bytes an argument of a stage moves from where it is at the first round.
+
+    Args:
+      stride: from a round to the next.
+      half: in every second round, besides.
+      phase: 1 if the first round is one of those.
+    """
+
+    stride: int = 0
+    half: int = 0
+    phase: int = 0
+
+
+STILL = Move()
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kernel of a loop's body.
+
+    Args:
+      kernel: the program.
+      grid: how many programs of it there are.
+      moves: of each parameter.
+      copies: by the number of a parameter, how further places move that get what is stored there.
+      waits: whether it touches what stages before it in the round have written.
+    """
+
+    kernel: tile.Kernel
+    grid: int
+    moves: tuple[Move, ...]
+    copies: tuple[tuple[int, Move], ...] = ()
+    waits: bool = False
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it has a product, whose threads are part of its plan."""
+        found = tile.nested_ops(self.kernel.body)
+        tiled = any(isinstance(op, ops.Dot) and op.tiling is not None for op in found)
+        return tiled or bool(_products(self.kernel))
+
+
+@dataclass(frozen=True)
+class PersistentPlan:
+    """A loop as one launch.
+
+    Args:
+      rounds: of the loop.
+      stages: of a round.
+      programs: that stay resident; fewer run where a device turns out to hold fewer.
+      workgroup: threads of each.
+      align: bytes of which all addresses are multiples.
+    """
+
+    rounds: int
+    stages: tuple[Stage, ...]
+    programs: int
+    workgroup: int
+    align: int
+
+    @property
+    def barriers(self) -> int:
+        """Grid barriers in a round: one behind it, and those before stages that wait."""
+        return 1 + sum(stage.waits for stage in self.stages)
+
+    @property
+    def index_bits(self) -> int:
+        """Of an index: 32 if all stages have those, and nothing moves further than they reach."""
+        bits = {stage.kernel.schedule.index_bits for stage in self.stages}
+        moves = [m for s in self.stages for m in (*s.moves, *(m for _, m in s.copies))]
+        far = any(abs(m.stride) * self.rounds + m.half > NARROW_INDEX for m in moves)
+        return 64 if far or bits != {32} else 32
+
+    def emit(self) -> tile.Kernel:
+        """The kernel.
+
+        Its parameters are those of all stages, each followed by its copies, the counter of the
+        barriers and the number of programs.
+        """
+        return _Emitter(self).kernel()
+
+    def __str__(self) -> str:
+        names = ", ".join(s.kernel.name for s in self.stages)
+        return (
+            f"{self.rounds} rounds as one launch of {self.programs} programs of {self.workgroup} "
+            f"threads, {self.barriers} grid barriers a round: {names}"
+        )
+
+
+def plan_persistent(
+    target: GpuTarget, rounds: int, stages: Sequence[Stage], align: int
+) -> PersistentPlan | None:
+    """The plan of a loop as one launch; None where launches of its own serve a stage better.
+
+    Args:
+      target: the GPU.
+      rounds: of the loop.
+      stages: of a round.
+      align: bytes of which all addresses are multiples.
+    """
+    if rounds < 2 or not 0 < len(stages) <= MOST_STAGES:
+        return None
+    workgroup = _workgroup(target, stages)
+    if workgroup is None:
+        return None
+    if len(stages) > 1 and _lds(target, stages, workgroup) > target.lds_bytes:
+        return None
+    programs = min(_resident(target, stages, workgroup), max(s.grid for s in stages))
+    if any(s.multiplies and s.grid > programs for s in stages):
+        return None
+    plan = PersistentPlan(rounds, tuple(stages), programs, workgroup, align)
+    if programs * rounds * plan.barriers >= MOST_ARRIVALS:
+        return None
+    return plan if _clocks(plan, target) < len(stages) * target.costs.launch else None
+
+
+def _clocks(plan: PersistentPlan, target: GpuTarget) -> float:
+    """What a round costs besides the work of its programs, were all resident."""
+    costs = target.costs
+    turns = sum(ceil_div(s.grid, plan.programs) - 1 for s in plan.stages)
+    return plan.barriers * costs.grid_barrier + turns * costs.program
+
+
+def _workgroup(target: GpuTarget, stages: Sequence[Stage]) -> int | None:
+    """Threads that serve all stages; None if there are none."""
+    threads = [s.kernel.schedule.workgroup or target.wave_size for s in stages]
+    fixed = {n for s, n in zip(stages, threads, strict=True) if s.multiplies}
+    if len(fixed) > 1:
+        return None
+    chosen = fixed.pop() if fixed else max(threads)
+    return chosen if max(threads) <= MOST_ELEMENTS * chosen else None
+
+
+def _resident(target: GpuTarget, stages: Sequence[Stage], workgroup: int) -> int:
+    """About how many programs the device holds at once; it knows better when it runs them."""
+    lds = _lds(target, stages, workgroup)
+    registers = min(target.vgprs, REGISTERS)
+    found = occupancy(target, registers, lds=min(lds, target.lds_bytes), workgroup=workgroup)
+    return found.workgroups * target.lds_units
+
+
+def _products(kernel: tile.Kernel) -> list[tile.Op]:
+    """What multiplies by a plan for a number of threads, and through LDS."""
+    kinds = ops.Contract, ops.ScratchProduct
+    return [op for op in tile.nested_ops(kernel.body) if isinstance(op, kinds)]
+
+
+def _product_bytes(product: tile.Op, waves: int) -> int:
+    """Bytes of LDS that a product takes besides scratch, about."""
+    rows, columns = product.result.shape
+    if isinstance(product, ops.Contract):
+        size = max(tile.itemsize(side.buffer.dtype) for side in product.sides)
+        return (rows + columns) * product.tiling.depth * product.tiling.stages * size
+    assert isinstance(product, ops.ScratchProduct)
+    cells = rows * (columns * tile.itemsize(product.result.dtype) + CELL_BYTES)
+    return waves * product.lanes[2] * cells
+
+
+def _lds(target: GpuTarget, stages: Sequence[Stage], workgroup: int) -> int:
+    """Bytes of LDS that a program takes for all stages, about."""
+    scratch = sum(b.size * tile.itemsize(b.dtype) for s in stages for b in s.kernel.scratch)
+    products = [op for s in stages for op in _products(s.kernel)]
+    waves = workgroup // target.wave_size
+    most = max((_product_bytes(op, waves) for op in products), default=0)
+    return scratch + most + TEMPORARIES
+
+
+class _Emitter:
+    def __init__(self, plan: PersistentPlan):
+        self.plan = plan
+        self.k = k = Builder("persistent_" + "_".join(s.kernel.name for s in plan.stages)[:64])
+        k.schedule = tile.Schedule(plan.workgroup, 1, plan.index_bits)
+        self.buffers = [self._declared(i, stage) for i, stage in enumerate(plan.stages)]
+        self.counter = k.param("barriers", "u32", "inout")
+        self.programs = k.size(k.param("programs", "index", "size"))
+        self.me = k.program_id()
+
+    def _declared(
+        self, number: int, stage: Stage
+    ) -> tuple[dict[str, Buffer], dict[str, list[Buffer]]]:
+        """The memory of a stage by its names there, and its copies."""
+        k, own = self.k, {}
+        copies: dict[str, list[Buffer]] = {}
+        for i, p in enumerate(stage.kernel.params):
+            own[p.name] = k.param(f"s{number}.{p.name}", p.dtype, p.role)
+            for j in range(sum(at == i for at, _ in stage.copies)):
+                name = f"s{number}.{p.name}.{j}"
+                copies.setdefault(p.name, []).append(k.param(name, p.dtype, "out"))
+        for b in stage.kernel.scratch:
+            own[b.name] = k.scratch(f"s{number}.{b.name}", b.dtype, b.size)
+        return own, copies
+
+    def kernel(self) -> tile.Kernel:
+        plan = self.plan
+        self.k.for_(0, plan.rounds, 1, self._round)
+        return replace(self.k.finish(plan.programs), align=plan.align)
+
+    def _round(self, t: Value) -> None:
+        number = t * self.plan.barriers
+        for stage, (own, copies) in zip(self.plan.stages, self.buffers, strict=True):
+            if stage.waits:
+                self._wait(number)
+                number = number + 1
+            self._stage(stage, own, copies, t)
+        self._wait(number)
+
+    def _wait(self, number: Value) -> None:
+        plan = self.plan
+        times = plan.rounds * plan.barriers
+        self.k.grid_barrier(self.counter, 0, number, self.programs, times)
+
+    def _stage(
+        self, stage: Stage, own: dict[str, Buffer], copies: dict[str, list[Buffer]], t: Value
+    ) -> None:
+        """The programs of a stage that are this program's share."""
+        k, params = self.k, stage.kernel.params
+        places = [(own[p.name], m) for p, m in zip(params, stage.moves, strict=True)]
+        for i, p in enumerate(params):
+            moves = [m for at, m in stage.copies if at == i]
+            places += zip(copies.get(p.name, ()), moves, strict=True)
+        moving = [(b, self._bytes(m, t)) for b, m in places if m != STILL]
+
+        # A program that has several numbers of a stage cannot keep what is of one.
+        first = k.eq(t, 0) | (self.programs < stage.grid)
+
+        def one(program: Value) -> None:
+            write = lambda: tile.inline(k, stage.kernel, program, own, copies, first)
+            buffers, offsets = [b for b, _ in moving], [x for _, x in moving]
+            k.shift(buffers, offsets, stage.kernel.schedule.vector, write)
+
+        k.for_(self.me, stage.grid, self.programs, one)
+
+    def _bytes(self, move: Move, t: Value) -> Value:
+        """How far an argument has moved in a round."""
+        moved = t * move.stride
+        if move.half:
+            moved = moved + ((t + move.phase) & 1) * move.half
+        return moved

@@ -1,0 +1,177 @@
+"""Loops that a GPU runs as one launch, and those that it does not."""
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax, rnn, targets
+from amdjax.jit.gpu import kernels as device_kernels
+from amdjax.kernels.products.gpu import resident
+from amdjax.runtime.devices import devices
+from amdjax.runtime.gpu import GpuDevice
+
+RNG = np.random.default_rng(0)
+ON_GPUS = "what GPUs do"
+
+
+def draw(*shape):
+    return (RNG.standard_normal(shape) / 3).astype(np.float32)
+
+
+def weights(kind, inputs, hidden):
+    gates = {"rnn": 1, "gru": 3, "lstm": 4}[kind]
+    wide = gates * hidden
+    return rnn.Weights(draw(inputs, wide), draw(hidden, wide), draw(wide), draw(wide))
+
+
+def on_cpu(f, *args):
+    with amdjax.default_device(devices("cpu")[0]):
+        return [np.asarray(x) for x in amdjax.tree.leaves(amdjax.jit(f)(*args))]
+
+
+def assert_same(f, *args, rounding=20):
+    found = [np.asarray(x) for x in amdjax.tree.leaves(amdjax.jit(f)(*args))]
+    for x, y in zip(found, on_cpu(f, *args), strict=True):
+        scale = max(1.0, float(np.abs(y).max(initial=0)))
+        np.testing.assert_allclose(x, y, 0, rounding * scale * np.finfo(np.float32).eps)
+
+
+def persistent_kernels(f, *args, target="gfx942"):
+    """Programs of launches that are loops, and how many loops stay loops."""
+    plan, _ = device_kernels.compile_device(amdjax.jit(f).trace(*args).jaxpr, targets.get(target))
+    return [k for k in plan.kernels() if k.cooperative], "REPEAT" in str_of(f, *args, target=target)
+
+
+def str_of(f, *args, target="gfx942", stage="plan"):
+    return amdjax.jit(f).lower(*args).compile(target=target).as_text(stage)
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("kind, time, batch, hidden", [
+    ("rnn", 3, 2, 16), ("lstm", 4, 3, 20), ("gru", 5, 1, 17),
+])  # fmt: skip
+def test_layers(device, kind, time, batch, hidden):
+    layer, w, x = getattr(rnn, kind), weights(kind, 6, hidden), draw(time, batch, 6)
+    assert_same(layer, w, x)
+    loss = lambda w, x: (layer(w, x)[0] ** 2).sum()
+    assert_same(amdjax.grad(loss, (0, 1)), w, x, rounding=60)
+
+
+@pytest.mark.devices
+def test_layer_in_reverse_with_lengths(device):
+    w, x, lengths = weights("lstm", 6, 16), draw(4, 3, 6), np.array([4, 1, 3])
+    assert_same(lambda w, x: rnn.lstm(w, x, lengths=lengths, reverse=True), w, x)
+
+
+def counted(x, w):
+    """Copies of what is carried, of what a round makes and of what it read."""
+
+    def step(carry, t):
+        h, n = carry
+        new = jnp.tanh(h @ w) + t
+        return (new, n + 1), (h, new, n)
+
+    return lax.scan(step, (x, jnp.int32(3)), jnp.arange(5.0))
+
+
+def nested(x, w):
+    inner = lambda h, t: lax.scan(
+        lambda h, u: (jnp.sin(h @ w + u * t), h.sum()), h, jnp.arange(3.0)
+    )
+    return lax.scan(inner, x, jnp.arange(1.0, 3.0))
+
+
+def written(x, w):
+    """A carried array that a round changes in one row."""
+    step = lambda a, i: (a.at[i].set((a @ w)[0]), a[i] * 2)
+    return lax.scan(step, x, jnp.arange(3))
+
+
+def sums(x, w):
+    """Rows of a reduction, which every program needs whole."""
+    step = lambda h, _: (h * 0.5 + (h @ w) / (1 + jnp.abs(h).sum()), h.max())
+    return lax.scan(step, x, None, length=6)
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("f", [counted, nested, written, sums])
+def test_loops(device, f):
+    assert_same(f, draw(4, 12), draw(12, 12))
+
+
+@pytest.mark.cpu_only(ON_GPUS)
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "sm_90a"])
+def test_schedule_says_so(target):
+    w, x = weights("lstm", 6, 16), draw(4, 3, 6)
+    text = str_of(lambda w, x: rnn.lstm(w, x)[0], w, x, target=target, stage="schedule")
+    assert re.search(
+        r"4 rounds as one launch of \d+ programs of \d+ threads, 2 grid barriers", text
+    )
+    assert "its matrix stays in LDS" in text
+
+
+@pytest.mark.cpu_only(ON_GPUS)
+def test_what_stays_a_loop():
+    """Rounds that call Python, whose products want many programs, or that a program reads back."""
+    x, w = draw(4, 12), draw(12, 12)
+    called = lambda h, _: (
+        amdjax.pure_callback(np.sin, amdjax.ShapeDtypeStruct(h.shape, h.dtype), h),
+        None,
+    )
+    assert persistent_kernels(lambda x: lax.scan(called, x, None, length=4), x) == ([], True)
+    big, square = np.zeros((1 << 15, 1024), np.float32), np.zeros((1024, 1024), np.float32)
+    product = lambda x, w: lax.scan(lambda h, _: (h @ w, None), x, None, length=4)[0]
+    assert persistent_kernels(product, big, square) == ([], True)
+    (kernel,), loops = persistent_kernels(product, x, w)
+    assert not loops and kernel.grid > 1
+
+
+@pytest.mark.devices
+def test_device_that_holds_fewer(device, monkeypatch):
+    """Programs then have several numbers of a stage, and fill scratch anew for each."""
+    if device is not None:
+        monkeypatch.setattr(GpuDevice, "resident_workgroups", lambda *_: 2)
+    w, x = weights("gru", 6, 24), draw(3, 9, 6)
+    assert_same(rnn.gru, w, x)
+
+
+@pytest.mark.cpu_only("plans only")
+def test_plan_of_a_resident_product():
+    """Tiles fit the LDS, and their number the machine."""
+    for name in ("gfx942", "gfx1100", "sm_90a"):
+        target = targets.get(name)
+        for rows, columns, depth in (
+            (64, 2048, 512),
+            (1, 4096, 1024),
+            (100, 256, 1024),
+            (3, 80, 20),
+        ):
+            problem = contraction(rows, columns, depth)
+            for plan in resident._plans(target, problem):
+                assert plan.lds <= target.lds_bytes
+                high, wide = plan.grid
+                assert high * plan.rows >= rows and wide * plan.columns >= columns
+                assert high * wide <= 2 * target.lds_units
+                assert plan.depth % (plan.parts * 4) == 0
+
+
+def contraction(rows, columns, depth):
+    from amdjax.kernels.products.contraction import Axis, Contraction, Sink, Source
+
+    a = Source("a", "f32", 0, (), (Axis(rows, depth),), (Axis(depth, 1),))
+    b = Source("b", "f32", 0, (), (Axis(columns, 1),), (Axis(depth, columns),), fixed=True)
+    out = Sink("out", "f32", 0, (), (Axis(rows, columns),), (Axis(columns, 1),))
+    return Contraction(a, b, out, "f32")
+
+
+def test_large_matrices_are_no_resident_ones():
+    target = targets.get("gfx942")
+    assert resident.plan_resident(target, contraction(64, 8192, 4096)) is None
+    problem = contraction(4, 80, 20)
+    assert resident.plan_resident(target, problem) is not None
+    free = dataclasses.replace(problem, b=dataclasses.replace(problem.b, fixed=False))
+    assert resident.plan_resident(target, free) is None
