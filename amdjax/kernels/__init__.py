@@ -20,6 +20,7 @@ def register_for_gpus() -> None:
     """Register the families for GPUs, as the first that is looked up does by itself."""
     # late: programs for CPUs need none of them
     import amdjax.kernels.attention.gpu
+    import amdjax.kernels.attention.gpu_gradient
     import amdjax.kernels.products.gpu.dispatch
     import amdjax.kernels.scatter.gpu
     import amdjax.kernels.update.gpu  # noqa: F401

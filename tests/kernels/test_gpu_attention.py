@@ -11,7 +11,7 @@ from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels.attention.gpu import ATTENTION, block_plans, plan_attention
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.shaped import ShapedContext
-from amdjax.lax.attention import attention_p
+from amdjax.lax.attention import attention_gradient_p, attention_p
 from tests.support import attention as reference
 from tests.support.gpu_runner import EMULATED, GpuRunner
 from tests.support.turns import in_turn
@@ -39,7 +39,7 @@ def parameters(sizes, options):
     scale = options.get("scale", sizes[5] ** -0.5)
     return extra, {
         "given": tuple(extra), "scale": scale, "is_causal": options.get("is_causal", False),
-        "window": options.get("window"),
+        "window": options.get("window"), "rate": 0.0,
     }  # fmt: skip
 
 
@@ -130,6 +130,48 @@ def test_floats_where_a_matrix_unit_multiplies_them():
     check("gfx942", (1, 40, 72, 2, 1, 32, 40), np.float32, is_causal=True)
 
 
+def check_gradient(gfx, sizes, dtype=F16, **options):
+    arrays = operands(sizes, dtype)
+    extra, params = parameters(sizes, options)
+    ct = np.random.default_rng(7).normal(size=(*sizes[:2], sizes[3], sizes[6])).astype(dtype)
+    wide = [x.astype(np.float64) for x in (*arrays, ct)]
+    out, residual, want = expected(wide[:3], options, ct=wide[3])[:3]
+    greatest = np.swapaxes(residual, 1, 2).astype(np.float32)
+    alone = greatest < -1e30
+    total = np.where(alone, np.float32(sizes[2]), np.float32(1))
+    greatest = np.where(alone, np.float32(reference.LEAST), greatest)
+    delta = np.swapaxes((out * wide[3]).sum(-1), 1, 2).astype(np.float32)
+    given = [*arrays, *extra.values(), greatest, total, delta, ct]
+    params = {**params, "bias_gradient": False}
+    runner = GpuRunner(attention_gradient_p, given, params, gfx)
+    assert len(runner.calls) == 2
+    for got, gradient in zip(runner(*given), want[:3], strict=True):
+        assert_close(got, gradient, TOLERANCE[np.dtype(dtype)])
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_gradient_of_sizes(gfx, sizes, is_causal):
+    if gfx == "gfx1100" and sizes[5] > 64:
+        pytest.skip("has not the registers: the definition runs")
+    check_gradient(gfx, sizes, is_causal=is_causal)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_gradient_of_options(gfx, name):
+    if gfx == "gfx1100" and {"bias", "mask"} & set(OPTIONS[name]):
+        pytest.skip("has not the registers: the definition runs")
+    check_gradient(gfx, OPTION_SIZES, **OPTIONS[name])
+
+
+@pytest.mark.parametrize("gfx", ["gfx90a", "gfx942", "gfx950", "gfx1201"])
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+def test_gradient_on_targets(gfx, dtype):
+    check_gradient(gfx, (1, 40, 72, 1, 1, 64, 48), dtype, is_causal=True)
+
+
 def test_great_logits():
     """The greatest logit so far changes from block to block."""
     sizes = (1, 33, 300, 1, 1, 32, 32)
@@ -159,7 +201,7 @@ def context(gfx, sizes, dtype=F16, **options):
 def test_plans():
     found = plan_attention(context("gfx942", (4, 256, 256, 4, 4, 64, 64), is_causal=True))
     assert str(found) == (
-        "attention of 4×4 of 256×256×64 in f16 causal, blocks of 128 queries and 128 keys by "
+        "attention of 4×4 of 256×256×64 in f16 causal, blocks of 128 rows and 128 columns by "
         "mfma.f32.32x32x8f16, 4 waves of 1"
     )
     assert plan_attention(context("gfx1030", SIZES[0])) is None
@@ -180,3 +222,24 @@ def test_no_plan_spills(gfx):
 
 def _compiled(kernel, target):
     return compile_kernel(kernel, target, index_bits=32)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+def test_what_lies_behind_the_length_of_keys(gfx):
+    """It may be anything: neither results nor gradients see it."""
+    sizes = (1, 40, 70, 1, 1, 32, 32)
+    options = {"key_value_lengths": np.array([50], np.int32)}
+    arrays = operands(sizes, F16)
+    want, _, slopes = expected(arrays, options, ct=arrays[0])
+    for x in arrays[1:]:
+        x[0, 55:] = np.nan
+    extra, params = parameters(sizes, options)
+    given = [*arrays, *extra.values()]
+    out, greatest, total = GpuRunner(attention_p, given, params, gfx)(*given)
+    assert_close(out, want, TOLERANCE[F16])
+    delta = np.swapaxes((want * arrays[0]).sum(-1), 1, 2).astype(np.float32)
+    given += [greatest, total, delta, arrays[0]]
+    params = {**params, "bias_gradient": False}
+    found = GpuRunner(attention_gradient_p, given, params, gfx)(*given)
+    for got, gradient in zip(found, slopes, strict=True):
+        assert_close(got, gradient, TOLERANCE[F16])

@@ -51,6 +51,8 @@ class Buffers:
         self._shifted: set[str] = set()
         self._sizes: dict[str, int] = {}
         self._turn = 0
+        #: Of the blocks that are open; the emitter forgets those of a block at its end.
+        self.reservations = 0
         for p, argument in zip(kernel.params, arguments, strict=True):
             self._addresses[p.name] = argument
         for s in kernel.scratch:
@@ -107,9 +109,10 @@ class Buffers:
         return tile.Buffer(name, dtype, "scratch", elements)
 
     def reserved(self, nbytes: int) -> tile.Buffer:
-        """LDS that one operation has for itself."""
-        name = f"own.{len(self._sizes)}"
-        self._sizes[name] = nbytes
+        """LDS that one operation of a block has for itself."""
+        name = f"own.{self.reservations}"
+        self.reservations += 1
+        self._sizes[name] = max(nbytes, self._sizes.get(name, 0))
         self._addresses[name] = Value(LDS, f"@{name}")
         return tile.Buffer(name, "u8", "scratch", nbytes)
 

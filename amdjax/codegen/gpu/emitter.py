@@ -107,10 +107,10 @@ class GpuEmitter(Emitter[Rep]):
 
     @contextmanager
     def _inside(self) -> Iterator[None]:
-        suffix = self.f.suffix
+        suffix, reservations = self.f.suffix, self.buffers.reservations
         with self.scope(), self.buffers.barriers.arm():
             yield
-        self.f.suffix = suffix
+        self.f.suffix, self.buffers.reservations = suffix, reservations
 
     def block(self, block: tile.Block) -> list[Rep]:
         with self._inside():

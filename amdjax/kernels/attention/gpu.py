@@ -9,28 +9,27 @@ LDS, where all waves read them. Those of the next block are loaded meanwhile.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
-from amdjax.core.integers import ceil_div, power_of_two
+from amdjax.core.integers import ceil_div
+from amdjax.kernels.attention.gpu_blocks import (
+    FULL,
+    OTHER_REGISTERS,
+    Blocking,
+    blockings,
+    inside,
+    lines,
+)
 from amdjax.kernels.attention.gpu_pairs import LOG2_E, MASKED, Pairs, segments
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
-from amdjax.kernels.gpu_loops import every
 from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import CELL_BYTES, MmaAtom, along_rows, mma_atoms
-from amdjax.tile import MatrixTiling
+from amdjax.targets.mma import CELL_BYTES
 
 Value = tile.Value
-
-KEYS = (16, 32, 64, 128)  # of a block
-WAVES = 4  # of a program, one for each SIMD
-MOST_FEATURES = 256
-OTHER_REGISTERS = 40  # of a lane, besides sums, operands and what is loaded ahead
-FULL = 0.91  # of the registers, as far as they are counted here
 
 
 @dataclass(frozen=True)
@@ -39,128 +38,79 @@ class BlockPlan:
 
     Args:
       problem: the attention.
-      atom: the matrix instruction.
-      waves: of a program.
-      high: atoms along the rows of each wave.
-      keys: of a block.
+      cut: its rows are queries, its columns keys.
     """
 
     problem: Attention
-    atom: MmaAtom
-    waves: int
-    high: int
-    keys: int
-
-    @property
-    def queries(self) -> int:
-        """Of a block."""
-        return self.waves * self.high * self.atom.m
+    cut: Blocking
 
     @property
     def blocks(self) -> int:
         """Of queries, of each head."""
-        return ceil_div(self.problem.queries, self.queries)
+        return ceil_div(self.problem.queries, self.cut.rows)
 
     @property
-    def features(self) -> int:
-        """Of queries and keys in tiles."""
-        return padded(self.problem.features, self.atom)
-
-    @property
-    def value_features(self) -> int:
-        """Of values in tiles."""
-        return padded(self.problem.value_features, self.atom)
+    def features(self) -> tuple[int, int]:
+        """Of queries and keys in tiles, and of values."""
+        p = self.problem
+        return self.cut.padded(p.features), self.cut.padded(p.value_features)
 
     @property
     def is_ragged(self) -> bool:
         """Whether tiles of keys or values reach over what there is."""
         p = self.problem
-        wide = self.features, self.value_features
-        return p.keys % self.keys != 0 or (p.features, p.value_features) != wide
+        return p.keys % self.cut.columns != 0 or (p.features, p.value_features) != self.features
 
     @property
     def programs(self) -> int:
         return self.problem.batch * self.problem.heads * self.blocks
 
-    def tiling(self, columns: int, depth: int) -> MatrixTiling:
-        """Of a product of the block's rows."""
-        atom = self.atom
-        fragments = self.high, columns // atom.n
-        return MatrixTiling(atom.name, atom.operand, (self.waves, 1), fragments, depth, 1)
-
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return [Forward(ctx, self).call()]
 
     def __str__(self) -> str:
-        out = f"attention of {self.problem}, blocks of {self.queries} queries and {self.keys} keys"
-        return out + f" by {self.atom.name}, {self.waves} waves of {self.high}"
-
-
-def padded(features: int, atom: MmaAtom) -> int:
-    """Features in tiles: a power of two of whole instructions."""
-    return max(power_of_two(features), atom.depth, atom.n)
+        return f"attention of {self.problem}, {self.cut}"
 
 
 def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
     """Plans for dtypes that the matrix unit multiplies, as far as registers and LDS go."""
-    wide = max(problem.features, problem.value_features)
-    if wide > MOST_FEATURES or problem.accumulate != "f32" or problem.rate:
-        return []
-    known = map(along_rows, mma_atoms(target, problem.dtype, problem.accumulate))
-    atoms = [atom for atom in known if atom is not None]
-    # Larger ones read less for what they multiply, where all waves have rows.
-    atoms = [x for x in atoms if x.m * WAVES < 2 * problem.queries][:1] or atoms[-1:]
-    found = []
-    for atom, high, keys in itertools.product(atoms, (1, 2), KEYS):
-        if keys % atom.depth or keys % atom.n:
-            continue
-        needed = min(WAVES, power_of_two(ceil_div(problem.queries, high * atom.m)))
-        plans = [BlockPlan(problem, atom, waves, high, keys) for waves in {needed, WAVES}]
-        found += [plan for plan in plans if _fits(plan, target)]
-    return found
+    cuts = blockings(problem, target, problem.queries)
+    return [plan for cut in cuts if _fits(plan := BlockPlan(problem, cut), target)]
 
 
 def _fits(plan: BlockPlan, target: GpuTarget) -> bool:
-    threads = plan.waves * target.wave_size
-    wide = plan.features + plan.value_features
-    lds = plan.keys * wide * plan.atom.operand_bytes * 5 // 4
-    return (
-        _registers(plan, target) <= target.registers_of(threads) * FULL
-        and lds + target.lds_reserved <= target.lds_bytes
-        and threads <= target.max_workgroup
-    )
+    cut, wide = plan.cut, sum(plan.features)
+    threads = cut.waves * target.wave_size
+    lds = cut.columns * wide * cut.atom.operand_bytes * 5 // 4 + target.lds_reserved
+    most = target.registers_of(threads) * FULL
+    return _registers(plan, target) <= most and lds <= target.lds_bytes
 
 
 def _registers(plan: BlockPlan, target: GpuTarget) -> int:
     """About as many as a lane needs."""
-    atom, size = plan.atom, plan.atom.operand_bytes
-    each = len(atom.elements) * plan.high * max(atom.accumulator_bytes // 4, 1)
-    sums = each * (plan.keys + plan.value_features) // atom.n
-    # Queries, and weights as an operand.
-    depth = plan.features + plan.keys
-    query = plan.high * len(atom.more[0]) * depth // atom.groups * size // 4
-    query += max(plan.keys, plan.value_features) // atom.n * atom.cells * CELL_BYTES // 8
-    loaded = plan.keys * (plan.features + plan.value_features) * size // 4
-    if plan.is_ragged:  # places, and whether something is there
-        loaded *= 3
-    return sums + query + loaded // (plan.waves * target.wave_size) + OTHER_REGISTERS
+    cut, (features, value_features) = plan.cut, plan.features
+    sums = cut.sums(cut.columns + value_features)
+    operands = cut.operand(features + cut.columns)  # queries, and weights
+    # Of the right one, half of what is read at a time.
+    columns = max(cut.columns, value_features) // cut.atom.n
+    operands += columns * cut.atom.cells * CELL_BYTES // 8
+    prefetched = cut.prefetched(target, features + value_features, plan.is_ragged)
+    return sums + operands + prefetched + OTHER_REGISTERS
 
 
 def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
     """Clocks of a compute unit, for all programs that it gets."""
-    atom = plan.atom
-    wide = plan.features + plan.value_features
-    pairs = plan.queries * plan.keys
-    products = 2 * pairs * wide / atom.flops
-    lanes = plan.waves * target.wave_size
+    cut, wide, costs = plan.cut, sum(plan.features), target.costs
+    pairs = cut.rows * cut.columns
+    products = 2 * pairs * wide / cut.atom.flops
     # Reading keys and values of each wave, and what is computed of each logit.
-    reads = plan.waves * plan.keys * wide * atom.operand_bytes / target.costs.lds_rate
-    weights = pairs * 10 / min(lanes, 128)
-    brought = plan.keys * wide * atom.operand_bytes / target.costs.cache_rate
-    steps = ceil_div(problem.keys, plan.keys)
-    step = products + reads + weights + brought / 2 + target.costs.stall / 2
+    reads = cut.waves * cut.columns * wide * cut.atom.operand_bytes / costs.lds_rate
+    weights = pairs * 10 / min(cut.waves * target.wave_size, 128)
+    brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
+    steps = ceil_div(problem.keys, cut.columns)
+    step = products + reads + weights + brought / 2 + costs.stall / 2
     rounds = ceil_div(plan.programs, target.compute_units)
-    return rounds * (steps * step + target.costs.program)
+    return rounds * (steps * step + costs.program)
 
 
 ATTENTION: Family[Attention, GpuTarget, BlockPlan] = Family(
@@ -184,7 +134,7 @@ class Forward:
         self.ctx, self.plan, self.problem = ctx, plan, plan.problem
         self.kernel = ctx.kernel("attention")
         self.k = k = self.kernel.k
-        k.schedule.workgroup = plan.waves * ctx.gpu.wave_size
+        k.schedule.workgroup = plan.cut.waves * ctx.gpu.wave_size
         k.schedule.vector = 1
         p = self.problem
         names = ("query", "key", "value", *p.given)
@@ -193,19 +143,19 @@ class Forward:
         block, line = number % plan.blocks, number // plan.blocks
         if p.is_causal:  # the longest first
             block = k.const("index", plan.blocks - 1) - block
-        self.query = block * plan.queries
+        self.query = block * plan.cut.rows
         self.head, self.batch = line % p.heads, line // p.heads
         self.pairs = Pairs(k, p, self.inputs, self.batch, self.head)
 
     def call(self) -> Call:
         k, p, plan = self.k, self.problem, self.plan
         outs = [self.kernel.output(v) for v in self.ctx.outputs]
-        query = self._lines("query", self.query, plan.queries)
-        found = segments(self.pairs, self.query, plan.queries, plan.keys)
-        rows = (plan.queries,)
+        query = self._lines("query", self.query, plan.cut.rows)
+        found = segments(self.pairs, self.query, plan.cut.rows, plan.cut.columns)
+        rows = (plan.cut.rows,)
         state = [
             k.const("f32", LOWEST["f32"], rows), k.const("f32", 0, rows),
-            k.const("f32", 0, (plan.queries, plan.value_features)),
+            k.const("f32", 0, (plan.cut.rows, plan.features[1])),
             *self._block(found[0].start),
         ]  # fmt: skip
         last = found[-1].stop - 1
@@ -221,20 +171,19 @@ class Forward:
 
     def _lines(self, name: str, first: Value, count: int) -> Value:
         """A tile of queries, keys or values."""
-        k, p, plan = self.k, self.problem, self.plan
-        lines, heads, head = p.keys, p.key_heads, self.head // p.group
+        p, (wide, value_wide) = self.problem, self.plan.features
+        shape = count, value_wide if name == "value" else wide
+        head, extents = self.head // p.group, (p.keys, p.key_heads, p.features)
         if name == "query":
-            lines, heads, head = p.queries, p.heads, self.head
-        features = p.value_features if name == "value" else p.features
-        wide = plan.value_features if name == "value" else plan.features
-        at = ((self.batch * lines + first) * heads + head) * features
-        mask = inside(k, (count, wide), (first, lines), features)
-        return k.load(self.inputs[name], at, (count, wide), (heads * features, 1), mask, eager=True)
+            head, extents = self.head, (p.queries, p.heads, p.features)
+        if name == "value":
+            extents = p.keys, p.key_heads, p.value_features
+        return lines(self.k, self.inputs[name], shape, (self.batch, first, head), extents)
 
     def _block(self, number: Value) -> list[Value]:
         """The keys and values of a block."""
-        first = number * self.plan.keys
-        return [self._lines(name, first, self.plan.keys) for name in ("key", "value")]
+        first = number * self.plan.cut.columns
+        return [self._lines(name, first, self.plan.cut.columns) for name in ("key", "value")]
 
     def _step(
         self, query: Value, number: Value, last: Value, carried: Sequence[Value], masked: bool
@@ -243,12 +192,14 @@ class Forward:
         k, plan = self.k, self.plan
         greatest, total, sums, keys, values = carried
         following = self._block(k.min(number + 1, last))
-        shape = plan.queries, plan.keys
+        shape = plan.cut.rows, plan.cut.columns
         zero = k.const("f32", 0, shape)
-        x = k.dot(query, k.transpose(keys), zero, plan.tiling(plan.keys, plan.features))
-        x = self.pairs.logits(x, self.query, number * plan.keys, masked)
+        x = k.dot(
+            query, k.transpose(keys), zero, plan.cut.tiling(plan.cut.columns, plan.features[0])
+        )
+        x = self.pairs.logits(x, self.query, number * plan.cut.columns, masked)
         before, greatest = greatest, k.max(greatest, k.reduce("max", x, 1))
-        factor = k.const("f32", self.pairs.factor, (plan.queries,))
+        factor = k.const("f32", self.pairs.factor, (plan.cut.rows,))
         bound = greatest * factor
         weights = self._power(x, self.pairs.factor, bound)
         shrink = k.op("exp2", before * factor - bound, rounded="f16")
@@ -256,20 +207,9 @@ class Forward:
         sums = sums * k.broadcast(k.expand(shrink, 1), sums.shape)
         weights = k.convert(weights, self.problem.dtype)
         if masked:
-            values = self._counted(values, number * plan.keys)
-        sums = k.dot(weights, values, sums, plan.tiling(plan.value_features, plan.keys))
+            values = self.pairs.counted(values, number * plan.cut.columns)
+        sums = k.dot(weights, values, sums, plan.cut.tiling(plan.features[1], plan.cut.columns))
         return [greatest, total, sums, *following]
-
-    def _counted(self, values: Value, first: Value) -> Value:
-        """Values without what is not finite behind the length of keys: zero times that is NaN."""
-        k, length = self.k, self.pairs.key_length
-        if length is None:
-            return values
-        keys = values.shape[0]
-        there = k.iota(keys) + k.broadcast(first, (keys,)) < k.broadcast(length, (keys,))
-        finite = k.op("is_finite", k.convert(values, "f32"))
-        counts = k.broadcast(k.expand(there, 1), values.shape) | finite
-        return k.select(counts, values, k.const(values.dtype, 0, values.shape))
 
     def _power(self, x: Value, factor: float, bound: Value) -> Value:
         """`2 ** (x * factor - bound)`, with a bound for each row."""
@@ -286,14 +226,14 @@ class Forward:
     ) -> None:
         """Store the block; zeros for queries that are padding, whose weights all pairs share."""
         k, p, plan = self.k, self.problem, self.plan
-        rows = (plan.queries,)
+        rows = (plan.cut.rows,)
         share = k.op("div", k.const("f32", 1, rows), total)
         maximum = greatest * k.const("f32", self.pairs.factor / LOG2_E, rows)
         least = k.const("f32", LEAST_LOGIT, rows)
         maximum = k.select(k.eq(greatest, MASKED), least, maximum)
         used = None
         if self.pairs.query_length is not None:
-            places = k.iota(plan.queries) + k.broadcast(self.query, rows)
+            places = k.iota(plan.cut.rows) + k.broadcast(self.query, rows)
             used = places < k.broadcast(self.pairs.query_length, rows)
             maximum = k.select(used, maximum, least)
             total = k.select(used, total, k.const("f32", p.keys, rows))
@@ -307,28 +247,7 @@ class Forward:
         k.store(outs[0], at, k.convert(out, p.dtype), strides, mask)
         at = (self.batch * p.heads + self.head) * p.queries + self.query
         mask = None
-        if p.queries % plan.queries:
-            mask = k.iota(plan.queries) + k.broadcast(self.query, rows) < p.queries
+        if p.queries % plan.cut.rows:
+            mask = k.iota(plan.cut.rows) + k.broadcast(self.query, rows) < p.queries
         k.store(outs[1], at, maximum, (1,), mask)
         k.store(outs[2], at, total, (1,), mask)
-
-
-def inside(
-    k: tile.Builder, shape: tuple[int, ...], lines: tuple[Value, int], features: int
-) -> Value | None:
-    """Which elements of a tile of lines there are; None for all.
-
-    Args:
-      k: the kernel.
-      shape: of the tile.
-      lines: the first line of the tile, and how many there are in all.
-      features: of a line.
-    """
-    (high, wide), (first, count) = shape, lines
-    conditions = []
-    if count % high:
-        line = k.iota(high) + k.broadcast(first, (high,))
-        conditions.append(k.broadcast(k.expand(line < count, 1), (high, wide)))
-    if features < wide:
-        conditions.append(k.broadcast(k.expand(k.iota(wide, "i32") < features, 0), (high, wide)))
-    return every(k, conditions)

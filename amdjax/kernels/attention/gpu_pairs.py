@@ -23,18 +23,13 @@ def always_has_key(p: Attention) -> bool:
     """Whether each query is known to take a key into account, and one with a finite logit."""
     if {"bias", "mask", "key_value_lengths"} & set(p.given):
         return False
-    return all(_last(p, t) >= _first(p, t) for t in (0, p.queries - 1))
+    left, right = _reach(p)
 
+    def count(t: int) -> int:
+        last = p.keys - 1 if right is None else min(p.keys - 1, t + right)
+        return last + 1 - (0 if left is None else max(0, t - left))
 
-def _first(p: Attention, t: int) -> int:
-    return 0 if p.window is None else max(0, t - p.window[0])
-
-
-def _last(p: Attention, t: int) -> int:
-    last = p.keys - 1
-    if p.is_causal:
-        last = min(last, t)
-    return last if p.window is None else min(last, t + p.window[1])
+    return all(count(t) > 0 for t in (0, p.queries - 1))
 
 
 @dataclass(frozen=True)
@@ -61,14 +56,15 @@ class Pairs:
       batch: the entry of the batch.
       head: of queries.
       key_axis: the axis of tiles along which keys are.
+      masks_queries: whether queries that are padding take no part; else they are left to the end.
     """
 
     def __init__(
         self, k: tile.Builder, problem: Attention, inputs: Mapping[str, tile.Buffer],
-        batch: Value, head: Value, key_axis: int = 1,
+        batch: Value, head: Value, key_axis: int = 1, masks_queries: bool = False,
     ):  # fmt: skip
         self.k, self.problem, self.inputs, self.key_axis = k, problem, inputs, key_axis
-        self.batch, self.head = batch, head
+        self.batch, self.head, self.masks_queries = batch, head, masks_queries
         self.query_length, self.key_length = (
             k.convert(k.load(inputs[name], batch), "index") if name in problem.given else None
             for name in ("query_lengths", "key_value_lengths")
@@ -114,15 +110,23 @@ class Pairs:
 
     def kept(self, shape: tuple[int, ...], query: Value, key: Value) -> Value | None:
         """Which pairs take part; None for all."""
-        there = self._exist(shape, query, key)
         conditions = self._conditions(shape, query, key)
         if "mask" in self.problem.given:
-            conditions.append(self._operand("mask", self.problem.mask, shape, query, key, there))
-        if self.query_length is not None:
-            places = self._places(shape, 1 - self.key_axis, query)
-            length = self.k.convert(self.query_length, "i32")
-            conditions.append(places < self.k.broadcast(length, shape))
+            there = self._exist(shape, query, key)
+            strides = self.problem.mask
+            conditions.append(self._operand("mask", strides, shape, query, key, there))
         return every(self.k, conditions)
+
+    def counted(self, x: Value, first: Value) -> Value:
+        """Keys or values without what is not finite behind their length: zero times that is NaN."""
+        k, length = self.k, self.key_length
+        if length is None:
+            return x
+        keys = x.shape[0]
+        there = k.iota(keys) + k.broadcast(first, (keys,)) < k.broadcast(length, (keys,))
+        finite = k.op("is_finite", k.convert(x, "f32"))
+        counts = k.broadcast(k.expand(there, 1), x.shape) | finite
+        return k.select(counts, x, k.const(x.dtype, 0, x.shape))
 
     # Positions
 
@@ -135,17 +139,19 @@ class Pairs:
         """What decides by position whether a pair takes part."""
         k, p, conditions = self.k, self.problem, list[Value]()
         columns = self._places(shape, self.key_axis, key)
-        if p.is_causal or p.window is not None:
+        left, right = _reach(p)
+        if right is not None:
             rows = self._places(shape, 1 - self.key_axis, query)
-            last = (0 if p.is_causal else None, None if p.window is None else p.window[1])
-            right = min(x for x in last if x is not None)
-            moved = rows + right if right else rows
-            conditions.append(columns <= moved)
-            if p.window is not None:
-                conditions.append(rows <= columns + p.window[0])
+            conditions.append(columns <= (rows + right if right else rows))
+            if left is not None:
+                conditions.append(rows <= columns + left)
         if self.key_length is not None:
             length = k.convert(self.key_length, "i32")
             conditions.append(columns < k.broadcast(length, shape))
+        if self.masks_queries and self.query_length is not None:
+            rows = self._places(shape, 1 - self.key_axis, query)
+            length = k.convert(self.query_length, "i32")
+            conditions.append(rows < k.broadcast(length, shape))
         return conditions
 
     def _inside(self, shape: tuple[int, ...], key: Value) -> Value | None:
@@ -172,59 +178,87 @@ class Pairs:
         return self.k.load(self.inputs[name], at, shape, across, there)
 
 
-def segments(pairs: Pairs, query: Value, queries: int, keys: int) -> list[Segment]:
-    """The blocks of keys that a block of queries needs, those in the middle without masks.
+def segments(pairs: Pairs, first: Value, rows: int, columns: int) -> list[Segment]:
+    """The blocks of columns that a block of rows needs, those in the middle without masks.
 
     Args:
-      pairs: of the head.
-      query: the first of the block.
-      queries: how many are in it.
-      keys: how many are in a block of keys.
+      pairs: of the head; rows are queries where keys lie across, else keys.
+      first: row of the block.
+      rows: how many are in it.
+      columns: how many are in a block of columns.
     """
     k, p = pairs.k, pairs.problem
-    zero, end = k.const("index", 0), k.const("index", p.keys)
-    first, last = query, k.min(query + (queries - 1), p.queries - 1)
+    of_queries = pairs.key_axis == 1
+    count, others = (p.queries, p.keys) if of_queries else (p.keys, p.queries)
+    zero, end = k.const("index", 0), k.const("index", others)
+    last = k.min(first + (rows - 1), count - 1)
     start, stop, inner_start, inner_stop = zero, end, zero, end
-    if pairs.key_length is not None:
+    left, right = _reach(p) if of_queries else _reach(p)[::-1]
+    if pairs.key_length is not None and of_queries:
         stop = inner_stop = k.max(k.min(pairs.key_length, p.keys), 0)
-    if p.is_causal:
-        stop, inner_stop = k.min(stop, last + 1), k.min(inner_stop, first + 1)
-    if p.window is not None:
-        left, right = p.window
-        start, inner_start = k.max(first - left, 0), k.max(last - left, 0)
+    if right is not None:
         stop, inner_stop = k.min(stop, last + (right + 1)), k.min(inner_stop, first + (right + 1))
+    if left is not None:
+        start, inner_start = k.max(first - left, 0), k.max(last - left, 0)
+    if pairs.key_length is not None and not of_queries:
+        inner_stop = k.select(last < pairs.key_length, inner_stop, zero)
+    if pairs.masks_queries and pairs.query_length is not None:
+        known = k.max(pairs.query_length, 0)
+        inner_stop = (
+            k.min(inner_stop, known) if not of_queries else k.select(last < known, inner_stop, zero)
+        )
     if not always_has_key(p):
-        if {"bias", "mask"} & set(p.given):
-            start, stop, inner_start = zero, end, zero
-        else:
-            # All queries have a key if the first and the last have one.
-            alone = (_begins(pairs, first) < _ends(pairs, first)) & (
-                _begins(pairs, last) < _ends(pairs, last)
-            )
-            start, stop = k.select(alone, start, zero), k.select(alone, stop, end)
-            inner_stop = k.select(alone, inner_stop, zero)
-    from_, to = start // keys, (stop + (keys - 1)) // keys
+        lone = _may_be_alone(pairs, first, last)
+        start = k.select(lone, zero, start)
+        stop = k.select(lone, end, stop)
+        inner_stop = k.select(lone, zero, inner_stop)
+    from_, to = start // columns, (k.max(stop, 0) + (columns - 1)) // columns
     if "mask" in p.given:
         return [Segment(from_, to, True)]
-    uncut = p.keys % keys == 0 and not p.is_causal and pairs.key_length is None
-    if uncut and p.window is None:
+    lengths = pairs.key_length is not None or (
+        pairs.masks_queries and pairs.query_length is not None
+    )
+    # Columns of queries that there are not count for nothing: they need no mask.
+    tail = right is not None or lengths or (of_queries and p.keys % columns != 0)
+    if left is None and not tail:
         return [Segment(from_, to, False)]
-    middle = k.min(k.max((inner_start + (keys - 1)) // keys, from_), to)
-    behind = k.min(k.max(k.max(inner_stop, 0) // keys, middle), to)
-    found = [Segment(middle, behind, False), Segment(behind, to, True)]
-    return found if p.window is None else [Segment(from_, middle, True), *found]
+    middle = k.min(k.max((inner_start + (columns - 1)) // columns, from_), to)
+    behind = k.min(k.max(k.max(inner_stop, 0) // columns, middle), to) if tail else to
+    found = [Segment(from_, middle, True)] if left is not None else []
+    found.append(Segment(middle, behind, False))
+    return [*found, Segment(behind, to, True)] if tail else found
+
+
+def _reach(p: Attention) -> tuple[int | None, int | None]:
+    """How many keys before and behind the place of a query take part; None for all."""
+    left, right = (None, None) if p.window is None else p.window
+    if p.is_causal:
+        right = 0 if right is None else min(right, 0)
+    return left, right
+
+
+def _may_be_alone(pairs: Pairs, first: Value, last: Value) -> Value:
+    """Whether some query may lack keys, so that all have the same weight for it."""
+    k, p = pairs.k, pairs.problem
+    if {"bias", "mask"} & set(p.given):
+        return k.const("bool", True)
+    if pairs.key_axis == 0:
+        first, last = k.const("index", 0), k.const("index", p.queries - 1)
+    # Queries in between have a key if both have one.
+    lacks = [_begins(pairs, t) >= _ends(pairs, t) for t in (first, last)]
+    return lacks[0] | lacks[1]
 
 
 def _begins(pairs: Pairs, query: Value) -> Value:
-    k, p = pairs.k, pairs.problem
-    return k.const("index", 0) if p.window is None else k.max(query - p.window[0], 0)
+    """The first key of a query."""
+    k, (left, _) = pairs.k, _reach(pairs.problem)
+    return k.const("index", 0) if left is None else k.max(query - left, 0)
 
 
 def _ends(pairs: Pairs, query: Value) -> Value:
-    k, p = pairs.k, pairs.problem
+    """What is behind the last key of a query."""
+    k, p, (_, right) = pairs.k, pairs.problem, _reach(pairs.problem)
     stop = k.const("index", p.keys)
     if pairs.key_length is not None:
         stop = k.min(pairs.key_length, p.keys)
-    if p.is_causal:
-        stop = k.min(stop, query + 1)
-    return stop if p.window is None else k.min(stop, query + (p.window[1] + 1))
+    return stop if right is None else k.min(stop, query + (right + 1))

@@ -1,0 +1,135 @@
+"""How programs of attention on GPUs are divided, and tiles of queries, keys and values."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from amdjax import tile
+from amdjax.core.integers import ceil_div, power_of_two
+from amdjax.kernels.attention.problem import Attention
+from amdjax.kernels.gpu_loops import every
+from amdjax.targets import GpuTarget
+from amdjax.targets.mma import MmaAtom, along_rows, mma_atoms
+from amdjax.tile import MatrixTiling
+
+__all__ = ["FULL", "OTHER_REGISTERS", "Blocking", "blockings", "inside", "lines"]
+
+Value = tile.Value
+
+COLUMNS = (16, 32, 64, 128)  # of a block of what a program goes through
+WAVES = 4  # of a program, one for each SIMD
+MOST_FEATURES = 256
+OTHER_REGISTERS = 40  # of a lane, besides sums, operands and what is prefetched
+FULL = 0.91  # of the registers, as far as they are counted
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """A block of rows for each program, which goes through blocks of columns.
+
+    Args:
+      atom: the matrix instruction.
+      waves: of a program, each with rows of its own.
+      high: atoms along the rows of each wave.
+      columns: of a block.
+    """
+
+    atom: MmaAtom
+    waves: int
+    high: int
+    columns: int
+
+    @property
+    def rows(self) -> int:
+        """Of a block."""
+        return self.waves * self.high * self.atom.m
+
+    def padded(self, features: int) -> int:
+        """Features in tiles: a power of two of whole instructions."""
+        return max(power_of_two(features), self.atom.depth, self.atom.n)
+
+    def tiling(self, columns: int, depth: int) -> MatrixTiling:
+        """Of a product of the block's rows."""
+        atom = self.atom
+        fragments = self.high, columns // atom.n
+        return MatrixTiling(atom.name, atom.operand, (self.waves, 1), fragments, depth, 1)
+
+    def sums(self, columns: int) -> int:
+        """Registers of a lane for sums of all rows and so many columns."""
+        each = len(self.atom.elements) * max(self.atom.accumulator_bytes // 4, 1)
+        return each * self.high * columns // self.atom.n
+
+    def operand(self, depth: int) -> int:
+        """Registers of a lane for a left operand of so many columns."""
+        atom = self.atom
+        held = self.high * len(atom.more[0]) * depth // atom.groups
+        return held * atom.operand_bytes // 4
+
+    def prefetched(self, target: GpuTarget, features: int, ragged: bool) -> int:
+        """Registers of a lane for the next block, of so many features in all."""
+        nbytes = self.columns * features * self.atom.operand_bytes
+        count = nbytes // (4 * self.waves * target.wave_size)
+        return 3 * count if ragged else count  # with places, and whether something is there
+
+    def __str__(self) -> str:
+        out = f"blocks of {self.rows} rows and {self.columns} columns by {self.atom.name}"
+        return f"{out}, {self.waves} waves of {self.high}"
+
+
+def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Blocking]:
+    """All that are worth a look for so many rows; none where nothing multiplies the dtype."""
+    wide = max(problem.features, problem.value_features)
+    if wide > MOST_FEATURES or problem.accumulate != "f32" or problem.rate:
+        return
+    known = map(along_rows, mma_atoms(target, problem.dtype, problem.accumulate))
+    atoms = [atom for atom in known if atom is not None]
+    # Larger ones read less for what they multiply, where all waves have rows.
+    atoms = [x for x in atoms if x.m * WAVES < 2 * rows][:1] or atoms[-1:]
+    for atom, high, columns in itertools.product(atoms, (1, 2), COLUMNS):
+        if columns % atom.depth or columns % atom.n:
+            continue
+        needed = min(WAVES, power_of_two(ceil_div(rows, high * atom.m)))
+        for waves in sorted({needed, WAVES}):
+            yield Blocking(atom, waves, high, columns)
+
+
+def lines(
+    k: tile.Builder, source: tile.Buffer, shape: tuple[int, int], place: tuple[Value, Value, Value],
+    extents: tuple[int, int, int],
+) -> Value:  # fmt: skip
+    """A tile of queries, keys or values, zeros where there are none.
+
+    Args:
+      k: the kernel.
+      source: of shape `(batch, lines, heads, features)`.
+      shape: of the tile.
+      place: the entry of the batch, the first line and the head.
+      extents: lines, heads and features that there are.
+    """
+    (batch, first, head), (count, heads, features) = place, extents
+    at = ((batch * count + first) * heads + head) * features
+    mask = inside(k, shape, (first, count), features)
+    return k.load(source, at, shape, (heads * features, 1), mask, eager=True)
+
+
+def inside(
+    k: tile.Builder, shape: tuple[int, ...], lines: tuple[Value, int], features: int
+) -> Value | None:
+    """Which elements of a tile of lines there are; None for all.
+
+    Args:
+      k: the kernel.
+      shape: of the tile.
+      lines: the first line of the tile, and how many there are in all.
+      features: of a line.
+    """
+    (high, wide), (first, count) = shape, lines
+    conditions = []
+    if count % high:
+        line = k.iota(high) + k.broadcast(first, (high,))
+        conditions.append(k.broadcast(k.expand(line < count, 1), (high, wide)))
+    if features < wide:
+        conditions.append(k.broadcast(k.expand(k.iota(wide, "i32") < features, 0), (high, wide)))
+    return every(k, conditions)
