@@ -130,6 +130,8 @@ def before(eqn: JaxprEqn, layout: Layout) -> Layout | None:
 
 def is_plain(eqn: JaxprEqn) -> bool:
     """Whether a product asks for nothing that attention does not know of."""
+    if eqn.outvars[0].aval.dtype.itemsize == 1:
+        return False
     return all(eqn.params.get(name) is None for name in ("precision", "out_sharding"))
 
 

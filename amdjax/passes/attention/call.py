@@ -18,18 +18,21 @@ from amdjax.passes.attention.axes import Axis, Layout, extent, flat, whole
 from amdjax.passes.attention.logits import Distance, Logits, Placed
 from amdjax.passes.attention.program import Atom, Program
 from amdjax.passes.attention.weights import (
-    CLOSE,
     SLOPES,
     WEIGHTS,
     Polynomial,
     Product,
     Weights,
+    closeness,
     factor_of,
     same_value,
 )
 from amdjax.transforms import ops
 
 Group = tuple[Axis, ...]
+
+#: Greater than what attention gives as the greatest logit of no keys, less than any other.
+LEAST = -1e38
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,12 @@ def _along(groups: Sequence[Group], x: Replaced, names: dict[Axis, Axis] | None)
     return replace(x, to=to) if set(to.axes) == {a for g in groups for a in whole(g)} else None
 
 
+def _spoiled(x: Any, where: Any, places: tuple[int, ...]) -> Any:
+    """`x` with NaN where a condition holds, which has the dimensions `places`."""
+    where = ops.broadcast_in_dim(where, x.aval.shape, places)
+    return ops.select(where, ops.full(x.aval.shape, np.nan, x.aval.dtype), x)
+
+
 class _Arrangement:
     """Builds the call for axes that were divided."""
 
@@ -235,18 +244,15 @@ class _Arrangement:
         self.program, self.weights, self.groups = program, weights, groups
         self.operands = list(operands)
         self.scale = logits.scale
+        self.narrowest = min(logits.narrowest, weights.narrowest)
         self.biases, self.distances = logits.biases, [d for d, _ in logits.distances]
         self.conditions = list(logits.conditions)
         if not all(self._is_of_positions(d) for d in self.distances):
             self.conditions += [c for _, c in logits.distances]
             self.distances = []
         # Where a row may have no key at all, minus infinity makes it NaN.
-        self.is_infinite = logits.fill == -np.inf and (
-            bool(self.biases) or not self._always_has_keys()
-        )
-        if self.is_infinite:
-            self.conditions = [*logits.conditions, *(c for _, c in logits.distances)]
-            self.distances = []
+        self.may_lack_keys = not self._always_has_keys()
+        self.is_infinite = logits.fill == -np.inf and (bool(self.biases) or self.may_lack_keys)
 
     def _is_of_positions(self, distance: Distance) -> bool:
         return {(distance.first,), (distance.second,)} == {
@@ -271,12 +277,22 @@ class _Arrangement:
             return False
         return left is None or queries - left <= keys
 
+    def _is_kernels_choice(self) -> bool:
+        """Whether kernels make of queries without keys what is written.
+
+        They give them equal weights, and logits no gradient.
+        """
+        has_slopes = any(x.which != 2 for x in self.replaced_backward)
+        return not self.weights.is_zeroed and (not has_slopes or self.weights.is_chosen_fully)
+
     def call(self) -> Call | None:
         """The call; None where dtypes or results do not fit."""
         replaced = self._replaced()
         if replaced is None:
             return None
         self.replaced_forward, self.replaced_backward = replaced
+        if self.may_lack_keys and not self._is_kernels_choice():
+            return None
         if not self._choose_dtype():
             return None
         shared = [x.atom for x in self.operands]
@@ -312,8 +328,8 @@ class _Arrangement:
         g = self.groups
         over_keys = p.summed == set(whole(g.keys))
         over_queries = p.summed == {*whole(g.queries), *whole(g.shared)}
-        weight = factor_of(p.known.polynomial, WEIGHTS)
-        slope = factor_of(p.known.polynomial, SLOPES)
+        weight = factor_of(p.known.polynomial, WEIGHTS, self.weights.close)
+        slope = factor_of(p.known.polynomial, SLOPES, self.weights.close)
         if weight is not None and over_keys:
             return _along(g.out, Replaced(0, weight, p.result), {})
         if weight is not None and over_queries:
@@ -327,7 +343,7 @@ class _Arrangement:
         return _along(groups, Replaced(which, slope / self.scale, p.result), names)
 
     def _of_bias(self, polynomial: Polynomial, to: Placed) -> Replaced | None:
-        slope = factor_of(polynomial, SLOPES)
+        slope = factor_of(polynomial, SLOPES, self.weights.close)
         if slope is None or len(self.biases) != 1 or self.is_infinite:
             return None
         return _along(self._bias_groups, Replaced(3, slope, to), {})
@@ -345,9 +361,12 @@ class _Arrangement:
         names = {d.name for d in found}
         if not names <= {"bfloat16", "float16", "float32", "float64"}:
             return False
+        fewest = min(d.itemsize for d in found)
         if len(names) > 1:
             found = {np.dtype(np.float64 if "float64" in names else np.float32)}
         (self.dtype,) = found
+        if self.narrowest < fewest:  # somebody wants that rounding
+            return False
         self.wide = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
         return True
 
@@ -370,8 +389,6 @@ class _Arrangement:
             x = _four(x, c.value.layout, g.pairs)
             masks.append(x if c.is_kept else Primitive.by_name["not"].bind(x))
         bias, mask = _common(biases, "add"), _common(masks, "and")
-        if self.is_infinite:
-            bias, mask = self._without(bias, mask), None
         optional = {"bias": bias, "mask": mask}
         given = tuple(name for name, x in optional.items() if x is not None)
         left, right = self.window
@@ -385,18 +402,20 @@ class _Arrangement:
         }  # fmt: skip
         return [*args, *(optional[name] for name in given)], params
 
-    def _without(self, bias: Any, mask: Any) -> Any:
-        """A bias of minus infinity where pairs take no part."""
-        dtype = self.wide if bias is None else bias.aval.dtype
-        zero = ops.full(mask.aval.shape, 0, dtype)
-        if bias is None:
-            bias = zero
-        shape = tuple(map(max, bias.aval.shape, mask.aval.shape))
-        bias, mask = (ops.broadcast_in_dim(x, shape, (0, 1, 2, 3)) for x in (bias, mask))
-        return ops.select(mask, bias, ops.full(shape, -np.inf, dtype))
+    def _lacks_keys(self, maximum: Any) -> Any:
+        """Which queries have no key, of their greatest logits."""
+        least = ops.full(maximum.aval.shape, LEAST, maximum.aval.dtype)
+        return Primitive.by_name["le"].bind(maximum, least)
+
+    def _of_lacking_queries(self, d_value: Any, maximum: Any) -> Any:
+        """The gradient of values, NaN where one of their queries has NaN for weights."""
+        b, heads, queries = maximum.aval.shape
+        group = extent(self.groups.shared)
+        lacking = ops.reshape(self._lacks_keys(maximum), (b, heads // group, group, queries))
+        return _spoiled(d_value, Primitive.by_name["reduce_or"].bind(lacking, axes=(2, 3)), (0, 2))
 
     def _scaled(self, x: Any, factor: float) -> Any:
-        if abs(factor - 1) <= CLOSE:
+        if abs(factor - 1) <= closeness(self.wide):
             return x
         x = ops.convert(x, self.wide)
         return ops.mul(x, ops.full(x.aval.shape, factor, x.aval.dtype))
@@ -404,8 +423,12 @@ class _Arrangement:
     def _forward(self, *xs: Any) -> list[Any]:
         args, params = self._inputs(xs)
         outs = Primitive.by_name["attention"].bind(*args, **params)
+        found = outs[0]
+        if self.is_infinite:
+            lacking = ops.transpose(self._lacks_keys(outs[1]), (0, 2, 1))
+            found = _spoiled(found, lacking, (0, 1, 2))
         results = [
-            _placed(self._scaled(outs[0], x.factor), self.groups.out, x.to)
+            _placed(self._scaled(found, x.factor), self.groups.out, x.to)
             for x in self.replaced_forward
         ]
         return [*outs, *results]
@@ -416,6 +439,7 @@ class _Arrangement:
         g = self.groups
         assert self.cotangent is not None
         ct = ops.convert(_four(ct, self.cotangent.layout, g.out), self.dtype)
+        ct = ops.broadcast_in_dim(ct, tuple(map(extent, g.out)), (0, 1, 2, 3))
         delta = ops.reduce_sum(
             ops.mul(ops.convert(ct, self.wide), ops.convert(out, self.wide)), (3,)
         )
@@ -424,6 +448,8 @@ class _Arrangement:
         found = Primitive.by_name["attention_gradient"].bind(
             *args, maximum, total, delta, ct, bias_gradient=wants_bias, **params
         )
+        if self.is_infinite:
+            found[2] = self._of_lacking_queries(found[2], maximum)
         groups = g.query, g.key, g.value, self._bias_groups if wants_bias else ()
         return [
             _placed(self._scaled(found[x.which], x.factor), groups[x.which], x.to)

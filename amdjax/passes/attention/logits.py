@@ -25,10 +25,13 @@ from amdjax.passes.attention.axes import (
     settled,
     whole,
 )
-from amdjax.passes.attention.program import Atom, Program
+from amdjax.passes.attention.program import Atom, Program, held, is_float
+
+Affine = tuple[dict[Axis, int], int]
 
 #: No logit that means anything is as small: beside any other its weight is zero.
 NEVER = -1e9
+SCALED_NEVER = -2e3  # the same after scaling, which scales the others as well
 MOST_COMPARED = 1 << 24  # elements of a constant mask that is compared with a triangle
 
 
@@ -79,6 +82,7 @@ class Logits:
       distances: ... and by distance, with what says so.
       fill: the logit of pairs that take no part, None if all do.
       choices: the predicates of all choices, as they are written.
+      narrowest: the fewest bytes of a dtype that they are rounded to.
     """
 
     query: Placed
@@ -89,6 +93,7 @@ class Logits:
     distances: list[tuple[Distance, Condition]] = field(default_factory=list)
     fill: float | None = None
     choices: list[tuple[Placed, bool]] = field(default_factory=list)
+    narrowest: int = 8
 
 
 def find_logits(program: Program, atom: Atom, layout: Layout, keys: set[Axis]) -> Logits | None:
@@ -110,6 +115,8 @@ class _Traversal:
 
     def __init__(self, program: Program, keys: set[Axis]):
         self.program, self.keys = program, keys
+        self.affine: dict[tuple[Atom, Layout], Affine | None] = {}
+        self.vain: set[tuple[Any, ...]] = set()
 
     def ways(self, atom: Atom, layout: Layout, factor: float, is_biased: bool) -> Iterator[Logits]:
         """The ways to a product.
@@ -121,16 +128,21 @@ class _Traversal:
           is_biased: whether something is added to it later.
         """
         eqn = self.program.maker(atom)
-        if eqn is None:
+        visit = atom, flat(layout), is_biased
+        if eqn is None or visit in self.vain:
             return
+        self.vain.add(visit)  # a program of sums of sums has more ways than can be walked
         name = eqn.primitive.name
         if name == "dot_general":
             if (found := self._product(eqn, layout, factor)) is not None:
                 yield found
         elif name in STRUCTURAL or name == "convert_element_type":
             inner = before(eqn, layout) if name in STRUCTURAL else layout
-            if inner is not None and eqn.invars[0].aval.dtype.kind in "fV":
-                yield from self.ways(eqn.invars[0], inner, factor, is_biased)
+            dtypes = [x.aval.dtype for x in (eqn.invars[0], eqn.outvars[0])]
+            if inner is not None and all(map(is_float, dtypes)):
+                for found in self.ways(eqn.invars[0], inner, factor, is_biased):
+                    found.narrowest = min(found.narrowest, dtypes[1].itemsize)
+                    yield found
         elif name in ("mul", "div"):
             yield from self._scaled(eqn, layout, factor, is_biased)
         elif name in ("add", "sub"):
@@ -170,18 +182,20 @@ class _Traversal:
         which, *cases = eqn.invars
         if len(cases) != 2 or which.aval.dtype != bool:
             return
-        for fill, on, is_kept in ((cases[0], cases[1], True), (cases[1], cases[0], False)):
-            number = self.program.number(fill)
+        for other, on, is_kept in ((cases[0], cases[1], True), (cases[1], cases[0], False)):
+            number = self.program.number(other)
             if number is None or on.aval.shape != eqn.outvars[0].aval.shape:
                 continue
             axes = of_operand(layout, which.aval.shape)
-            if not _is_never(number, eqn) or (is_biased and np.isfinite(number)):
+            fill = held(number * factor, eqn.outvars[0].aval.dtype)
+            if fill is None or not _is_never(number, eqn) or fill > SCALED_NEVER:
                 continue
-            number *= factor
+            if is_biased and np.isfinite(fill):
+                continue
             for found in self.ways(on, layout, factor, is_biased):
-                if found.fill is not None and found.fill != number:
+                if found.fill is not None and found.fill != fill:
                     continue
-                found.fill = number
+                found.fill = fill
                 chosen = Placed(which, axes)
                 found.choices.append((chosen, is_kept))
                 for condition in self._conditions(chosen, is_kept):
@@ -247,13 +261,24 @@ class _Traversal:
         by_factor = {n: axis for axis, n in terms.items()}
         return Distance(by_factor[1], by_factor[-1], least)
 
-    def _affine(self, atom: Atom, layout: Layout) -> tuple[dict[Axis, int], int] | None:
-        """Factors of positions, and a constant, of which an integer is the sum."""
+    def _affine(self, atom: Atom, layout: Layout) -> Affine | None:
+        """Factors of positions, and a constant, of which an integer is the sum if none wraps."""
         number = self.program.number(atom)
         if number is not None:
-            return ({}, int(number)) if number == int(number) else None
-        if atom.aval.dtype.kind != "i" or atom.aval.dtype.itemsize < 4:  # others wrap around
+            return ({}, int(number)) if number.is_integer() else None
+        if atom.aval.dtype.kind != "i":
             return None
+        known = atom, layout
+        if known not in self.affine:
+            self.affine[known] = self._sum_of_positions(*known)
+        found = self.affine[known]
+        if found is None:
+            return None
+        terms, constant = found
+        most = abs(constant) + sum(abs(n) * axis.size for axis, n in terms.items())
+        return found if most <= np.iinfo(atom.aval.dtype).max else None
+
+    def _sum_of_positions(self, atom: Atom, layout: Layout) -> Affine | None:
         atom, layout = self.program.root(atom, of_operand(layout, atom.aval.shape))
         eqn = self.program.maker(atom)
         if eqn is None:

@@ -20,6 +20,20 @@ _NUMBERS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def held(number: float, dtype: np.dtype) -> float | None:
+    """A number as a dtype holds it, None where that is none."""
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return float(int(number)) if limits.min <= number <= limits.max else None
+    with np.errstate(all="ignore"):
+        return float(np.asarray(number).astype(dtype)) if is_float(dtype) else None
+
+
+def is_float(dtype: np.dtype) -> bool:
+    """Whether a dtype is of floats that only round; eight bits are asked for to lose something."""
+    return dtype.kind in "fV" and dtype.itemsize > 1
+
+
 class Program:
     """A flat program, its equations by what they make and what they read."""
 
@@ -35,6 +49,7 @@ class Program:
                     self.readers[x].append(i)
         self.consts = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
         self.results = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
+        self._numbers: dict[Var, float | None] = {}
 
     def maker(self, atom: Atom, *names: str) -> JaxprEqn | None:
         """The equation that makes a value, if its primitive has one of the names."""
@@ -49,24 +64,26 @@ class Program:
         """The number that a value is everywhere, None if it is none or not known."""
         if isinstance(atom, Literal):
             value = np.asarray(atom.val)
-            return float(value) if value.dtype.kind in "biuf" or value.dtype.names is None else None
+            return float(value) if value.dtype.kind in "biufV" and not value.dtype.names else None
         if atom in self.consts:
             return self._constant(self.consts[atom])
-        eqn = self.maker(atom)
-        if eqn is None:
-            return None
-        name = eqn.primitive.name
-        if name in STRUCTURAL or name == "convert_element_type":
-            found = self.number(eqn.invars[0])
-            return None if found is None or eqn.outvars[0].aval.dtype.kind not in "iufV" else found
-        if atom.aval.shape or name not in _NUMBERS:
+        if atom not in self._numbers:
+            eqn = self.maker(atom)
+            self._numbers[atom] = None if eqn is None else self._computed(eqn)
+        return self._numbers[atom]
+
+    def _computed(self, eqn: JaxprEqn) -> float | None:
+        """The number that an equation makes everywhere, as its dtype holds it."""
+        name, aval = eqn.primitive.name, eqn.outvars[0].aval
+        is_moved = name in STRUCTURAL or name == "convert_element_type"
+        if not is_moved and (aval.shape or name not in _NUMBERS or aval.dtype.kind != "f"):
             return None
         values = [self.number(x) for x in eqn.invars]
         known = [np.float64(x) for x in values if x is not None]
-        if len(known) < len(values) or atom.aval.dtype.kind != "f":
+        if len(known) < len(values):
             return None
         with np.errstate(all="ignore"):
-            return float(_NUMBERS[name](*known))
+            return held(known[0] if is_moved else _NUMBERS[name](*known), aval.dtype)
 
     @staticmethod
     def _constant(value: Any) -> float | None:

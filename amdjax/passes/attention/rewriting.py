@@ -20,10 +20,18 @@ from amdjax.core.config import config, disable_jit, enable_x64
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.source_info import written_at
-from amdjax.passes.attention.axes import flat, fresh
+from amdjax.passes.attention.axes import (
+    STRUCTURAL,
+    Layout,
+    before,
+    flat,
+    fresh,
+    of_operand,
+    settled,
+)
 from amdjax.passes.attention.call import Call, arranged
 from amdjax.passes.attention.logits import find_logits
-from amdjax.passes.attention.program import Program
+from amdjax.passes.attention.program import Program, is_float
 from amdjax.passes.attention.weights import Weights, find_weights, same_value
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.rules import simplify
@@ -62,16 +70,16 @@ class _Found:
 
 def _found(program: Program, eqn: JaxprEqn) -> _Found | None:
     """The attention that exponentials belong to."""
-    exponentials, logits = eqn.outvars[0], eqn.invars[0]
+    exponentials = eqn.outvars[0]
     axes = _summed_axes(program, exponentials)
-    if axes is None or exponentials.aval.dtype.kind not in "fV":
+    if axes is None or not is_float(exponentials.aval.dtype) or not exponentials.aval.size:
         return None
     layout = fresh(exponentials.aval.shape)
     keys = tuple(axis for d in axes for axis in layout[d])
     weights = find_weights(program, exponentials, layout, keys) if keys else None
     if weights is None or weights.values is None or not weights.products:
         return None
-    found = find_logits(program, _unshifted(program, logits, axes), layout, set(keys))
+    found = find_logits(program, _unshifted(program, eqn, axes, layout), layout, set(keys))
     if found is None or not _is_chosen_alike(program, found, weights, layout):
         return None
     call = arranged(program, found, weights, layout, keys)
@@ -89,36 +97,42 @@ def _summed_axes(program: Program, exponentials: Var) -> tuple[int, ...] | None:
     return None
 
 
-def _unshifted(program: Program, logits: Any, axes: tuple[int, ...]) -> Any:
+def _unshifted(program: Program, exp: JaxprEqn, axes: tuple[int, ...], layout: Layout) -> Any:
     """Logits before the greatest of their row is subtracted, if it is."""
+    logits = exp.invars[0]
     eqn = program.maker(logits, "sub")
     if eqn is None:
         return logits
     shifted, greatest = eqn.invars
-    while (step := program.maker(greatest)) is not None:
+    rows = tuple(x for d, x in enumerate(layout) if d not in axes)
+    place: Layout | None = of_operand(layout, greatest.aval.shape)
+    while place is not None and (step := program.maker(greatest)) is not None:
         name = step.primitive.name
         if name == "reduce_max" and step.invars[0] is shifted:
-            return shifted if set(step.params["axes"]) == set(axes) else logits
-        if name == "max":
-            rest = [x for x in step.invars if program.number(x) is None]
-            if len(rest) != 1:
-                break
-            greatest = rest[0]
-        elif name in ("broadcast_in_dim", "reshape", "squeeze", "stop_gradient"):
-            greatest = step.invars[0]
-        else:
+            of_rows = set(step.params["axes"]) == set(axes) and settled(place) == settled(rows)
+            return shifted if of_rows else logits
+        rest = [x for x in step.invars if program.number(x) is None]
+        if len(rest) != 1 or name not in (*STRUCTURAL, "max", "stop_gradient"):
             break
+        (greatest,) = rest
+        shape = greatest.aval.shape
+        place = before(step, place) if name in STRUCTURAL else of_operand(place, shape)
     return logits
 
 
 def _is_chosen_alike(program: Program, logits: Any, weights: Weights, layout: Any) -> bool:
-    """Whether gradients are zero only where pairs take no part."""
+    """Whether gradients are zero only where pairs take no part; if all there, weights tell so."""
     pairs = flat(layout)
-    return all(
-        any(kept is known_kept and same_value(program, x, y, pairs) is not None
-            for y, known_kept in logits.choices)
-        for x, kept in weights.choices
-    )  # fmt: skip
+
+    def is_covered(these: Any, those: Any) -> bool:
+        return all(
+            any(kept is is_kept and same_value(program, x, y, pairs) is not None
+                for y, is_kept in those)
+            for x, kept in these
+        )  # fmt: skip
+
+    weights.is_chosen_fully = is_covered(logits.choices, weights.choices)
+    return is_covered(weights.choices, logits.choices)
 
 
 class _Edit:

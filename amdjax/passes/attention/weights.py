@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.passes.attention.axes import (
     STRUCTURAL,
@@ -30,46 +32,49 @@ from amdjax.passes.attention.axes import (
     whole,
 )
 from amdjax.passes.attention.logits import Placed
-from amdjax.passes.attention.program import Atom, Program
+from amdjax.passes.attention.program import Atom, Program, is_float
 
 Monomial = tuple[int, int, int, int]  # powers of e, g, z, r
 Polynomial = dict[Monomial, float]
 
 WEIGHTS: Polynomial = {(1, 0, -1, 0): 1.0}
 SLOPES: Polynomial = {(1, 1, -1, 0): 1.0, (1, 0, -2, 1): -1.0}
-CLOSE = 1e-6  # relative difference of factors that are meant to be equal
 
 
-def _is_alike(x: Polynomial, y: Polynomial) -> bool:
-    return x.keys() == y.keys() and all(abs(x[m] - y[m]) <= CLOSE * abs(y[m]) for m in y)
+def closeness(dtype: np.dtype) -> float:
+    """The relative difference of factors that are equal but for rounding."""
+    return 8.0 * float(np.finfo(np.float64 if dtype == np.float64 else np.float32).eps)
 
 
-def factor_of(x: Polynomial, y: Polynomial) -> float | None:
+def factor_of(x: Polynomial, y: Polynomial, close: float) -> float | None:
     """`c` where `x` is `c y`, else None."""
     first = next(iter(y))
     factor = x.get(first, 0.0) / y[first]
-    return factor if factor and _is_alike(x, {m: factor * c for m, c in y.items()}) else None
+    if not factor or x.keys() != y.keys():
+        return None
+    is_alike = all(abs(x[m] - factor * y[m]) <= close * abs(factor * y[m]) for m in y)
+    return factor if is_alike else None
 
 
-def _sum(x: Polynomial, y: Polynomial, sign: float) -> Polynomial:
+def _sum(x: Polynomial, y: Polynomial, sign: float, close: float) -> Polynomial:
     out = dict(x)
     for monomial, c in y.items():
         total = out.get(monomial, 0.0) + sign * c
-        if abs(total) <= CLOSE * abs(c):
+        if abs(total) <= close * abs(c):
             out.pop(monomial, None)
         else:
             out[monomial] = total
     return out
 
 
-def _product(x: Polynomial, y: Polynomial) -> Polynomial | None:
+def _product(x: Polynomial, y: Polynomial, close: float) -> Polynomial | None:
     out: Polynomial = {}
     for a, c in x.items():
         for b, d in y.items():
             monomial: Any = tuple(i + j for i, j in zip(a, b, strict=True))
             if monomial[1] + monomial[3] > 1:
                 return None
-            out = _sum(out, {monomial: c * d}, 1.0)
+            out = _sum(out, {monomial: c * d}, 1.0, close)
     return out
 
 
@@ -81,16 +86,17 @@ def _power(x: Polynomial, n: int) -> Polynomial | None:
     if monomial[1] or monomial[3] or (n < 0 and monomial[0]):
         return None
     power: Any = tuple(n * i for i in monomial)
-    return {power: c**n}
+    with np.errstate(all="ignore"):
+        return {power: float(np.float64(c) ** n)}
 
 
-def _summed(x: Polynomial) -> Polynomial | None:
+def _summed(x: Polynomial, close: float) -> Polynomial | None:
     """The sum over keys."""
     out: Polynomial = {}
     for (e, g, z, r), c in x.items():
         if e != 1:
             return None
-        out = _sum(out, {(0, 0, z, r + 1) if g else (0, 0, z + 1, r): c}, 1.0)
+        out = _sum(out, {(0, 0, z, r + 1) if g else (0, 0, z + 1, r): c}, 1.0, close)
     return out
 
 
@@ -135,6 +141,10 @@ class Weights:
       values: of that product.
       choices: predicates of choices between something made of exponentials and zero, and whether
         it is that where they hold.
+      is_zeroed: whether such a choice is made of weights, not only of gradients of logits.
+      is_chosen_fully: whether there is one for each choice that logits are made by.
+      close: the relative difference of factors that are equal but for rounding.
+      narrowest: the fewest bytes of a dtype that something made of exponentials is rounded to.
     """
 
     products: list[Product] = field(default_factory=list)
@@ -142,6 +152,10 @@ class Weights:
     cotangent: Placed | None = None
     values: Placed | None = None
     choices: list[tuple[Placed, bool]] = field(default_factory=list)
+    is_zeroed: bool = False
+    is_chosen_fully: bool = False
+    close: float = 0.0
+    narrowest: int = 8
 
 
 def find_weights(
@@ -164,10 +178,10 @@ class _Search:
 
     def __init__(self, program: Program, exponentials: Var, layout: Layout, keys: Any):
         self.program, self.keys, self.pairs = program, keys, layout
-        self.exponentials = exponentials
+        self.exponentials, self.close = exponentials, closeness(exponentials.aval.dtype)
+        self.found = Weights(close=self.close)
         self.known: dict[Any, Known] = {exponentials: Known({(1, 0, 0, 0): 1.0}, layout)}
-        self.found = Weights()
-        self.cotangent_product: JaxprEqn | None = None
+        self.cotangent_product: tuple[JaxprEqn, Layout] | None = None
 
     def run(self) -> bool:
         """Whether all that reads values made of exponentials was understood."""
@@ -191,7 +205,7 @@ class _Search:
         """Whether values may be read by anything else: gradients of logits, which biases have."""
         for v in values:
             known = self.known[v]
-            if factor_of(known.polynomial, SLOPES) is None:
+            if factor_of(known.polynomial, SLOPES, self.close) is None:
                 return False
             if all(v is not placed.atom for _, placed in self.found.gradients):
                 self.found.gradients.append((known.polynomial, Placed(v, known.layout)))
@@ -223,8 +237,9 @@ class _Search:
         return None if layout is None else Known(x.polynomial, layout)
 
     def _same(self, eqn: JaxprEqn) -> Known | None:
-        kept = eqn.outvars[0].aval.dtype.kind in "fV"
-        return self.known[eqn.invars[0]] if kept else None
+        dtype = eqn.outvars[0].aval.dtype
+        self.found.narrowest = min(self.found.narrowest, dtype.itemsize)
+        return self.known[eqn.invars[0]] if is_float(dtype) else None
 
     def _negated(self, eqn: JaxprEqn) -> Known:
         x = self.known[eqn.invars[0]]
@@ -237,13 +252,13 @@ class _Search:
 
     def _total(self, eqn: JaxprEqn) -> Known | None:
         x = self.known[eqn.invars[0]]
-        made = _summed(x.polynomial)
+        made = _summed(x.polynomial, self.close)
         axes = eqn.params["axes"]
         layout = tuple(x.layout[d] for d in range(len(x.layout)) if d not in axes)
         return None if made is None else Known(made, layout)
 
     def _combined(
-        self, eqn: JaxprEqn, rule: Callable[[Polynomial, Polynomial], Polynomial | None]
+        self, eqn: JaxprEqn, rule: Callable[[Polynomial, Polynomial, float], Polynomial | None]
     ) -> Known | None:
         layout = self._result(eqn)
         if layout is None:
@@ -255,18 +270,19 @@ class _Search:
         if operands[0] is None or operands[1] is None:
             return Known({}, layout) if is_zero[0] and eqn.primitive.name == "div" else None
         both = joined(operands[0].layout, operands[1].layout)
-        made = rule(operands[0].polynomial, operands[1].polynomial)
+        made = rule(operands[0].polynomial, operands[1].polynomial, self.close)
         return None if both is None or made is None else Known(made, both)
 
     def _result(self, eqn: JaxprEqn) -> Layout | None:
         """The layout of what arithmetic makes: an operand's, or of pairs if that is of rows."""
         shape = eqn.outvars[0].aval.shape
         sides = [x for x in eqn.invars if isinstance(x, Var) and x in self.known]
-        for x in sides:
-            if x.aval.shape == shape:
-                return self.known[x].layout
-        fits = shape == self.exponentials.aval.shape
-        return joined(self.known[sides[0]].layout, self.pairs) if fits else None
+        whole_sides = [self.known[x].layout for x in sides if x.aval.shape == shape]
+        of_pairs = None
+        if shape == self.exponentials.aval.shape:
+            side = whole_sides[0] if whole_sides else self.known[sides[0]].layout
+            of_pairs = joined(side, self.pairs)
+        return whole_sides[0] if of_pairs is None and whole_sides else of_pairs
 
     def _operand(self, atom: Atom, layout: Layout) -> Known | None:
         """An operand of elementwise arithmetic whose result has the layout, None if not known."""
@@ -291,6 +307,7 @@ class _Search:
                 return None
             axes = of_operand(x.layout, which.aval.shape)
             self.found.choices.append((Placed(which, axes), i == 1))
+            self.found.is_zeroed |= not all(m[1] or m[3] for m in x.polynomial)
             return x
         return None
 
@@ -308,7 +325,9 @@ class _Search:
                 place = inner
             elif name == "neg":
                 factor = -factor
-            elif name != "convert_element_type":
+            elif name == "convert_element_type" and is_float(atom.aval.dtype):
+                self.found.narrowest = min(self.found.narrowest, atom.aval.dtype.itemsize)
+            else:
                 return None
             atom = eqn.invars[0]
         if eqn is None or not self._is_cotangent(eqn, place):
@@ -317,7 +336,8 @@ class _Search:
 
     def _is_cotangent(self, eqn: JaxprEqn, layout: Layout) -> bool:
         if self.cotangent_product is not None:
-            return eqn is self.cotangent_product
+            known, place = self.cotangent_product
+            return eqn is known and settled(layout) == settled(place)
         sides = of_product(eqn, layout)
         if not is_plain(eqn) or set(flat(layout)) != set(flat(self.pairs)):
             return False
@@ -334,7 +354,7 @@ class _Search:
             cotangent = cotangent.renamed(names)
         else:
             self.found.values = values
-        self.cotangent_product, self.found.cotangent = eqn, cotangent
+        self.cotangent_product, self.found.cotangent = (eqn, layout), cotangent
         return True
 
     # What leaves exponentials
@@ -346,7 +366,8 @@ class _Search:
         known, other = self.known[eqn.invars[places[0]]], eqn.invars[1 - places[0]]
         result, layout = product_result(eqn, places[0], settled(known.layout))
         product = Product(eqn, known, Placed(other, layout), Placed(eqn.outvars[0], result))
-        if _is_alike(known.polynomial, WEIGHTS) and product.summed == set(whole(self.keys)):
+        factor = factor_of(known.polynomial, WEIGHTS, self.close)
+        if factor is not None and product.summed == set(whole(self.keys)):
             if self.found.values is not None:
                 return False
             self.found.values = product.other
@@ -357,15 +378,15 @@ class _Search:
         known = self.known[eqn.invars[0]]
         axes = eqn.params["axes"]
         layout = tuple(known.layout[d] for d in range(len(known.layout)) if d not in axes)
-        if factor_of(known.polynomial, SLOPES) is None:
+        if factor_of(known.polynomial, SLOPES, self.close) is None:
             return False
         self.found.gradients.append((known.polynomial, Placed(eqn.outvars[0], layout)))
         return True
 
 
-def _divided(x: Polynomial, y: Polynomial) -> Polynomial | None:
+def _divided(x: Polynomial, y: Polynomial, close: float) -> Polynomial | None:
     inverse = _power(y, -1)
-    return None if inverse is None else _product(x, inverse)
+    return None if inverse is None else _product(x, inverse, close)
 
 
 _RULES: dict[str, Callable[[_Search, JaxprEqn], Known | None]] = {
@@ -374,8 +395,10 @@ _RULES: dict[str, Callable[[_Search, JaxprEqn], Known | None]] = {
     "neg": _Search._negated,
     "integer_pow": _Search._raised,
     "reduce_sum": _Search._total,
-    **dict.fromkeys(("add", "add_any"), lambda s, e: s._combined(e, lambda x, y: _sum(x, y, 1.0))),
-    "sub": lambda s, e: s._combined(e, lambda x, y: _sum(x, y, -1.0)),
+    **dict.fromkeys(
+        ("add", "add_any"), lambda s, e: s._combined(e, lambda x, y, c: _sum(x, y, 1.0, c))
+    ),
+    "sub": lambda s, e: s._combined(e, lambda x, y, c: _sum(x, y, -1.0, c)),
     "mul": lambda s, e: s._combined(e, _product),
     "div": lambda s, e: s._combined(e, _divided),
     "select_n": _Search._chosen,
