@@ -19,7 +19,7 @@ from amdjax.schedule.fusion import Fusion, Root
 from amdjax.schedule.index import Index, LoopVar, linear
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.row_plan import CpuRowPlan, RowPlan
-from amdjax.schedule.values import El, Lanes, flat_parts, short_dtype
+from amdjax.schedule.values import El, Lanes, flat_parts, regroup, short_dtype
 from amdjax.schedule.writer import RegionWriter
 
 Bounds = tuple[Any, Any]
@@ -262,7 +262,7 @@ class CpuRowEmitter(RowEmitter):
             it = iter(carried)
             out: list[tile.Value] = []
             for rule, start in zip(rules, starts, strict=True):
-                accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
+                accs = regroup(start, it)
                 with k.made_from(rule.eqn.origin):
                     xs = rule.element(b, self.domain.element_index(rule.shape))
                     if mask is not None:
@@ -273,7 +273,7 @@ class CpuRowEmitter(RowEmitter):
             return out
 
         result = iter(self._loops(innermost, flat, bounds))
-        return [[El(e.dtype, *(next(result) for _ in e.parts)) for e in start] for start in starts]
+        return [regroup(start, result) for start in starts]
 
     def _loops(
         self,

@@ -86,7 +86,10 @@ def flat_parts(els: Iterable[El]) -> list[tile.Value]:
     return [p for x in els for p in x.parts]
 
 
-def regroup(like: Sequence[El], flat: Sequence[tile.Value]) -> list[El]:
-    """Tile values as elements of the dtypes, and so many parts, as those of `like`."""
+def regroup(like: Sequence[El], flat: Iterable[tile.Value]) -> list[El]:
+    """Tile values as elements of the dtypes, and so many parts, as those of `like`.
+
+    Of an iterator it takes as many as it needs.
+    """
     it = iter(flat)
     return [El(a.dtype, *(next(it) for _ in a.parts)) for a in like]

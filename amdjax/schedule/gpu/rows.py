@@ -18,7 +18,7 @@ from amdjax.schedule.gpu.tiles import TileAxis, first_lanes, region_name, tile_l
 from amdjax.schedule.index import Index, LoopVar, linear
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.rows import Bounds, RowEmitter
-from amdjax.schedule.values import El, compute_dtype, flat_parts, short_dtype
+from amdjax.schedule.values import El, compute_dtype, flat_parts, regroup, short_dtype
 from amdjax.targets import GpuTarget
 
 #: In what narrow values are accumulated.
@@ -181,7 +181,7 @@ class GpuRowEmitter(RowEmitter):
                 self.element_root(r)
             it, out = iter(carried), []
             for root, start in zip(reductions, starts, strict=True):
-                accs = [El(e.dtype, *(next(it) for _ in e.parts)) for e in start]
+                accs = regroup(start, it)
                 with k.made_from(root.eqn.origin):
                     merged = self._accumulated(root, start, accs)
                     out += [k.broadcast(p, shape) for e in merged for p in e.parts]
