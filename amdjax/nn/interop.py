@@ -94,7 +94,7 @@ def _first(entry: Any, *attributes: str) -> Any:
     return next(getattr(entry, a) for a in attributes if hasattr(entry, a))
 
 
-def _tensors(layer: Module, prefix: str) -> list[TorchTensor] | None:
+def _tensors(name: str, layer: Module, prefix: str) -> list[TorchTensor] | None:
     """A layer's mapping, of the arrays that it has; None if PyTorch knows it by its fields."""
     declared = layer.torch_tensors()
     if declared is None:
@@ -103,8 +103,8 @@ def _tensors(layer: Module, prefix: str) -> list[TorchTensor] | None:
     held = sum(len(tree_leaves(t.find(layer))) for t in found)
     if held != len(tree_leaves(layer)):
         raise ValueError(
-            f"{type(layer).__name__} at {prefix.removesuffix('.') or 'the top'} has parameters "
-            "that PyTorch's has not."
+            f"{name}: {type(layer).__name__} at {prefix.removesuffix('.') or 'the top'} has "
+            "parameters that PyTorch's has not."
         )
     return found
 
@@ -127,7 +127,10 @@ class _Reader:
 
     def read(self, node: Any, prefix: str) -> Any:
         """A node of the network with the tensors below a prefix."""
-        if isinstance(node, Module) and (entries := _tensors(node, prefix)) is not None:
+        if (
+            isinstance(node, Module)
+            and (entries := _tensors("from_torch", node, prefix)) is not None
+        ):
             return self._layer(node, prefix, entries)
         if len(tree_leaves(node)) == 1 and tree_leaves(node)[0] is node:
             return self._parameter(node, TorchTensor("", None), prefix.removesuffix("."))
@@ -181,7 +184,8 @@ def _numpy(x: Any) -> np.ndarray:
 
 def _written(node: Any, prefix: str) -> Iterator[tuple[str, np.ndarray]]:
     """The entries of a node of the network."""
-    if isinstance(node, Module) and (entries := _tensors(node, prefix)) is not None:
+    name = "to_torch_state_dict"
+    if isinstance(node, Module) and (entries := _tensors(name, node, prefix)) is not None:
         for entry in entries:
             found = entry.find(node)
             if entry.where is not None:

@@ -180,7 +180,7 @@ def tree_at(
         raise TypeError("tree_at: either replace or replace_fn must be given.")
     leaves, structure = tree_flatten(tree, is_leaf=lambda x: x is None)
     marked = tree_unflatten(structure, list(map(_Place, leaves)))
-    found = where(marked)
+    found = _where(where, marked)
     single = _found(marked, [found]) or not isinstance(found, (tuple, list))
     parts = [found] if single else list(found)
     if not _found(marked, parts):
@@ -191,6 +191,11 @@ def tree_at(
     if replace_fn is not None:
         new = [replace_fn(tree_map(lambda place: place.leaf, part)) for part in parts]
     else:
+        if not single and not isinstance(replace, (tuple, list)):
+            raise ValueError(
+                f"tree_at: replace must be a list with one entry for each of {len(parts)} parts, "
+                f"got {replace!r}."
+            )
         new = [replace] if single else list(replace)
     if len(new) != len(parts):
         raise ValueError(
@@ -199,6 +204,22 @@ def tree_at(
     by_part = {id(part): value for part, value in zip(parts, new)}
     put = lambda part: by_part[id(part)] if id(part) in by_part else part.leaf  # noqa: SIM401
     return tree_map(put, marked, is_leaf=lambda x: id(x) in by_part)
+
+
+def _where(where: Callable[[Any], Any], marked: Any) -> Any:
+    """What `where` finds; what it cannot do with leaves is said of it."""
+    if not callable(where):
+        raise TypeError(f"tree_at: where must be a function of the tree, got {where!r}.")
+    try:
+        return where(marked)
+    except (AttributeError, TypeError) as error:
+        if _Place.__name__ not in str(error):
+            raise
+        what = str(error).replace(_Place.__name__, "leaf")
+    raise TypeError(
+        "tree_at: where must return parts of the tree as they are; the leaves that it sees stand "
+        f"for places and are no arrays to compute with: {what}."
+    )
 
 
 def _found(marked: Any, parts: list[Any]) -> bool:

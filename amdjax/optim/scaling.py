@@ -9,6 +9,7 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from amdjax.nn._random import checked_key
 from amdjax.optim.base import (
     GradientTransformation,
     Params,
@@ -342,7 +343,7 @@ def add_noise(eta: float, gamma: float, key: Any) -> GradientTransformation:
     check_number("add_noise", "gamma", gamma)
 
     def init(params: Params) -> AddNoiseState:
-        first = random.key(key) if isinstance(key, int) else key
+        first = random.key(key) if isinstance(key, int) else checked_key("add_noise", key)
         return AddNoiseState(count_of_updates(), first)
 
     def update(

@@ -375,6 +375,9 @@ def test_keys_that_are_none_are_named():
         (lambda: nn.Dense(3, 2, key=None), "Dense"),
         (lambda: nn.Embedding(3, 2, key="a"), "Embedding"),
         (lambda: nn.MultiHeadAttention(4, 2, key=0), "MultiHeadAttention"),
+        (lambda: rnn.LSTM(3, 4, key=None), "LSTM"),
+        (lambda: rnn.GRUCell(3, 4, key=None), "GRUCell"),
+        (lambda: optim.add_noise(1.0, 0.5, "a").init(X), "add_noise"),
         (lambda: next(iter(nn.data.batches(X, 2, key=0))), "batches"),
     ]:
         with pytest.raises(TypeError, match=f"^{name}: unexpected PRNG key type"):
