@@ -1,7 +1,7 @@
 """Loops of a plan that become one launch on a GPU (`schedule/gpu/persistent.py` says how).
 
 A loop can if its body, as instructions, is launches and copies: what a round reads and writes is
-then an address for each argument, and how it moves from round to round. A copy of what a launch
+then an address for each argument, and how it advances from round to round. A copy of what a launch
 stores is a second store of that launch, any other one a kernel.
 """
 
@@ -22,7 +22,7 @@ from amdjax.jit.plan import Planner
 from amdjax.kernels.gpu_loops import EACH, threads_for
 from amdjax.runtime import vm
 from amdjax.schedule.gpu.calls import NARROW_INDEX
-from amdjax.schedule.gpu.persistent import STILL, Move, Stage, plan_persistent
+from amdjax.schedule.gpu.persistent import STILL, Shift, Stage, plan_persistent
 from amdjax.targets import GpuTarget
 from amdjax.tile import ops
 
@@ -98,15 +98,15 @@ def _fits_lds(kernel: tile.Kernel, target: GpuTarget) -> bool:
 
 
 class _Argument(NamedTuple):
-    """Where an argument of a launch is: at the first round, and how it moves."""
+    """Where an argument of a launch is: at the first round, and how it advances."""
 
     view: View
-    move: Move
+    shift: Shift
 
     @property
     def memory(self) -> tuple[int, int]:
         """Equal for arguments that may be of one value."""
-        return id(self.view.storage), self.move.phase if self.move.half else 0
+        return id(self.view.storage), self.shift.phase if self.shift.half else 0
 
     @property
     def is_number(self) -> bool:
@@ -116,7 +116,7 @@ class _Argument(NamedTuple):
     @property
     def align(self) -> int:
         """Bytes of which its address is a multiple in all rounds."""
-        bits = self.view.align | self.move.stride | self.move.half
+        bits = self.view.align | self.shift.stride | self.shift.half
         return bits & -bits
 
 
@@ -196,9 +196,9 @@ class _Loop:
         if found is not None:
             still = view.counter == vm.ZERO
             place = View(found.storage, view.offset)
-            return _Argument(place, Move(0, found.half, found.phase)) if still else None
+            return _Argument(place, Shift(0, found.half, found.phase)) if still else None
         if view.counter == self.counter:
-            return _Argument(View(storage, view.offset), Move(view.stride))
+            return _Argument(View(storage, view.offset), Shift(view.stride))
         return _Argument(view, STILL)
 
     def _copy(self, to: View, source: View, nbytes: int) -> bool:
@@ -255,9 +255,9 @@ class _Loop:
                 touched, written = set(), set()
             touched |= everything
             written |= own
-            moves = tuple(x.move for x in launch.arguments)
-            copies = tuple((i, x.move) for i, x in sorted(launch.copies, key=lambda c: c[0]))
-            stages.append(Stage(launch.kernel, launch.grid, moves, copies, waits))
+            shifts = tuple(x.shift for x in launch.arguments)
+            copies = tuple((i, x.shift) for i, x in sorted(launch.copies, key=lambda c: c[0]))
+            stages.append(Stage(launch.kernel, launch.grid, shifts, copies, waits))
             for i, x in enumerate(launch.arguments):
                 arguments += [x, *(c for at, c in launch.copies if at == i)]
         return stages, arguments

@@ -18,7 +18,7 @@ from amdjax.targets import GpuTarget, occupancy
 from amdjax.targets.mma import CELL_BYTES
 from amdjax.tile import Buffer, Builder, Value, ops
 
-__all__ = ["STILL", "Move", "PersistentPlan", "Stage", "plan_persistent"]
+__all__ = ["STILL", "PersistentPlan", "Shift", "Stage", "plan_persistent"]
 
 MOST_STAGES = 16  # of a round: the code of all is one kernel
 MOST_ARRIVALS = 1 << 31  # at all grid barriers of a launch, which are counted in 32 bits
@@ -28,8 +28,8 @@ TEMPORARIES = 8 << 10  # bytes of LDS through which elements change threads, as 
 
 
 @dataclass(frozen=True)
-class Move:
-    """By how many bytes an argument of a stage moves from where it is at the first round.
+class Shift:
+    """By how many bytes an argument of a stage is away from where it is at the first round.
 
     Args:
       stride: from a round to the next.
@@ -42,7 +42,7 @@ class Move:
     phase: int = 0
 
 
-STILL = Move()
+STILL = Shift()
 
 
 @dataclass(frozen=True)
@@ -52,15 +52,15 @@ class Stage:
     Args:
       kernel: the program.
       grid: how many programs of it there are.
-      moves: of each parameter.
-      copies: by the number of a parameter, how further places move that get what is stored there.
+      shifts: of each parameter.
+      copies: by the number of a parameter, those of further places that get what is stored there.
       waits: whether it touches what stages before it in the round have written.
     """
 
     kernel: tile.Kernel
     grid: int
-    moves: tuple[Move, ...]
-    copies: tuple[tuple[int, Move], ...] = ()
+    shifts: tuple[Shift, ...]
+    copies: tuple[tuple[int, Shift], ...] = ()
     waits: bool = False
 
     @property
@@ -96,10 +96,10 @@ class PersistentPlan:
 
     @property
     def index_bits(self) -> int:
-        """Of an index: 32 if all stages have those, and nothing moves further than they reach."""
+        """Of an index: 32 if all stages have those, and nothing is further away than they reach."""
         bits = {stage.kernel.schedule.index_bits for stage in self.stages}
-        moves = [m for s in self.stages for m in (*s.moves, *(m for _, m in s.copies))]
-        far = any(abs(m.stride) * self.rounds + m.half > NARROW_INDEX for m in moves)
+        shifts = [m for s in self.stages for m in (*s.shifts, *(m for _, m in s.copies))]
+        far = any(abs(m.stride) * self.rounds + m.half > NARROW_INDEX for m in shifts)
         return 64 if far or bits != {32} else 32
 
     def emit(self) -> tile.Kernel:
@@ -245,10 +245,10 @@ class _Emitter:
     ) -> None:
         """The programs of a stage that are this program's share."""
         k, params = self.k, stage.kernel.params
-        places = [(own[p.name], m) for p, m in zip(params, stage.moves, strict=True)]
+        places = [(own[p.name], m) for p, m in zip(params, stage.shifts, strict=True)]
         for i, p in enumerate(params):
-            moves = [m for at, m in stage.copies if at == i]
-            places += zip(copies.get(p.name, ()), moves, strict=True)
+            shifts = [m for at, m in stage.copies if at == i]
+            places += zip(copies.get(p.name, ()), shifts, strict=True)
         moving = [(b, self._bytes(m, t)) for b, m in places if m != STILL]
 
         # A program that has several numbers of a stage cannot keep what is of one.
@@ -261,9 +261,9 @@ class _Emitter:
 
         k.for_(self.me, stage.grid, self.programs, one)
 
-    def _bytes(self, move: Move, t: Value) -> Value:
+    def _bytes(self, shift: Shift, t: Value) -> Value:
         """How far an argument has moved in a round."""
-        moved = t * move.stride
-        if move.half:
-            moved = moved + ((t + move.phase) & 1) * move.half
+        moved = t * shift.stride
+        if shift.half:
+            moved = moved + ((t + shift.phase) & 1) * shift.half
         return moved
