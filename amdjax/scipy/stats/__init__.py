@@ -1,5 +1,7 @@
 """Probability distributions and statistics of samples: `scipy.stats`."""
 
+from types import ModuleType as _Module
+
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.stats import (
     bernoulli as bernoulli,
@@ -32,4 +34,7 @@ from amdjax.scipy.stats import (
 from amdjax.scipy.stats._core import mode as mode, rankdata as rankdata, sem as sem
 from amdjax.scipy.stats.kde import gaussian_kde as gaussian_kde
 
+for _part in list(globals().values()):
+    if isinstance(_part, _Module) and (hasattr(_part, "logpdf") or hasattr(_part, "logpmf")):
+        _public_surface(vars(_part))  # a distribution
 _public_surface(globals())

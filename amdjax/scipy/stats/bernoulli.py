@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import xlog1py, xlogy
 from amdjax.scipy.stats._distribution import (
@@ -50,6 +49,3 @@ def cdf(k: Number, p: Number) -> Array:
 def ppf(q: Number, p: Number) -> Array:
     value = jnp.where(q <= 1 - p, constant(q, 0), constant(q, 1))
     return inside(_valid(p), probability(q, value), math.nan)
-
-
-_public_surface(globals())

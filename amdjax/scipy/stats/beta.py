@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import betainc, betaln, xlog1py, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
@@ -47,6 +46,3 @@ def sf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -> A
 
 
 logsf = derived(_function("0.0, 1.0, 1.0", "0."), "logsf", sf)
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import betaln
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
@@ -32,6 +31,3 @@ def logpmf(k: Number, n: Number, a: Number, b: Number, loc: Number = 0) -> Array
 
 
 pmf = derived(_function("0.0, 0.0, 1.0, 1.0", "1."), "pmf", logpmf)
-
-
-_public_surface(globals())

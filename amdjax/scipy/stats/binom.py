@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.special import gammaln, xlog1py, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -32,6 +31,3 @@ pmf = derived(
     "pmf",
     logpmf,
 )
-
-
-_public_surface(globals())

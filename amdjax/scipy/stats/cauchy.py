@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
@@ -50,6 +49,3 @@ def isf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
 @_function("0.5, loc=1.0", "1.")
 def ppf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return jnp.tan(math.pi * q - constant(q, math.pi / 2)) * scale + loc
-
-
-_public_surface(globals())

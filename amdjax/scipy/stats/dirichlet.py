@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.numpy._util import ArrayLike, promote_dtypes_inexact
 from amdjax.scipy.special import gammaln, xlogy
@@ -66,6 +65,3 @@ def pdf(x: ArrayLike, alpha: ArrayLike) -> Array:
         Array(1., dtype=float32)
     """
     return jnp.exp(logpdf(x, alpha))
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.stats._distribution import (
     Number,
     derived,
@@ -49,6 +48,3 @@ sf = derived(_function("0.0", "1."), "sf", logsf)
 @_function("0.0", "0.")
 def ppf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return probability(q, loc - scale * jnp.log1p(-q))
-
-
-_public_surface(globals())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.special import gammainc, gammaln
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
@@ -24,6 +23,3 @@ pdf = derived(_function("0.0, 1.0", "0.5"), "pdf", logpdf)
 @_function("0.0, 2.0", "0.5")
 def cdf(x: Number, beta: Number) -> Array:
     return 0.5 * (1 + jnp.sign(x) * gammainc(1 / beta, jnp.abs(x) ** beta))
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import xlog1py
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
@@ -25,6 +24,3 @@ def logpmf(k: Number, p: Number, loc: Number = 0) -> Array:
 pmf = derived(
     _function("jnp.array([1, 2]), 0.5", "Array([0.5 , 0.25], dtype=float32)"), "pmf", logpmf
 )
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
 __all__ = ["cdf", "logcdf", "logpdf", "logsf", "pdf", "ppf", "sf"]
@@ -44,6 +43,3 @@ def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 
 
 sf = derived(_function("0.0", "0.36787945"), "sf", logsf)
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -46,6 +45,3 @@ def sf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 @_function("0.0", "-0.45867515")
 def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return inside(scale > 0, jnp.log(-jnp.expm1(-jnp.exp((loc - x) / scale))), math.nan)
-
-
-_public_surface(globals())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
 
@@ -27,6 +26,3 @@ def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     # Each half decays away from the center, so that neither overflows.
     tail = constant(x, 0.5) * jnp.exp(-jnp.abs(z))
     return jnp.where(z <= 0, tail, 1 - tail)
-
-
-_public_surface(globals())

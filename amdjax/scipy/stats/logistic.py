@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import expit, logit
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
@@ -42,6 +41,3 @@ def isf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 @_function("0.0", "0.5")
 def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return expit((x - loc) / scale)
-
-
-_public_surface(globals())

@@ -8,7 +8,6 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.numpy._util import ArrayLike, is_kind, promote_args_inexact, promote_args_numeric
 from amdjax.scipy.special import gammaln, xlogy
@@ -63,6 +62,3 @@ def pmf(x: ArrayLike, n: ArrayLike, p: ArrayLike) -> Array:
         Array(1., dtype=float32)
     """
     return jnp.exp(logpmf(x, n, p))
-
-
-_public_surface(globals())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.numpy._util import ArrayLike, promote_dtypes_inexact
 from amdjax.scipy.stats._distribution import LOG_TWO_PI
@@ -76,6 +75,3 @@ def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
         Array(0.15915495, dtype=float32)
     """
     return jnp.exp(logpdf(x, mean, cov))
-
-
-_public_surface(globals())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import gammaln, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
@@ -23,6 +22,3 @@ def logpmf(k: Number, n: Number, p: Number, loc: Number = 0) -> Array:
 
 
 pmf = derived(_function("0, 1, 0.5", "0.5"), "pmf", logpmf)
-
-
-_public_surface(globals())

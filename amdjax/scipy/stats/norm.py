@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import log_ndtr, ndtr, ndtri
 from amdjax.scipy.stats._distribution import LOG_TWO_PI, Number, derived, distribution_function
@@ -51,6 +50,3 @@ def logsf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 @_function("jnp.array([0.5]), loc=1.0", "Array([1.], dtype=float32)")
 def isf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return jnp.asarray(loc - ndtri(q) * scale, float)  # as `ppf`
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.stats._distribution import (
     Number,
@@ -55,6 +54,3 @@ sf = derived(_function("2.0, 1.0", "0.5"), "sf", logsf)
 @_function("0.5, 1.0", "2.")
 def ppf(q: Number, b: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return probability(q, loc + scale * (constant(q, 1) - q) ** (-1 / b))
-
-
-_public_surface(globals())

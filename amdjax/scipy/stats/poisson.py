@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import entr, gammaincc, gammaln, xlogy
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
@@ -46,6 +45,3 @@ def entropy(mu: Number, loc: Number = 0) -> Array:
         value = jnp.where(mu < limit, total, value)
     shape = jnp.broadcast_shapes(mu.shape, loc.shape)
     return jnp.broadcast_to(jnp.where(mu == 0, 0, value), shape)
-
-
-_public_surface(globals())

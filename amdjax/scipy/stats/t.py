@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import constant
 from amdjax.scipy.special import gammaln
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function
@@ -25,6 +24,3 @@ def logpdf(x: Number, df: Number, loc: Number = 0, scale: Number = 1) -> Array:
 
 
 pdf = derived(_function("0.0, 1.0", "0.3183099"), "pdf", logpdf)
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.special import log_ndtr, ndtr
 from amdjax.scipy.stats import norm
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
@@ -61,6 +60,3 @@ def logsf(x: Number, a: Number, b: Number, loc: Number = 0, scale: Number = 1) -
 
 
 sf = derived(_function("-2.0, -1.0, 1.0", "Array(1., dtype=float32)"), "sf", logsf)
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.numpy._util import strong
 from amdjax.scipy.stats._distribution import (
     Number,
@@ -37,6 +36,3 @@ def cdf(x: Number, loc: Number = 0, scale: Number = 1) -> Array:
 @_function("0.5", "0.5")
 def ppf(q: Number, loc: Number = 0, scale: Number = 1) -> Array:
     return probability(q, loc + scale * q)
-
-
-_public_surface(globals())

@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.special import i0e
 from amdjax.scipy.stats._distribution import Number, derived, distribution_function, inside
 
@@ -22,6 +21,3 @@ def logpdf(x: Number, kappa: Number) -> Array:
 
 
 pdf = derived(_function("0.0, 1.0", "0.34171048"), "pdf", logpdf)
-
-
-_public_surface(globals())

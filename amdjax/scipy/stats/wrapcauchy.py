@@ -6,7 +6,6 @@ import math
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
-from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.scipy.stats._distribution import (
     LOG_TWO_PI,
     Number,
@@ -28,6 +27,3 @@ def logpdf(x: Number, c: Number) -> Array:
 
 
 pdf = derived(_function("0.0, 0.5", "0.47746485"), "pdf", logpdf)
-
-
-_public_surface(globals())
