@@ -50,13 +50,13 @@ from amdjax.transforms import instantiate_zeros, is_undefined_primal, jvp_flat
 __all__: list[str] = []
 
 #: Operands behind query, key and value, in order, as far as they are given.
-OPTIONAL = ("bias", "mask", "query_lengths", "key_value_lengths", "seeds")
+OPTIONAL = ("bias", "mask", "query_lengths", "key_value_lengths", "seeds", "factors")
 
 
 class Operands(NamedTuple):
     """What the primitives share: query `(B, T, N, H)`, key `(B, S, K, H)`, value `(B, S, K, D)`,
     bias and mask that broadcast to `(B, N, T, S)`, lengths `(B,)`, two words `(B, 2)` from which
-    follows what is dropped; None where not given.
+    follows what is dropped, and factors `(B, 2)` of logits and of results; None where not given.
     """
 
     query: Any
@@ -67,6 +67,7 @@ class Operands(NamedTuple):
     query_lengths: Any = None
     key_value_lengths: Any = None
     seeds: Any = None
+    factors: Any = None
 
 
 def operands(args: Sequence[Any], given: Sequence[str]) -> tuple[Operands, Sequence[Any]]:
@@ -222,11 +223,19 @@ def _logits(x: Operands, e: Extents, scale: float, keep: Any) -> Any:
     wide = wide_dtype(dtype_of(x.query))
     logits = _pairs(x.query, x.key, e, wide)
     logits = mul(logits, full_like(logits, scale))
+    if x.factors is not None:
+        logits = mul(logits, _factor(x, 0, e.pairs, wide))
     if x.bias is not None:
         logits = add(logits, _to_pairs(convert(x.bias, wide), e))
     if keep is None:
         return logits
     return select(keep, logits, full_like(logits, LEAST_LOGIT))
+
+
+def _factor(x: Operands, which: int, shape: Shape, wide: Any) -> Any:
+    """One of the factors of each example, repeated to a shape."""
+    column = slice_in_dim(convert(x.factors, wide), which, which + 1, axis=1)
+    return broadcast_in_dim(reshape(column, shape[:1]), shape, (0,))
 
 
 def _without_padding(out: Any, x: Operands) -> Any:
@@ -246,12 +255,18 @@ def composed_attention(
     is_causal: bool,
     window: Any,
     rate: float = 0.0,
+    out_dtype: Any = None,
 ) -> list[Any]:
     """What `attention_p` computes."""
     x, _ = operands(args, given)
     x = _without_unused(x)
     e, dtype = Extents.of(x), dtype_of(x.query)
+    out_dtype = dtype if out_dtype is None else out_dtype
     wide = wide_dtype(dtype)
+    if x.factors is not None:
+        dtype = wide
+        x = x._replace(query=convert(x.query, wide), key=convert(x.key, wide),
+                       value=convert(x.value, wide))  # fmt: skip
     logits = _logits(x, e, scale, _keep(x, e, is_causal, window))
     maximum = reduce_max(logits, (3,))
     # Of a row of infinities nothing is subtracted that would make it NaN before its end.
@@ -259,8 +274,10 @@ def composed_attention(
     exponentials = exp(sub(logits, _to_pairs(_column(maximum), e)))
     total = reduce_sum(exponentials, (3,))
     weights = _dropped(div(exponentials, _to_pairs(_column(total), e)), x.seeds, rate, e)
-    out = convert(_over_keys(convert(weights, dtype), x.value, e, wide), dtype)
-    return [_without_padding(out, x), maximum, total]
+    out = _over_keys(convert(weights, dtype), x.value, e, wide)
+    if x.factors is not None:
+        out = mul(out, _factor(x, 1, shape_of(out), wide))
+    return [_without_padding(convert(out, out_dtype), x), maximum, total]
 
 
 def _column(x: Any) -> Any:
@@ -356,7 +373,9 @@ attention_p = Primitive("attention", multiple_results=True)
 
 
 @attention_p.def_abstract_eval
-def _attention_type(*avals: Any, given: Sequence[str], **_: Any) -> list[ShapedArray]:
+def _attention_type(
+    *avals: Any, given: Sequence[str], out_dtype: Any = None, **_: Any
+) -> list[ShapedArray]:
     x, _rest = operands(avals, given)
     check_same_dtype("attention", x.query, x.key, x.value)
     check_dtype("attention", x.query.dtype, FLOAT)
@@ -365,13 +384,19 @@ def _attention_type(*avals: Any, given: Sequence[str], **_: Any) -> list[ShapedA
         raise TypeError(f"attention of {x.query.shape} to keys of shape {x.key.shape}.")
     statistic = ShapedArray(e.pairs[:3], wide_dtype(x.query.dtype))
     shape = (e.batch, e.queries, e.heads, e.value_features)
-    return [ShapedArray(shape, x.query.dtype), statistic, statistic]
+    dtype = x.query.dtype if out_dtype is None else np.dtype(out_dtype)
+    return [ShapedArray(shape, dtype), statistic, statistic]
 
 
 @attention_p.def_jvp
 def _attention_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, given: Sequence[str], **params: Any
 ) -> tuple[list[Any], list[Any]]:
+    if "factors" in given:
+        raise TypeError(
+            "attention of operands with scales has no derivative: differentiate that of operands "
+            "that are converted and multiplied by their scales before."
+        )
     out, maximum, total = attention_p.bind(*primals, given=given, **params)
     names = ("query", "key", "value", *given)
     known = {name: t for name, t in zip(names, tangents) if not is_zero(t)}
@@ -496,6 +521,7 @@ def attention(
     is_causal: bool = False,
     window: tuple[int, int] | None = None,
     rate: float = 0.0,
+    out_dtype: Any = None,
     **optional: Any,
 ) -> tuple[Any, Any]:
     """Attention and the logarithm of the sum of exponentials of each query's logits.
@@ -508,14 +534,16 @@ def attention(
       is_causal: keys behind a query take no part.
       window: how many keys before and behind the place of a query take part.
       rate: probability of a weight to be dropped, below 1; with `seeds`.
+      out_dtype: dtype of the result; None means that of the query.
       **optional: those of `OPTIONAL` that are not None.
 
     Returns:
       Arrays of shape `(batch, T, N, D)` and `(batch, N, T)`.
     """
     given = tuple(name for name in OPTIONAL if optional.get(name) is not None)
+    more = {} if out_dtype is None else {"out_dtype": np.dtype(out_dtype)}
     out, maximum, total = attention_p.bind(
         query, key, value, *(optional[name] for name in given),
-        given=given, scale=scale, is_causal=is_causal, window=window, rate=rate,
+        given=given, scale=scale, is_causal=is_causal, window=window, rate=rate, **more,
     )  # fmt: skip
     return out, add(maximum, log(total))

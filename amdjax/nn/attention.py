@@ -32,6 +32,10 @@ def dot_product_attention(
     local_window_size: int | tuple[int, int] | None = None,
     dropout_rate: float = 0.0,
     dropout_key: Any = None,
+    query_scale: ArrayLike | None = None,
+    key_scale: ArrayLike | None = None,
+    value_scale: ArrayLike | None = None,
+    out_dtype: Any = None,
     implementation: str | None = None,
     return_residual: bool = False,
 ) -> Any:
@@ -51,11 +55,16 @@ def dot_product_attention(
       local_window_size: how many positions to the left and right take part.
       dropout_rate: probability of a weight to be dropped; the others are larger by as much.
       dropout_key: key of what is dropped. Which weights are depends on nothing but key and place.
+      query_scale: what elements of `query` are multiplied by to give their values, as those of
+        float8 are; of shape `()` or `(batch,)`. There is no derivative then.
+      key_scale: the same of `key`.
+      value_scale: the same of `value`.
+      out_dtype: dtype of the result; None means that of `query`, float32 if that is float8.
       implementation: None or "xla"; other kernels are not chosen by name here.
       return_residual: also return the logarithm of the softmax's denominator, `(batch, T, N)`.
 
     Returns:
-      An array of shape `(batch, T, N, D)` and the dtype of `query`. On CPUs one kernel computes it,
+      An array of shape `(batch, T, N, D)`. On CPUs one kernel computes it,
       and one its gradient, in memory that is linear in T and S.
 
         >>> x = jnp.ones((1, 2, 1, 4))
@@ -92,11 +101,15 @@ def dot_product_attention(
     check_share(name, "dropout_rate", dropout_rate, "a probability in [0, 1]")
     rate = float(dropout_rate)
     seeds = _seeds(dropout_key, q.shape[0]) if 0 < rate < 1 else None
+    factors = _factors(q, query_scale, key_scale, value_scale)
+    if out_dtype is None:
+        out_dtype = np.float32 if q.dtype.itemsize == 1 else q.dtype
+    dtype = np.dtype(out_dtype)
     out, residual = _attend(
-        q, k, v, bias, mask, *lengths, seeds, scale, bool(is_causal), window,
-        0.0 if seeds is None else rate,
+        q, k, v, bias, mask, *lengths, seeds, factors, scale, bool(is_causal), window,
+        0.0 if seeds is None else rate, None if factors is None else dtype,
     )  # fmt: skip
-    out = out * 0 if rate == 1 else out
+    out = convert(out * 0 if rate == 1 else out, dtype)
     if rank == 3:
         out, residual = (lax.squeeze(x, (0,)) for x in (out, residual))
     return (out, residual) if return_residual else out
@@ -107,6 +120,21 @@ def _seeds(key: Any, batch: int) -> Any:
     if key is None:
         raise ValueError(f"{_NAME}: dropout_key must be a key where weights are dropped, got None.")
     return random.bits(key, (batch, 2), np.uint32)
+
+
+def _factors(q: Array, *scales: ArrayLike | None) -> Array | None:
+    """Factors of logits and results of each example; None where operands are what they are."""
+    if q.dtype.itemsize > 1 and all(x is None for x in scales):
+        return None
+    found = []
+    for which, x in zip(("query_scale", "key_scale", "value_scale"), scales):
+        x = as_array(_NAME, 1.0 if x is None else x)
+        if x.shape not in ((), q.shape[:1]):
+            raise ValueError(
+                f"{_NAME}: {which} must have shape () or {q.shape[:1]}, got {x.shape}."
+            )
+        found.append(jnp.broadcast_to(x.astype(np.float32), q.shape[:1]))
+    return jnp.stack([found[0] * found[1], found[2]], 1)
 
 
 def _check_operands(q: Array, k: Array, v: Array) -> None:
@@ -145,7 +173,7 @@ def _check_broadcasts(which: str, x: Array | None, pairs: tuple[int, ...]) -> No
         raise ValueError(f"{_NAME}: {which} must broadcast to {pairs}, got shape {x.shape}.")
 
 
-@composite(static_argnames=("scale", "is_causal", "window", "rate"))
+@composite(static_argnames=("scale", "is_causal", "window", "rate", "out_dtype"))
 def _attend(
     q: Array,
     k: Array,
@@ -155,14 +183,17 @@ def _attend(
     q_lengths: Array | None,
     kv_lengths: Array | None,
     seeds: Array | None,
+    factors: Array | None,
     scale: float,
     is_causal: bool,
     window: tuple[int, int] | None,
     rate: float,
+    out_dtype: Any,
 ) -> tuple[Array, Array]:
     out, residual = attention(
         q, k, v, scale=scale, is_causal=is_causal, window=window, rate=rate, bias=bias, mask=mask,
-        query_lengths=q_lengths, key_value_lengths=kv_lengths, seeds=seeds,
+        query_lengths=q_lengths, key_value_lengths=kv_lengths, seeds=seeds, factors=factors,
+        out_dtype=out_dtype,
     )  # fmt: skip
-    residual = convert(jnp.swapaxes(residual, 1, 2), k.dtype)
+    residual = convert(jnp.swapaxes(residual, 1, 2), out.dtype)
     return out, lax.stop_gradient(residual)

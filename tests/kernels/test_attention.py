@@ -322,6 +322,37 @@ def test_dropped_weights(sizes, monkeypatch):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16"])
+@pytest.mark.parametrize("queries", [1, 40])
+def test_operands_with_scales(dtype, queries, monkeypatch):
+    """As of float8, in kernels and in the definition; each example may have scales of its own."""
+    q, k, v, _ = operands((2, queries, 300, 4, 2, 20, 9), dtype)
+    scales = {"query_scale": 0.3, "key_scale": np.array([0.5, 2.0]), "value_scale": 4.0}
+    options = {"key_value_seq_lengths": np.array([300, 211]), "is_causal": queries > 1}
+    attend = lambda q, k, v: nn.dot_product_attention(
+        q, k, v, return_residual=True, out_dtype=np.float32, **scales, **options
+    )
+    wide = [np.asarray(x, np.float64) for x in (q, k, v)]
+    factors = np.array([0.5, 2.0])[:, None, None, None]
+    expected = reference.attention(
+        0.3 * wide[0], factors * wide[1], 4 * wide[2], is_causal=queries > 1,
+        key_lengths=options["key_value_seq_lengths"],
+    )  # fmt: skip
+    text = amdjax.jit(attend).lower(q, k, v).compile().as_text("schedule")
+    assert "attention of" in text
+    tolerance = 4e-6 if dtype.startswith("float8") else 3e-2  # weights that AMX rounds
+    for definition in (False, True):
+        if definition:
+            _definitions(monkeypatch)
+        for got, want in zip(amdjax.jit(lambda *a: attend(*a))(q, k, v), expected, strict=True):
+            assert got.dtype == np.float32
+            np.testing.assert_allclose(got, want, rtol=tolerance, atol=4 * tolerance)
+    with pytest.raises(TypeError, match="no derivative"):
+        amdjax.grad(lambda k: attend(q, k, v)[0].sum())(k)
+    with pytest.raises(ValueError, match="key_scale must have shape"):
+        nn.dot_product_attention(q, k, v, key_scale=np.ones(3))
+
+
 def memory(queries, grad):
     shapes = [amdjax.ShapeDtypeStruct((1, queries, 2, 16), np.float32)] * 3
     key = amdjax.random.key(0)

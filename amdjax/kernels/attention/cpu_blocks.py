@@ -216,6 +216,8 @@ class Forward:
         out, maximum, total = self.outputs
         stride = self.value_wide
         one = k.const(self.dtype, 1 / (1 - p.rate), (lanes,))
+        if s.out_factor is not None:
+            one = one * k.broadcast(s.out_factor, (lanes,))
         factors = [
             k.op("div", one, k.load(self.total, i * b.rows + v, (lanes,), (1,)))
             for v in range(0, b.rows, lanes)
@@ -243,7 +245,7 @@ class Forward:
         def row(r: Value) -> None:
             def clear() -> None:
                 at, to = s.row_offset(first + r, p.value_features), s.statistic_offset(first + r)
-                zero = k.const(p.dtype, 0, (lanes,))
+                zero = k.const(p.out_dtype, 0, (lanes,))
                 part = lambda f, mask: k.store(out, at + f, zero, (1,), mask)
                 lane_loop(k, 0, p.value_features, lanes, part)
                 k.store(maximum, to, k.const(self.dtype, LEAST_LOGIT))

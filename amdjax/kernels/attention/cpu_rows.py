@@ -331,6 +331,8 @@ class FewRows:
         columns = k.broadcast(k.convert(key, "i32"), lanes) + k.iota(self.lanes, "i32")
         there = columns < k.broadcast(k.convert(stop, "i32"), lanes)
         x = x * k.const(self.dtype, p.scale, lanes)
+        if "factors" in p.given:
+            x = x * k.broadcast(self._factor(self.batch, 0), lanes)
         conditions: list[Value] = []
         for name, strides in (("bias", p.bias), ("mask", p.mask)):
             if name not in p.given:
@@ -358,6 +360,10 @@ class FewRows:
             x = k.select(condition, x, k.const(self.dtype, LEAST_LOGIT, lanes))
         return k.select(there, x, k.const(self.dtype, float("-inf"), lanes))
 
+    def _factor(self, batch: Value, which: int) -> Value:
+        """Of the logits, or of the results, of an example."""
+        return self.k.convert(self.k.load(self.inputs["factors"], batch * 2 + which), self.dtype)
+
     # Results
 
     def _finish(
@@ -369,6 +375,8 @@ class FewRows:
         query, head = self._query(row), self._head(key_head, row)
         to = ((batch * p.queries + query) * p.heads + head) * p.value_features
         factor = k.op("div", k.const(self.dtype, 1), total)
+        if "factors" in p.given:
+            factor = factor * self._factor(batch, 1)
         used: Value | None = None
         if "query_lengths" in p.given:
             length = k.convert(k.load(self.inputs["query_lengths"], batch), "index")
@@ -380,7 +388,7 @@ class FewRows:
             x = sums(f) * k.broadcast(factor, (lanes,))
             if used is not None:
                 x = k.select(k.broadcast(used, (lanes,)), x, k.const(self.dtype, 0, (lanes,)))
-            k.store(outs[0], to + f, k.convert(x, p.dtype), (1,), mask)
+            k.store(outs[0], to + f, k.convert(x, p.out_dtype), (1,), mask)
 
         lane_loop(k, 0, p.value_features, lanes, part)
         place = (batch * p.heads + head) * p.queries + query
@@ -393,9 +401,11 @@ class FewRows:
         self._begin("attention_combine")
         k = self.k
         parts = self.kernel.input(self.parts)
-        if "query_lengths" in p.given:
-            lengths = p.operand("query_lengths", self.ctx.inputs)
-            self.inputs = {"query_lengths": self.kernel.input(lengths)}
+        self.inputs = {
+            name: self.kernel.input(p.operand(name, self.ctx.inputs))
+            for name in ("query_lengths", "factors")
+            if name in p.given
+        }
         outs = [self.kernel.output(v) for v in self.ctx.outputs]
         pid = k.program_id()
         batch, key_head = pid // p.key_heads, pid % p.key_heads

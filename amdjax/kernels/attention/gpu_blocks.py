@@ -81,7 +81,9 @@ class Blocking:
 def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Blocking]:
     """All that are worth a look for so many rows; none where nothing multiplies the dtype."""
     wide = max(problem.features, problem.value_features)
-    if wide > MOST_FEATURES or problem.accumulate != "f32" or problem.rate:
+    if wide > MOST_FEATURES or problem.accumulate != "f32":
+        return
+    if problem.rate or "factors" in problem.given:
         return
     known = map(along_rows, mma_atoms(target, problem.dtype, problem.accumulate))
     atoms = [atom for atom in known if atom is not None]

@@ -39,6 +39,7 @@ class Attention:
       is_causal: keys behind a query take no part.
       window: how many keys before and behind the place of a query take part; None: all.
       rate: probability of a weight to be dropped.
+      out_dtype: of the result, or of gradients of operands.
     """
 
     batch: int
@@ -57,6 +58,7 @@ class Attention:
     is_causal: bool
     window: tuple[int, int] | None
     rate: float = 0.0
+    out_dtype: str = ""
 
     @staticmethod
     def of(eqn: JaxprEqn) -> Attention:
@@ -70,6 +72,7 @@ class Attention:
             short_dtype(query.dtype), given, _strides(shapes.get("bias")),
             _strides(shapes.get("mask")), dtypes.get("bias", ""), float(params["scale"]),
             params["is_causal"], params["window"], params.get("rate", 0.0),
+            short_dtype(eqn.outvars[0].aval.dtype),
         )  # fmt: skip
 
     @property
@@ -85,7 +88,7 @@ class Attention:
     @property
     def may_lack_keys(self) -> bool:
         """Whether a query may take no key at all into account: its weights are then all equal."""
-        return bool({*self.given} - {"seeds"}) or self.window is not None
+        return bool({*self.given} - {"seeds", "factors"}) or self.window is not None
 
     def operand(self, name: str, atoms: Sequence[Any]) -> Any:
         """The atom of an optional operand, of an equation's."""

@@ -80,7 +80,7 @@ def finite(k: tile.Builder, x: Value) -> Value:
         infinity = k.const("u16", 0x7F80, x.shape)
         known = k.ne(x & infinity, infinity)
     else:
-        known = k.op("is_finite", x)
+        known = k.op("is_finite", k.convert(x, "f32") if x.dtype.startswith("f8") else x)
     return k.select(known, x, k.const(x.dtype, 0, x.shape))
 
 
@@ -109,6 +109,11 @@ class Stage:
             k.convert(k.load(self.inputs[name], batch), "index") if name in p.given else None
             for name in ("query_lengths", "key_value_lengths")
         )
+        self.logit_factor, self.out_factor = (
+            k.convert(k.load(self.inputs["factors"], batch * 2 + i), self.dtype)
+            if "factors" in p.given else None
+            for i in (0, 1)
+        )  # fmt: skip
 
     def query_of(self, row: Value) -> Value:
         return row // self.blocking.group if self.blocking.group > 1 else row
@@ -266,7 +271,7 @@ class Stage:
 
         def part(f: Value, mask: Value | None) -> None:
             x = k.load(source, start + f, (lanes,), (1,))
-            k.store(target, at + f, k.convert(x, self.problem.dtype), (1,), mask)
+            k.store(target, at + f, k.convert(x, self.problem.out_dtype), (1,), mask)
 
         lane_loop(k, 0, features, lanes, part)
 
@@ -317,6 +322,8 @@ class Stage:
         """A vector of products of a key as logits: scaled, with bias, without what is masked."""
         k, p = self.k, self.problem
         x = logits * k.const(self.dtype, p.scale, (self.lanes,))
+        if self.logit_factor is not None:
+            x = x * k.broadcast(self.logit_factor, (self.lanes,))
         if "bias" in p.given:
             x = x + staged.read("bias", key, base)
         if not masked:
