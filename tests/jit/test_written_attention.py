@@ -171,6 +171,26 @@ def test_gradient_of_a_bias(shape):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("which", [(0,), (1,), (2,), (0, 2)])
+def test_gradients_of_some_operands(which):
+    gradient = amdjax.grad(lambda *a: (plain(*a) ** 2).sum(), which)
+    args = [jnp.asarray(x) for x in (Q, KEYS, V)]
+    assert kernels(gradient, *args) == (1, 1)
+    with amdjax.disable_jit():
+        expected = gradient(*args)
+    for got, want in zip(amdjax.jit(gradient)(*args), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+def test_one_array_for_queries_keys_and_values():
+    x = jnp.asarray(normal(B, T, N, H))
+    gradient = amdjax.grad(lambda x: (plain(x, x, x) ** 2).sum())
+    assert kernels(gradient, x) == (1, 1)
+    with amdjax.disable_jit():
+        expected = gradient(x)
+    np.testing.assert_allclose(amdjax.jit(gradient)(x), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_heads_that_share_keys():
     """Grouped in the product, or repeated: keys are read as they are."""
     k, v = KEYS[:, :, :K], V[:, :, :K]

@@ -333,7 +333,9 @@ class _Arrangement:
         if weight is not None and over_keys:
             return _along(g.out, Replaced(0, weight, p.result), {})
         if weight is not None and over_queries:
-            self.cotangent = self.cotangent or p.other
+            self.cotangent = self.cotangent or self._as_result(p.other)
+            if self.cotangent is None:
+                return None
             names = same_value(self.program, p.other, self.cotangent, flat(self.layout))
             return _along(g.value, Replaced(2, weight, p.result), names)
         if slope is None or not (over_keys or over_queries):
@@ -341,6 +343,14 @@ class _Arrangement:
         which, groups = (0, g.query) if over_keys else (1, g.key)
         names = same_value(self.program, p.other, self.operands[1 - which], flat(self.layout))
         return _along(groups, Replaced(which, slope / self.scale, p.result), names)
+
+    def _as_result(self, cotangent: Placed) -> Placed | None:
+        """A cotangent that only gradients of values read, whose features are in its own order."""
+        own = [a for a in cotangent.axes if a not in flat(self.layout)]
+        features = whole(self.groups.value_features)
+        if [a.size for a in own] != [a.size for a in features]:
+            return None
+        return cotangent.renamed(dict(zip(own, features, strict=True)))
 
     def _of_bias(self, polynomial: Polynomial, to: Placed) -> Replaced | None:
         slope = factor_of(polynomial, SLOPES, self.weights.close)
