@@ -279,12 +279,19 @@ def drawn(kind: Format | int, rng: np.random.Generator) -> np.ndarray:
     return values
 
 
+#: Halves whose `a b + c` is 2⁻³¹ below the middle of two halves; a float takes it for the middle.
+BELOW_A_TIE = (0x1001, 0x3BFE, 0x3C01)
+
+
 @cache
 def expected(index: int) -> tuple[list[np.ndarray], np.ndarray]:
     """Operands of a case, and results."""
     case = CASES[index]
     rng = np.random.default_rng(index)
     operands = [drawn(kind, rng) for kind in case.operands]
+    if case.operands == (F16, F16, F16):
+        for x, bits in zip(operands, BELOW_A_TIE):
+            x[0] = bits
     results = [case.reference(*xs) for xs in zip(*(x.tolist() for x in operands))]
     return operands, np.array(results, np.uint64)
 
