@@ -375,7 +375,7 @@ class _Arrangement:
         if len(names) > 1:
             found = {np.dtype(np.float64 if "float64" in names else np.float32)}
         (self.dtype,) = found
-        if self.narrowest < fewest:  # somebody wants that rounding
+        if self.narrowest < fewest:  # asked for by a conversion
             return False
         self.wide = np.dtype(np.float64 if self.dtype == np.float64 else np.float32)
         return True
