@@ -266,6 +266,17 @@ def test_implicit_products_of_networks(x_shape, w_shape, options, number):
     np.testing.assert_allclose(runner(*operands), others(*operands), rtol=1e-4, atol=1e-3)
 
 
+def test_implicit_products_begin_long_sums_anew():
+    """One sum of all 4608 products has twice the error."""
+    x, w = arrays(0, (1, 512, 7, 7), (16, 512, 3, 3))
+    with implicit_products(0):
+        runner, operands, out = make(x, w, "last", (1, 1), [(1, 1)] * 2)
+    wide = x.astype(float), w.astype(float)
+    want = plain_conv(*wide, (1, 1), [(1, 1)] * 2, (1, 1), (1, 1), 1, 1)
+    error = np.transpose(runner(*operands), out) - want
+    assert np.sqrt(np.square(error).mean() / np.square(want).mean()) < 6e-7
+
+
 def test_implicit_products_read_nothing_that_does_not_exist():
     """What is not finite reaches only the results whose windows hold it."""
     x, w = arrays(0, (2, 5, 9, 10), (7, 5, 3, 3))

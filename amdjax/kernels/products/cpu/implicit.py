@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
@@ -46,6 +47,7 @@ Value = tile.Value
 
 TILE_CYCLES = 60  # to begin and to store a tile
 NEAR = 0.9  # of the cycles of a step on packed rows, many runs from the second-level cache
+LONG_SUM = 256  # steps in depth that are summed by themselves
 MOST_PLANS = 6  # that are looked at
 
 
@@ -170,6 +172,15 @@ def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget
 IMPLICIT = Solver("implicit", implicit_plans, implicit_cost, usual_implicit, tier=5)
 
 
+class _Taps(NamedTuple):
+    """A loop over taps: their range, elements of the copy and steps in depth between two."""
+
+    low: Value | int
+    high: Value | int
+    pitch: int
+    steps: int
+
+
 class ImplicitProduct:
     """A convolution as launches: packing the kernel, and blocks of positions."""
 
@@ -186,6 +197,10 @@ class ImplicitProduct:
         if last.tap_shift > 1 and last.taps > 1:
             self.looped.append(len(outer))
             self.run = plan.features
+        most = range(ceil_div(self.run, 2 * LONG_SUM), 2 * ceil_div(self.run, 2 * LONG_SUM))
+        parts = next((n for n in most if not self.run % n), 1)
+        #: steps of a run that are summed at once
+        self.part = self.run // parts
 
     def calls(self) -> list[Call]:
         """The launches in order."""
@@ -285,44 +300,29 @@ class ImplicitProduct:
         columns = shape.columns
         at = k.const("index", 0)
         row = k.const("index", 0)
-        inside: list[tuple[Value | int, Value | int]] = []
         for axis, i, first, pitch in zip(plan.axes, place, self.first, self._pitches()):
             at = at + i * (axis.shift * pitch)
             row = row * axis.positions + (first + i)
-            inside.append(axis.taps_inside(k, first + i) if axis.leaves else (0, axis.taps))
-        step = plan.axes[-1].shift * plan.features
         if self.writer.is_plain and not self.writer.streams:
             for r in range(shape.rows):
                 self.writer.prefetch(row + r, panel * columns, columns)
+        none = [k.const(p.accumulate, 0, (shape.lanes,))] * (shape.rows * shape.vectors)
 
-        def nest(loops: list[int], a_at: Value, depth: Value, sums: list[Value]) -> list[Value]:
+        def nest(loops: list[_Taps], at: Value, depth: Value, sums: list[Value]) -> list[Value]:
             if not loops:
-                base = self._panel(panel) + depth * columns
-                init = [
-                    sums[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)
-                ]
-                tiles = multiply(
-                    k, shape, p.accumulate, self.run,
-                    lambda s, r: k.load(self.window, a_at + s + r * step),
-                    lambda s, v: k.load(
-                        self.panels, base + s * columns + v * shape.lanes, (shape.lanes,), (1,)
-                    ),
-                    init,
-                )  # fmt: skip
-                return [x for line in tiles for x in line]
-            d, *inner = loops
-            axis, steps = plan.axes[d], self.run * math.prod(plan.axes[i].taps for i in inner)
-            pitch = axis.tap_shift * self._pitches()[d]
+                return self._run(at, self._panel(panel) + depth * columns, sums)
+            taps, *inner = loops
 
             def tap(t: Value, *sums: Value) -> list[Value]:
-                return nest(inner, a_at + t * pitch, depth + t * steps, list(sums))
+                here = at + t * taps.pitch, depth + t * taps.steps
+                if taps.steps < LONG_SUM:
+                    return nest(inner, *here, list(sums))
+                # As rounding errors grow with the length of a sum, long ones are begun anew.
+                return [x + y for x, y in zip(sums, nest(inner, *here, none), strict=True)]
 
-            last = d + 1 == len(plan.axes)  # whose zeros are copied
-            low, high = (0, axis.taps) if last else inside[d]
-            return list(k.for_(low, high, 1, tap, sums))
+            return list(k.for_(taps.low, taps.high, 1, tap, sums))
 
-        zero = k.const(p.accumulate, 0, (shape.lanes,))
-        sums = nest(self.looped, at, k.const("index", 0), [zero] * (shape.rows * shape.vectors))
+        sums = nest(self._loops(place), at, k.const("index", 0), none)
         along = plan.axes[-1].positions
         left = -(self.first[-1] + place[-1]) + along
         store_sums(
@@ -331,6 +331,34 @@ class ImplicitProduct:
             along % shape.rows == 0 and plan.block[-1] % shape.rows == 0,
             p.columns % columns == 0,
         )  # fmt: skip
+
+    def _loops(self, place: Sequence[Value]) -> list[_Taps]:
+        """The loops over taps of positions at a place, the last one over parts of a run."""
+        k, plan, steps = self.k, self.plan, self.run
+        loops = [_Taps(0, self.run // self.part, self.part, self.part)]
+        for d in reversed(self.looped):
+            axis = plan.axes[d]
+            inside: tuple[Value | int, Value | int] = 0, axis.taps
+            if axis.leaves and d + 1 < len(plan.axes):  # along the last axis, zeros are copied
+                inside = axis.taps_inside(k, self.first[d] + place[d])
+            loops.insert(0, _Taps(*inside, axis.tap_shift * self._pitches()[d], steps))
+            steps *= axis.taps
+        return loops if self.part < self.run else loops[:-1]
+
+    def _run(self, at: Value, panel: Value, sums: list[Value]) -> list[Value]:
+        """The micro-kernel along steps that follow one another in the copy and in a panel."""
+        k, shape = self.k, self.plan.tile
+        step = self.plan.axes[-1].shift * self.plan.features
+        starts = range(0, len(sums), shape.vectors)
+        lines = multiply(
+            k, shape, self.problem.accumulate, self.part,
+            lambda s, r: k.load(self.window, at + s + r * step),
+            lambda s, v: k.load(
+                self.panels, panel + s * shape.columns + v * shape.lanes, (shape.lanes,), (1,)
+            ),
+            [sums[i : i + shape.vectors] for i in starts],
+        )  # fmt: skip
+        return [x for line in lines for x in line]
 
     def _pitches(self) -> list[int]:
         """Elements of the copy from one coordinate of each axis to the next."""
