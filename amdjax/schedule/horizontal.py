@@ -9,6 +9,7 @@ still find their readers done.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,22 +24,22 @@ KEPT_BYTES = 1 << 18
 #: Operands larger than this are not read by two regions of a launch, so that one of them may take
 #: over the memory.
 SMALL_OPERAND = 64
+NEWEST = 64  # launches that are looked at for a region
 
 
 def run_together(fusion: Fusion) -> Fusion:
     """The program with independent regions beside each other, each noted in `Fusion.launches`."""
     places: list[_Place] = []
     made_at: dict[Var, int] = {}
-    results = {v for v in fusion.jaxpr.outvars if not isinstance(v, Literal)}
+    kept_values = fusion.stored - {v for v in fusion.jaxpr.outvars if not isinstance(v, Literal)}
     open_places: list[int] = []
     for step in fusion.steps:
         reads = {v for v in step_reads(step) if not isinstance(v, Literal)}
         ready = max((made_at[v] + 1 for v in reads if v in made_at), default=0)
         joins = isinstance(step, Region) and 0 not in step.domain
-        kept = sum(v.aval.nbytes for v in step_writes(step) if v in fusion.stored - results)
-        at = next(
-            (i for i in reversed(open_places) if i >= ready and places[i].takes(reads, kept)), None
-        ) if joins else None  # fmt: skip
+        kept = sum(v.aval.nbytes for v in step_writes(step) if v in kept_values)
+        near = open_places[bisect_left(open_places, ready) :][-NEWEST:] if joins else []
+        at = next((i for i in reversed(near) if places[i].takes(reads, kept)), None)
         if at is None:
             at = len(places)
             places.append(_Place())
