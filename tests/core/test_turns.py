@@ -25,7 +25,7 @@ def due(function, case, share, rotation, monkeypatch):
     return [target for target in ("cpu", *targets) if conftest.is_due(item(target))]
 
 
-@pytest.mark.parametrize("share", [1, 2, 3])
+@pytest.mark.parametrize("share", [1, 2, 3, 4])
 def test_both_waves_see_all_cases_in_ten_commits(share, monkeypatch):
     for function in ("test_values", "test_rules", "test_of_another_name"):
         for case in range(20):
