@@ -1,5 +1,7 @@
 """Attention on GPUs as one kernel, as machine code in the emulator, against NumPy in float64."""
 
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from amdjax.kernels.attention.gpu import ATTENTION, block_plans, plan_attention
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.lax.attention import attention_gradient_p, attention_p
+from amdjax.schedule.search import Family
 from tests.support import attention as reference
 from tests.support.gpu_runner import EMULATED, GpuRunner
 from tests.support.turns import in_turn
@@ -243,3 +246,32 @@ def test_what_lies_behind_the_length_of_keys(gfx):
     found = GpuRunner(attention_gradient_p, given, params, gfx)(*given)
     for got, gradient in zip(found, slopes, strict=True):
         assert_close(got, gradient, TOLERANCE[F16])
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"key_value_lengths": np.array([0, 333], np.int32)}, {"window": (300, -100)},
+        {"query_lengths": np.array([0, 2], np.int32), "is_causal": True},
+    ],
+)  # fmt: skip
+def test_programs_share_keys(gfx, options, monkeypatch):
+    """As in decoding; some have none of them."""
+    sizes = (2, 3, 400, 2, 1, 32, 32)
+    shared = []
+
+    def split(self, problem, target):
+        plans = [x for x in block_plans(problem, target) if x.cut.columns == 32]
+        shared.append(dataclasses.replace(plans[0], splits=5))
+        return shared[-1]
+
+    monkeypatch.setattr(Family, "find", split)
+    check(gfx, sizes, **options)
+    assert "keys split 5 ways" in str(shared[-1])
+
+
+def test_few_queries_of_many_keys_are_split():
+    found = plan_attention(context("gfx942", (1, 1, 8192, 8, 8, 64, 64)))
+    assert found.splits > 8
+    assert plan_attention(context("gfx942", (64, 1, 8192, 16, 16, 64, 64))).splits == 1

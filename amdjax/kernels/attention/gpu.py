@@ -10,7 +10,7 @@ LDS, where all waves read them. Those of the next block are loaded meanwhile.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
@@ -22,14 +22,16 @@ from amdjax.kernels.attention.gpu_blocks import (
     inside,
     lines,
 )
-from amdjax.kernels.attention.gpu_pairs import LOG2_E, MASKED, Pairs, segments
+from amdjax.kernels.attention.gpu_pairs import LOG2_E, MASKED, Pairs, Segment, segments
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
-from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, shaped
-from amdjax.schedule.search import Family, Solver
+from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, Temp, shaped
+from amdjax.schedule.search import Family, Solver, shares
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import CELL_BYTES
 
 Value = tile.Value
+
+LEAST_KEYS = 512  # worth a program of their own
 
 
 @dataclass(frozen=True)
@@ -39,10 +41,12 @@ class BlockPlan:
     Args:
       problem: the attention.
       cut: its rows are queries, its columns keys.
+      splits: programs that share the keys of a block of queries.
     """
 
     problem: Attention
     cut: Blocking
+    splits: int = 1
 
     @property
     def blocks(self) -> int:
@@ -63,19 +67,27 @@ class BlockPlan:
 
     @property
     def programs(self) -> int:
+        """Without those that share their keys."""
         return self.problem.batch * self.problem.heads * self.blocks
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return [Forward(ctx, self).call()]
 
     def __str__(self) -> str:
-        return f"attention of {self.problem}, {self.cut}"
+        out = f"attention of {self.problem}, {self.cut}"
+        return out + (f", keys split {self.splits} ways" if self.splits > 1 else "")
 
 
 def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
     """Plans for dtypes that the matrix unit multiplies, as far as registers and LDS go."""
-    cuts = blockings(problem, target, problem.queries)
-    return [plan for cut in cuts if _fits(plan := BlockPlan(problem, cut), target)]
+    found = []
+    for cut in blockings(problem, target, problem.queries):
+        plan = BlockPlan(problem, cut)
+        if _fits(plan, target):
+            wanted = ceil_div(2 * target.compute_units, plan.programs)
+            most = min(wanted, problem.keys // LEAST_KEYS)
+            found += [replace(plan, splits=n) for n in shares(max(most, 1))]
+    return found
 
 
 def _fits(plan: BlockPlan, target: GpuTarget) -> bool:
@@ -107,10 +119,14 @@ def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
     reads = cut.waves * cut.columns * wide * cut.atom.operand_bytes / costs.lds_rate
     weights = pairs * 10 / min(cut.waves * target.wave_size, 128)
     brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
-    steps = ceil_div(problem.keys, cut.columns)
+    steps = ceil_div(ceil_div(problem.keys, cut.columns), plan.splits)
     step = products + reads + weights + brought / 2 + costs.stall / 2
-    rounds = ceil_div(plan.programs, target.compute_units)
-    return rounds * (steps * step + costs.program)
+    rounds = ceil_div(plan.programs * plan.splits, target.compute_units)
+    combined = 0.0
+    if plan.splits > 1:
+        moved = plan.splits * cut.rows * plan.features[1] * 4 / costs.cache_rate
+        combined = costs.arrival + costs.load_latency + moved
+    return rounds * (steps * step + costs.program) + combined
 
 
 ATTENTION: Family[Attention, GpuTarget, BlockPlan] = Family(
@@ -140,7 +156,8 @@ class Forward:
         names = ("query", "key", "value", *p.given)
         self.inputs = {name: self.kernel.input(x) for name, x in zip(names, ctx.inputs)}
         number = k.program_id()
-        block, line = number % plan.blocks, number // plan.blocks
+        self.part, self.number = number % plan.splits, number // plan.splits
+        block, line = self.number % plan.blocks, self.number // plan.blocks
         if p.is_causal:  # the longest first
             block = k.const("index", plan.blocks - 1) - block
         self.query = block * plan.cut.rows
@@ -151,23 +168,76 @@ class Forward:
         k, p, plan = self.k, self.problem, self.plan
         outs = [self.kernel.output(v) for v in self.ctx.outputs]
         query = self._lines("query", self.query, plan.cut.rows)
-        found = segments(self.pairs, self.query, plan.cut.rows, plan.cut.columns)
-        rows = (plan.cut.rows,)
+        found = self._shared(segments(self.pairs, self.query, plan.cut.rows, plan.cut.columns))
+        rows, last = (plan.cut.rows,), k.max(found[-1].stop - 1, 0)
         state = [
             k.const("f32", LOWEST["f32"], rows), k.const("f32", 0, rows),
             k.const("f32", 0, (plan.cut.rows, plan.features[1])),
-            *self._block(found[0].start),
+            *self._block(k.min(found[0].start, last)),
         ]  # fmt: skip
-        last = found[-1].stop - 1
         for part in found:
 
             def step(i: Value, *carried: Value, masked: bool = part.masked) -> Sequence[Value]:
                 return self._step(query, i, last, carried, masked)
 
             state = list(k.for_(part.start, part.stop, 1, step, state))
-        self._finish(outs, *state[:3])
+        if plan.splits > 1:
+            self._combine(outs, *state[:3])
+        else:
+            self._finish(outs, *state[:3])
         work = p.batch * p.heads * p.queries * p.keys * (p.features + p.value_features)
-        return self.kernel.launch(plan.programs, 2.0 * work)
+        return self.kernel.launch(plan.programs * plan.splits, 2.0 * work)
+
+    def _shared(self, found: Sequence[Segment]) -> Sequence[Segment]:
+        """What of the blocks of keys is this program's."""
+        k, splits = self.k, self.plan.splits
+        if splits == 1:
+            return found
+        first, stop = found[0].start, found[-1].stop
+        each = (stop - first + (splits - 1)) // splits
+        start = k.min(first + self.part * each, stop)
+        end = k.min(start + each, stop)
+
+        def within(x: Value) -> Value:
+            return k.min(k.max(x, start), end)
+
+        return [Segment(within(x.start), within(x.stop), x.masked) for x in found]
+
+    def _combine(
+        self, outs: Sequence[tile.Buffer], greatest: Value, total: Value, sums: Value
+    ) -> None:
+        """The last program of a block of queries brings all parts to their greatest logit."""
+        k, plan = self.k, self.plan
+        rows, (high, wide) = plan.cut.rows, sums.shape
+        count = plan.programs * plan.splits
+        known = self.kernel.inout(Temp("f32", count * 2 * rows))
+        parts = self.kernel.inout(Temp("f32", count * high * wide))
+        counters = self.kernel.inout(Temp("u32", plan.programs, zero=True))
+        at = self.number * plan.splits + self.part
+        k.store(known, at * (2 * rows), greatest)
+        k.store(known, at * (2 * rows) + rows, total)
+        k.store(parts, at * (high * wide), sums)
+        first = self.number * plan.splits
+
+        def add(i: Value, greatest: Value, total: Value, sums: Value) -> Sequence[Value]:
+            base = (first + i) * (2 * rows)
+            one, its = (k.load(known, base + j * rows, (rows,)) for j in (0, 1))
+            most = k.max(greatest, one)
+            factor = k.const("f32", self.pairs.factor, (rows,))
+            shrinks = [k.op("exp2", (x - most) * factor, rounded="f16") for x in (greatest, one)]
+            part = k.load(parts, (first + i) * (high * wide), (high, wide))
+            wides = [k.broadcast(k.expand(x, 1), (high, wide)) for x in shrinks]
+            total = k.op("fma", total, shrinks[0], its * shrinks[1])
+            return [most, total, k.op("fma", sums, wides[0], part * wides[1])]
+
+        def combine() -> None:
+            none = [
+                k.const("f32", LOWEST["f32"], (rows,)), k.const("f32", 0, (rows,)),
+                k.const("f32", 0, (high, wide)),
+            ]  # fmt: skip
+            self._finish(outs, *k.for_(0, plan.splits, 1, add, none))
+
+        k.if_(k.arrive(counters, self.number, plan.splits), combine)
 
     def _lines(self, name: str, first: Value, count: int) -> Value:
         """A tile of queries, keys or values."""
