@@ -52,11 +52,19 @@ def test_donated_arguments_stay():
 
 def test_loops_count_every_launch():
     def power(x):
-        return amdjax.lax.fori_loop(0, 5, lambda i, y: jnp.sin(y @ x), x)
+        step = lambda s: (s[0] + 1, jnp.sin(s[1] @ x))
+        return amdjax.lax.while_loop(lambda s: s[0] < 5, step, (0, x))[1]
 
     x = jnp.eye(16)
     counted = compiled(power, x, target="gfx1100").profile(x)
     assert sum(c.kernel == "product" for c in counted) == 5
+
+
+def test_a_loop_that_is_one_launch_counts_once():
+    power = lambda x: amdjax.lax.fori_loop(0, 5, lambda i, y: jnp.sin(y @ x), x)
+    counted = compiled(power, jnp.eye(16), target="gfx1100").profile(jnp.eye(16))
+    (loop,) = [c for c in counted if c.kernel == "persistent_product"]
+    assert loop.barriers >= 5 * loop.waves
 
 
 def layer(x):
