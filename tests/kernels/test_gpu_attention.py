@@ -1,6 +1,7 @@
 """Attention on GPUs as one kernel, as machine code in the emulator, against NumPy in float64."""
 
 import dataclasses
+import re
 
 import ml_dtypes
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from amdjax import targets
 from amdjax.codegen.gpu.kernel import compile_kernel
+from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels.attention.gpu import ATTENTION, block_plans, plan_attention
@@ -118,7 +120,7 @@ OPTION_SIZES, OPTIONS = _options()
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", in_turn(OPTIONS, 2))
 def test_options(gfx, name):
     check(gfx, OPTION_SIZES, **OPTIONS[name])
 
@@ -162,7 +164,7 @@ def test_gradient_of_sizes(gfx, sizes, is_causal):
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
-@pytest.mark.parametrize("name", OPTIONS)
+@pytest.mark.parametrize("name", in_turn(OPTIONS, 2, 1))
 def test_gradient_of_options(gfx, name):
     if gfx == "gfx1100" and {"bias", "mask"} & set(OPTIONS[name]):
         pytest.skip("has not the registers: the definition runs")
@@ -209,6 +211,17 @@ def test_plans():
     )
     assert plan_attention(context("gfx1030", SIZES[0])) is None
     assert plan_attention(context("gfx942", SIZES[0], np.float64)) is None
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100", "gfx1201", "sm_90a"])
+@pytest.mark.parametrize("options", [{}, {"is_causal": True, "window": (99, 9)}], ids=str)
+def test_only_right_operands_pass_through_lds(gfx, options):
+    """All other tiles are held as what meets them wants them."""
+    ctx = context(gfx, (1, 256, 256, 1, 1, 64, 64), **options)
+    (call,) = plan_attention(ctx).emit(ctx)
+    written = kernel_ir(call.kernel, targets.get(gfx), debug=False)
+    found = set(re.findall(r"^@([\w.]+) = .*addrspace\(3\)", written, re.M))
+    assert found == {"own.0", "own.1"}
 
 
 @pytest.mark.parametrize("gfx", ["gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201"])
