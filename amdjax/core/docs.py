@@ -132,7 +132,7 @@ def rendered(fn: Any, code: Any, family: Family, phrases: Phrases) -> str:
     returns = family.returns or phrases.returns.get(annotations.get("return", ""), "")
     sections["Args:"] = args
     sections["Returns:"] = sections["Returns:"] or [f"  {returns}"] * bool(returns)
-    new = (f"  {line}" for line in (*family.raises, *implied))
+    new = dict.fromkeys(f"  {line}" for line in (*family.raises, *implied))
     sections["Raises:"] += [line for line in new if line not in sections["Raises:"]]
     return _joined(text, sections)
 

@@ -389,7 +389,7 @@ def softmax(
         the logarithm, as `log_softmax`.
 
     Raises:
-      ValueError: for an axis out of range, an unknown `algorithm`.
+      ValueError: for an unknown `algorithm`.
 
         >>> nn.softmax(jnp.array([1.0, 1.0]))
         Array([0.5, 0.5], dtype=float32)

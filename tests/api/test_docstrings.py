@@ -140,6 +140,9 @@ def test_documented(name, value):
     if isinstance(value, type):
         return
     assert returns_nothing(value) or "Returns" in sections, "what is returned"
+    errors = [line.strip().rstrip(".") for line in sections.get("Raises", ())]
+    errors = [line for line in errors if re.match(r"\w+: ", line)]
+    assert len(errors) == len(set(errors)), "each error once"
     missing = raised(value) - set(described(sections.get("Raises", ())))
     assert not missing, f"errors that `Raises:` lacks: {missing}"
     if "NotImplementedError: always." not in doc:
