@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amdjax.core.aval import ShapedArray
+from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Decompose, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -200,7 +201,7 @@ def _dropped(x: Any, seeds: Any, rate: float, e: Extents) -> Any:
     if seeds is None:
         return x
     word = np.dtype(np.uint32)
-    blocks = (*e.pairs[:3], -(-e.keys // 2))
+    blocks = (*e.pairs[:3], ceil_div(e.keys, 2))
     head, query, block = (broadcasted_iota(word, blocks, axis) for axis in (1, 2, 3))
     row = add(mul(head, full_like(head, e.queries)), query)
     words = (

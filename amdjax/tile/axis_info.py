@@ -35,6 +35,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.integers import power_of_two
 from amdjax.tile import ops
 from amdjax.tile.ir import Block, Op, Value
 from amdjax.tile.kernel import Kernel
@@ -53,11 +54,6 @@ def minor_axis(shape: tuple[int, ...]) -> int:
 def _power(n: int) -> int:
     """The largest power of two that divides a number."""
     return min(n & -n, MOST) if n else MOST
-
-
-def _whole(n: int) -> int:
-    """Runs of so many hold all of an axis."""
-    return 1 << (n - 1).bit_length() if n > 1 else 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class AxisInfo:
         lengths = shape or (1,)
         ones = (1,) * len(lengths)
         every = (divisibility,) * len(lengths)
-        return cls(ones, tuple(map(_whole, lengths)), every, constant)
+        return cls(ones, tuple(map(power_of_two, lengths)), every, constant)
 
     @property
     def divisor(self) -> int:
@@ -222,7 +218,7 @@ def _iota(known: _Analysis, op: ops.Iota) -> AxisInfo:
     shape = op.result.shape
     if op.result.dtype not in INTEGERS:
         return AxisInfo.unknown(shape)
-    return AxisInfo((_whole(shape[0]),), (1,), (MOST,))
+    return AxisInfo((power_of_two(shape[0]),), (1,), (MOST,))
 
 
 def _broadcast(known: _Analysis, op: ops.Broadcast) -> AxisInfo:
