@@ -76,6 +76,21 @@ def test_queries_without_keys(kind, fill):
     check(grad, Q, K, V)
 
 
+@pytest.mark.parametrize("least", [float(np.finfo(np.float32).min), -np.inf])
+def test_padding_by_a_bias_beside_an_infinite_mask(least):
+    """Queries whose only keys are padding have weights, unless all of their logits are infinite."""
+    padding = np.where(np.arange(T) < 2, least, 0).astype(np.float32)
+
+    def f(q, k, v, padding):
+        x = scores(q, k) + padding
+        return mixed(softmax(jnp.where(np.tri(T, dtype=bool), x, -np.inf)), v)
+
+    assert kernels(f, Q, K, V, padding) == (1, 0)
+    assert np.isnan(amdjax.jit(f)(Q, K, V, padding)[:, :2]).all() == np.isinf(least)
+    check(f, Q, K, V, padding)
+    check(gradients(lambda v: f(Q, K, v, padding)), V)
+
+
 @pytest.mark.parametrize("fill", [-1e9, -np.inf])
 def test_masked_keys_are_not_read_as_numbers(fill):
     def f(q, k, v, mask):

@@ -399,6 +399,8 @@ class _Arrangement:
             x = _four(x, c.value.layout, g.pairs)
             masks.append(x if c.is_kept else Primitive.by_name["not"].bind(x))
         bias, mask = _common(biases, "add"), _common(masks, "and")
+        if bias is not None and self.is_infinite:
+            bias = self._above_masked(bias)
         optional = {"bias": bias, "mask": mask}
         given = tuple(name for name, x in optional.items() if x is not None)
         left, right = self.window
@@ -411,6 +413,13 @@ class _Arrangement:
             "window": window, "rate": 0.0,
         }  # fmt: skip
         return [*args, *(optional[name] for name in given)], params
+
+    def _above_masked(self, bias: Any) -> Any:
+        """A bias, infinite or great enough that what is masked is less."""
+        bias = ops.convert(bias, self.wide)
+        infinite, least = (ops.full(bias.aval.shape, x, self.wide) for x in (-np.inf, LEAST / 10))
+        is_infinite = Primitive.by_name["eq"].bind(bias, infinite)
+        return ops.select(is_infinite, bias, Primitive.by_name["max"].bind(bias, least))
 
     def _lacks_keys(self, maximum: Any) -> Any:
         """Which queries have no key, of their greatest logits."""
