@@ -231,9 +231,20 @@ def test_no_plan_spills(gfx):
     plans = block_plans(problem, targets.get(gfx))
     assert ATTENTION.find(problem, targets.get(gfx)) in plans
     for plan in in_turn(plans, 2):
-        calls = plan.emit(context(gfx, (1, 512, 512, 1, 1, 64, 64)))
-        kernel = _compiled(calls[0].kernel, targets.get(gfx))
-        assert kernel.scratch_bytes == 0, plan
+        assert _scratch(gfx, plan, (1, 512, 512, 1, 1, 64, 64)) == 0, plan
+
+
+@pytest.mark.parametrize("gfx", ["gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201"])
+@pytest.mark.parametrize("length", [256, 200])
+def test_no_causal_plan_spills(gfx, length):
+    sizes = (4, length, length, 4, 4, 64, 64)
+    plan = plan_attention(context(gfx, sizes, is_causal=True))
+    assert _scratch(gfx, plan, sizes, is_causal=True) == 0, plan
+
+
+def _scratch(gfx, plan, sizes, **options):
+    (call,) = plan.emit(context(gfx, sizes, **options))
+    return _compiled(call.kernel, targets.get(gfx)).scratch_bytes
 
 
 def _compiled(kernel, target):

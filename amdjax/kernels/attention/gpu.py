@@ -102,12 +102,18 @@ def _registers(plan: BlockPlan, target: GpuTarget) -> int:
     """About as many as a lane needs."""
     cut, (features, value_features) = plan.cut, plan.features
     sums = cut.sums(cut.columns + value_features)
+    if target.is_amdgpu and not target.unified_registers and _is_masked(plan.problem):
+        sums += cut.sums(cut.columns)  # places; elsewhere sums may be in the other half
     operands = cut.operand(features + cut.columns)  # queries, and weights
     # Of the right one, half of what is read at a time.
     columns = max(cut.columns, value_features) // cut.atom.n
     operands += columns * cut.atom.cells * CELL_BYTES // 8
     prefetched = cut.prefetched(target, features + value_features, plan.is_ragged)
     return sums + operands + prefetched + OTHER_REGISTERS
+
+
+def _is_masked(problem: Attention) -> bool:
+    return bool(problem.is_causal or problem.window or problem.given)
 
 
 def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:

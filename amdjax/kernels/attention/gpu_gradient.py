@@ -285,7 +285,7 @@ class Backward:
         if p.queries % count:
             mask = k.iota(count) + k.broadcast(first, (count,)) < p.queries
         maximum, total, delta = (
-            k.load(self.inputs[name], at, (count,), (1,), mask, other, eager=True)
+            k.load(self.inputs[name], at, (count,), (1,), mask, other, eager=mask is None)
             for name, other in (("maximum", 0), ("total", 1), ("delta", 0))
         )
         bound = maximum * k.const("f32", LOG2_E, (count,))
