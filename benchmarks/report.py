@@ -94,14 +94,15 @@ class Terminal:
 
 def markdown(rows: list[Row], libs: list[str], machine: dict[str, str], picture: str | None) -> str:
     """The page for ``docs/benchmarks.md``."""
+    torch = "the faster of eager and compiled" if "torch.compile" in libs else "its eager calls"
     out = [
         "# Benchmarks",
         "",
         "Written by `python -m benchmarks`: all libraries do the same work in the same run, in",
         "interleaved rounds; the figures are medians. Their results were compared before they were",
-        "timed. A ratio above 1 means that amdjax is faster; against PyTorch it is taken to the",
-        "faster of eager and compiled. Forward pass and gradient are timed together in rows named",
-        "“gradient”. Disk caches are off for cold compiles.",
+        f"timed. A ratio above 1 means that amdjax is faster; against PyTorch it is taken to {torch}.",
+        "Forward pass and gradient are timed together in rows named “gradient”. Disk caches are off",
+        "for cold compiles.",
         "",
     ]
     out += [f"- {label}: {text}" for label, text in machine.items()]
