@@ -100,9 +100,9 @@ def markdown(rows: list[Row], libs: list[str], machine: dict[str, str], picture:
         "",
         "Written by `python -m benchmarks`: all libraries do the same work in the same run, in",
         "interleaved rounds; the figures are medians. Their results were compared before they were",
-        f"timed. A ratio above 1 means that amdjax is faster; against PyTorch it is taken to {torch}.",
-        "Forward pass and gradient are timed together in rows named “gradient”. Disk caches are off",
-        "for cold compiles.",
+        "timed. A ratio above 1 means that amdjax is faster; against PyTorch it is taken to",
+        f"{torch}. Forward pass and gradient are timed together in rows",
+        "named “gradient”. Disk caches are off for cold compiles.",
         "",
     ]
     out += [f"- {label}: {text}" for label, text in machine.items()]

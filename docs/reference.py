@@ -53,7 +53,8 @@ def page(name: str) -> str:
     parts = [f"# {name}", f"```{{py:module}} {name}\n```", inspect.getdoc(module) or ""]
     parts += [entry(*found) for found in offered(module)]
     for below in vars(module).values() if name == "amdjax.scipy.stats" else ():
-        if hasattr(below, "pdf") or hasattr(below, "pmf"):  # a distribution is a module
+        # A distribution is a module.
+        if inspect.ismodule(below) and (hasattr(below, "pdf") or hasattr(below, "pmf")):
             parts += [f"## {below.__name__}", f"```{{py:module}} {below.__name__}\n```"]
             parts += [inspect.getdoc(below), *(entry(*found) for found in offered(below))]
     return "\n\n".join(parts) + "\n"
