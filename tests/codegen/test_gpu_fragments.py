@@ -78,6 +78,16 @@ def test_sums_are_left_operands(name, atom):
                 assert digits_of(digits, at[1]) == place
 
 
+def test_sums_on_nvidia_have_the_order_of_transposed_cells():
+    """A lane gets of every eight rows of the right operand those two that it has of the left."""
+    _name, atom = next(x for x in ATOMS if x[0] == "sm_90")
+    first, second = tilings(atom)
+    order = operand_order(accumulator_layout(first, 32), second, 32)
+    for at, column in enumerate(order.depth):
+        step, group, word, one = at // 32, at // 8 % 4, at // 2 % 4, at % 2
+        assert column == 32 * step + 8 * word + 2 * group + one
+
+
 def test_other_rows_are_no_operand():
     _name, atom = next(x for x in ATOMS if x[0] == "gfx942")
     first, second = tilings(atom)

@@ -224,6 +224,20 @@ def test_only_right_operands_pass_through_lds(gfx, options):
     assert found == {"own.0", "own.1"}
 
 
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100", "gfx1201", "sm_90a"])
+def test_operands_move_in_whole_cells(gfx):
+    """Keys too, although the product takes them transposed; NVIDIA's lanes transpose values."""
+    ctx = context(gfx, (1, 256, 256, 1, 1, 64, 64))
+    (call,) = plan_attention(ctx).emit(ctx)
+    written = kernel_ir(call.kernel, targets.get(gfx), debug=False)
+    loads = re.findall(r"load ([^,]*), ptr addrspace\((\d)\)", written)
+    lanes = [int(re.match(r"<(\d+) x half>", kind)[1]) for kind, space in loads if space == "1"]
+    assert lanes and all(n % 8 == 0 for n in lanes)
+    cells = sum(space == "3" for _, space in loads)
+    transposed = len(re.findall(r"call .*ldmatrix.*trans", written))
+    assert transposed == (cells if gfx == "sm_90a" else 0)
+
+
 @pytest.mark.parametrize("gfx", ["gfx908", "gfx942", "gfx950", "gfx1100", "gfx1201"])
 def test_no_plan_spills(gfx):
     """All of a problem's plans are kernels that keep to registers."""

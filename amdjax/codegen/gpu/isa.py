@@ -103,6 +103,18 @@ class Isa(ABC):
     def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
         """A word of bytes of two; 0 to 3 are those of `x`, 4 to 7 those of `y`."""
 
+    #: Whether `transposed_cells` is there.
+    transposes_cells = False
+
+    def transposed_cells(self, f: Function, address: Value) -> list[Value]:
+        """Four words for each lane, of cells of eight elements of 16 bits, one of each lane.
+
+        `address` is where the lane's own cell lies in LDS. Of the cells of eight lanes, taken as
+        rows, word by word for each eight, a lane gets neighbors in one column: it is `lane // 4`,
+        the rows are `lane % 4 * 2` and the next.
+        """
+        raise NotImplementedError
+
     def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:  # noqa: B027
         """Reads of LDS stay on the side of this where they are written; a hint for LLVM.
 
@@ -319,6 +331,7 @@ class Nvptx(Isa):
     row = 32
     device_scope = 'syncscope("device") '
     convention = "ptx_kernel"
+    transposes_cells = True  # from sm_75
     estimates: ClassVar = {
         "exp2": "llvm.nvvm.ex2.approx.ftz.f32", "log2": "llvm.nvvm.lg2.approx.ftz.f",
         "rcp": "llvm.nvvm.rcp.approx.ftz.f", "rsqrt": "llvm.nvvm.rsqrt.approx.ftz.f",
@@ -359,6 +372,11 @@ class Nvptx(Isa):
     def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
         selector = llvm.const(I32, sum(byte << 4 * i for i, byte in enumerate(order)))
         return f.call("llvm.nvvm.prmt", I32, x, y, selector)
+
+    def transposed_cells(self, f: Function, address: Value) -> list[Value]:
+        name = "llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3"
+        found = f.call(name, Type("{i32, i32, i32, i32}"), address)
+        return [f.op(f"extractvalue {found}, {i}", I32) for i in range(4)]
 
     def barrier(self, f: Function, waves: int, only_lds: bool) -> None:
         if waves > 1:

@@ -57,6 +57,7 @@ class _Assignment:
     def __init__(self, target: GpuTarget, threads: int):
         self.target, self.threads = target, threads
         self.layouts: dict[int, FragmentLayout] = {}
+        self._transposed: dict[int, tile.Value] = {}  # of what tiles are the transposes
 
     def _give(self, v: tile.Value, layout: FragmentLayout | None) -> None:
         if layout is not None and v.shape == layout.shape:
@@ -92,6 +93,8 @@ class _Assignment:
             layout = self._of(op.operands[0])
             if layout is not None:
                 self._give(op.result, _changed(op, layout))
+        if isinstance(op, ops.Transpose):
+            self._transposed[op.result.number] = op.x
 
     def _tiling(self, op: ops.Dot) -> tuple[Tiling, int]:
         return dot_tiling(self.target, op), self.target.wave_size
@@ -127,8 +130,10 @@ class _Assignment:
                 self._give(op.operands[-1], layout)
 
     def _bring(self, v: tile.Value) -> None:
-        """The right operand of a product: it passes through LDS."""
-        self._give(v, rectangles(v.shape, self.threads, tile.itemsize(v.dtype)))
+        """The right operand of a product: it passes through LDS, in pieces of what was loaded."""
+        source = self._transposed.get(v.number)
+        layout = rectangles((source or v).shape, self.threads, tile.itemsize(v.dtype))
+        self._give(v, layout if source is None else layout.transposed)
 
 
 def _changed(op: tile.Op, layout: FragmentLayout) -> FragmentLayout | None:

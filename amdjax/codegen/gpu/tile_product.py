@@ -3,6 +3,8 @@
 The left operand is taken as it lies where lanes hold the rows that the instruction wants of them,
 in whatever order of the depth: the right one is put into LDS in the same order, as cells like those
 of `Contract`. So what is computed of the sums of one product is an operand of the next as it is.
+Where lanes can read cells transposed, in the order that sums have, they hold neighboring columns
+instead, as operands lie in memory.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class TileProduct:
         if not isinstance(b, FragmentLayout):
             b = rectangles(op.b.shape, g.workgroup, itemsize(op.b.dtype))
         self.source = b
+        self.is_read_across = self._reads_across(order)
         self.shared = self._shared_layout()
 
     def sums(self) -> Value:
@@ -122,9 +125,30 @@ class TileProduct:
 
     # The right operand
 
+    def _reads_across(self, order: OperandOrder) -> bool:
+        """Whether cells hold neighboring columns, and lanes read them transposed.
+
+        Threads bring whole cells then, and the depth has the order in which lanes get it: each two
+        neighbors of every eight.
+        """
+        atom, source = self.atom, self.source
+        if not (self.g.isa.transposes_cells and atom.kind == "mma" and atom.operand_bytes == 2):
+            return False
+        wanted = tuple(
+            s + 8 * word + 2 * group + i
+            for s in range(0, self.tiling.depth, atom.depth)
+            for group in range(4)
+            for word in range(4)
+            for i in range(2)
+        )
+        whole = source.minor_axis == 1 and source.width >= atom.cell
+        return whole and atom.depth == 32 and order.depth == wanted
+
     def _shared_layout(self) -> SharedLayout:
         """Cells, whose lines lie apart where a thread has several."""
         source, depth = self.source, self.tiling.depth
+        if self.is_read_across:  # a slice is a step in depth, its lines are groups of columns
+            return SharedLayout(self.tiling.columns // self.atom.cell, depth)
         lines = sorted({line for _, line in source.elements})
         interleave = 1
         while lines[: 2 * interleave] == list(range(2 * interleave)):
@@ -166,6 +190,9 @@ class TileProduct:
             f = self.f
             places = self.source.places(g.threads)[0]
             depth, line = (i32(0) if p.base is None else p.base for p in places)
+            if self.is_read_across:
+                start = f.mul(depth, i32(shared.slice_stride * CELL_BYTES))
+                return f.add(start, f.mul(line, i32(size)))
             at = emit_digits(f, self.depth, depth)
             slice = f.lshr(at, i32(log2(self.atom.cell)))
             cell = f.add(
@@ -179,11 +206,7 @@ class TileProduct:
     def _runs(self) -> Iterator[tuple[int, list[int]]]:
         """Registers that are neighbors in LDS, and how far from the thread's first they go."""
         cell, size = self.atom.cell, self.atom.operand_bytes
-        places = {}
-        for r, (depth, line) in enumerate(self.source.elements):
-            at = digits_of(self.depth, depth)
-            where = self.shared.place(line, at // cell) * cell + at % cell
-            places[where] = r
+        places = {self._place(*at): r for r, at in enumerate(self.source.elements)}
         fixed = self._low_bits()
         ordered = sorted(places)
         while ordered:
@@ -197,9 +220,18 @@ class TileProduct:
             yield first * size, [places[first + i] for i in range(run)]
             ordered = ordered[run:]
 
+    def _place(self, depth: int, line: int) -> int:
+        """Where an element is, counted in elements."""
+        cell, at = self.atom.cell, digits_of(self.depth, depth)
+        if self.is_read_across:
+            return self.shared.place(line // cell, depth) * cell + line % cell
+        return self.shared.place(line, at // cell) * cell + at % cell
+
     def _low_bits(self) -> int:
         """What divides the places in a cell at which threads begin."""
         found = self.atom.cell
+        if self.is_read_across:  # whole cells
+            return found
         for _, modulus, scale in self.source.bases[0]:
             for i in range(modulus.bit_length() - 1):
                 at = digits_of(self.depth, scale << i) % self.atom.cell
@@ -211,6 +243,8 @@ class TileProduct:
         f, atom, shared = self.f, self.atom, self.shared
 
         def write() -> Value:
+            if self.is_read_across:
+                return f.mul(self.lane, i32(shared.slice_stride * CELL_BYTES))
             line = emit_digits(f, atom.line[1], self.lane)
             slice = f.mul(
                 emit_digits(f, atom.group[1], self.lane), i32(atom.cells * shared.slice_stride)
@@ -225,6 +259,10 @@ class TileProduct:
     ) -> list[list[Value]]:
         """[line][word]: what a lane takes at one step in depth."""
         f, atom = self.f, self.atom
+        if self.is_read_across:
+            cell = self.shared.place(fragment, step * atom.depth)
+            at = lds_address(f, memory, address, cell * CELL_BYTES)
+            return [self.g.isa.transposed_cells(f, at)]
         lines = []
         for more in atom.more[1]:
             words = []

@@ -291,7 +291,8 @@ class Backward:
         bound = maximum * k.const("f32", LOG2_E, (count,))
         lowest = k.const("f32", MASKED * pairs.factor, (count,))
         bound = k.select(k.eq(maximum, LEAST_LOGIT), lowest, bound)
-        return [bound, k.op("div", k.const("f32", 1, (count,)), total), delta]
+        # Of at least one; a division has branches, for each element that a lane has of them.
+        return [bound, k.op("rsqrt", total * total, rounded="f16"), delta]
 
     def _step(
         self, pairs: Pairs, own: Sequence[Value], others: Sequence[Value], sums: Sequence[Value],
