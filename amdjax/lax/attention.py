@@ -9,6 +9,7 @@ nothing of the size of all pairs needs to be kept. Each is defined here by other
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -543,6 +544,10 @@ def attention(
     """
     given = tuple(name for name in OPTIONAL if optional.get(name) is not None)
     more = {} if out_dtype is None else {"out_dtype": np.dtype(out_dtype)}
+    if window is not None:  # no further than there are positions, whose sums are of 32 bits
+        most = builtins.max(shape_of(query)[1], shape_of(key)[1])
+        left, right = (min(builtins.max(n, -most), most) for n in window)
+        window = left, right
     out, maximum, total = attention_p.bind(
         query, key, value, *(optional[name] for name in given),
         given=given, scale=scale, is_causal=is_causal, window=window, rate=rate, **more,

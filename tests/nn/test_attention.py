@@ -53,6 +53,7 @@ OPTIONS = {
     "plain": {},
     "causal": {"is_causal": True, "scale": 0.5},
     "window": {"local_window_size": (1, 2)},
+    "window beyond all": {"local_window_size": (2**31 - 1, 2**31 - 1)},
     "lengths": {"key_value_seq_lengths": LENGTHS, "query_seq_lengths": LENGTHS[::-1] - 2},
     "bias": {"bias": normal(2, 4, 5, 6)},
     "bias of heads": {"bias": normal(1, 4, 1, 6), "mask": RNG.random((2, 1, 5, 6)) < 0.7},

@@ -22,7 +22,7 @@ from amdjax.kernels.attention.gpu_blocks import (
     inside,
     lines,
 )
-from amdjax.kernels.attention.gpu_pairs import LOG2_E, MASKED, Pairs, Segment, segments
+from amdjax.kernels.attention.gpu_pairs import LOG2_E, Pairs, Segment, segments
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
 from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, Temp, shaped
 from amdjax.schedule.search import Family, Solver, shares
@@ -275,10 +275,8 @@ class Forward:
         )
         x = self.pairs.logits(x, self.query, number * plan.cut.columns, masked)
         before, greatest = greatest, k.max(greatest, k.reduce("max", x, 1))
-        factor = k.const("f32", self.pairs.factor, (plan.cut.rows,))
-        bound = greatest * factor
-        weights = self._power(x, self.pairs.factor, bound)
-        shrink = k.op("exp2", before * factor - bound, rounded="f16")
+        bound = self.pairs.bound(greatest)
+        weights, shrink = self.pairs.power(x, bound, 1), self.pairs.shrink(before, bound)
         total = k.op("fma", total, shrink, k.reduce("add", weights, 1))
         sums = sums * k.broadcast(k.expand(shrink, 1), sums.shape)
         weights = k.convert(weights, self.problem.dtype)
@@ -286,16 +284,6 @@ class Forward:
             values = self.pairs.counted(values, number * plan.cut.columns)
         sums = k.dot(weights, values, sums, plan.cut.tiling(plan.features[1], plan.cut.columns))
         return [greatest, total, sums, *following]
-
-    def _power(self, x: Value, factor: float, bound: Value) -> Value:
-        """`2 ** (x * factor - bound)`, with a bound for each row."""
-        k = self.k
-        wide = k.broadcast(k.expand(bound, 1), x.shape)
-        if factor != 1:
-            exponent = k.op("fma", x, k.const("f32", factor, x.shape), k.op("neg", wide))
-        else:
-            exponent = x - wide
-        return k.op("exp2", exponent, rounded="f16")
 
     def _finish(
         self, outs: Sequence[tile.Buffer], greatest: Value, total: Value, sums: Value
@@ -306,7 +294,7 @@ class Forward:
         share = k.op("div", k.const("f32", 1, rows), total)
         maximum = greatest * k.const("f32", self.pairs.factor / LOG2_E, rows)
         least = k.const("f32", LEAST_LOGIT, rows)
-        maximum = k.select(k.eq(greatest, MASKED), least, maximum)
+        maximum = k.select(k.eq(greatest, self.pairs.masked), least, maximum)
         used = None
         if self.pairs.query_length is not None:
             places = k.iota(plan.cut.rows) + k.broadcast(self.query, rows)

@@ -22,8 +22,8 @@ from amdjax.kernels.attention.gpu_blocks import (
     inside,
     lines,
 )
-from amdjax.kernels.attention.gpu_pairs import LOG2_E, MASKED, Pairs, always_has_key, segments
-from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
+from amdjax.kernels.attention.gpu_pairs import Pairs, always_has_key, segments
+from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
@@ -278,7 +278,7 @@ class Backward:
         return state[: len(sums)]
 
     def _statistics(self, pairs: Pairs, first: Value, count: int) -> list[Value]:
-        """Of queries: the exponent to subtract, one by the sum of exponentials, and delta."""
+        """Of queries: what `Pairs.power` subtracts, one by the sum of exponentials, and delta."""
         k, p = self.k, self.problem
         at = (self.batch * p.heads + pairs.head) * p.queries + first
         mask = None
@@ -288,9 +288,7 @@ class Backward:
             k.load(self.inputs[name], at, (count,), (1,), mask, other, eager=mask is None)
             for name, other in (("maximum", 0), ("total", 1), ("delta", 0))
         )
-        bound = maximum * k.const("f32", LOG2_E, (count,))
-        lowest = k.const("f32", MASKED * pairs.factor, (count,))
-        bound = k.select(k.eq(maximum, LEAST_LOGIT), lowest, bound)
+        bound = pairs.bound_of(maximum)
         # Of at least one; a division has branches, for each element that a lane has of them.
         return [bound, k.op("rsqrt", total * total, rounded="f16"), delta]
 
@@ -303,15 +301,15 @@ class Backward:
         shape, (wide, value_wide) = (cut.rows, cut.columns), part.features
         zero = k.const("f32", 0, shape)
         query, key = (self.first, first) if part.of_queries else (first, self.first)
+        across = 1 if part.of_queries else 0
 
         def spread(x: Value) -> Value:
-            return k.broadcast(k.expand(x, 1 if part.of_queries else 0), shape)
+            return k.broadcast(k.expand(x, across), shape)
 
-        bound, share, delta = map(spread, statistics)
+        bound, share, delta = statistics[0], *map(spread, statistics[1:])
         x = k.dot(own[0], k.transpose(others[0]), zero, cut.tiling(cut.columns, wide))
         x = pairs.logits(x, query, key, masked)
-        factor = k.const("f32", pairs.factor, shape)
-        weights = k.op("exp2", k.op("fma", x, factor, k.op("neg", bound)), rounded="f16") * share
+        weights = pairs.power(x, bound, across) * share
         slope = k.dot(own[1], k.transpose(others[1]), zero, cut.tiling(cut.columns, value_wide))
         slope = weights * (slope - delta)
         if masked and not (always_has_key(p) and pairs.query_length is None):

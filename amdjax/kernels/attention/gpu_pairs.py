@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
-from amdjax.kernels.attention.problem import Attention
+from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.gpu_loops import every
 
-__all__ = ["LOG2_E", "MASKED", "Pairs", "Segment", "always_has_key", "segments"]
+__all__ = ["LOG2_E", "Pairs", "Segment", "always_has_key", "segments"]
 
 Value = tile.Value
 
 LOG2_E = math.log2(math.e)
-#: The logit of pairs that take no part, in the unit of logits: finite and exact times a factor.
-MASKED = -(2.0**100)
+#: A product of pairs that take no part, where these are not scaled: exact times a factor.
+_MASKED = -(2.0**100)
+#: Products are scaled first if the scale is less: a masked one would be no great number else.
+LEAST_SCALE = 2.0**-60
 
 
 def always_has_key(p: Attention) -> bool:
@@ -73,12 +75,53 @@ class Pairs:
     @property
     def factor(self) -> float:
         """What makes of a logit the exponent of two."""
-        return 1.0 if self._is_scaled else self.problem.scale * LOG2_E
+        return LOG2_E if self._is_scaled else self.problem.scale * LOG2_E
+
+    @property
+    def masked(self) -> float:
+        """The logit of pairs that take no part: where logits are scaled, that of the definition."""
+        return LEAST_LOGIT if self._is_scaled else _MASKED
 
     @property
     def _is_scaled(self) -> bool:
         """Whether logits are scaled before the greatest of them is found."""
-        return "bias" in self.problem.given or self.problem.scale <= 0
+        return "bias" in self.problem.given or not self.problem.scale >= LEAST_SCALE
+
+    def bound(self, greatest: Value) -> Value:
+        """What `power` subtracts for these greatest logits."""
+        if self._is_scaled:
+            return greatest
+        return greatest * self.k.const(greatest.dtype, self.factor, greatest.shape)
+
+    def bound_of(self, maximum: Value) -> Value:
+        """The same of what the forward pass returned of greatest logits."""
+        k, shape = self.k, maximum.shape
+        if self._is_scaled:
+            return maximum
+        bound = maximum * k.const(maximum.dtype, LOG2_E, shape)
+        lowest = k.const(maximum.dtype, self.masked * self.factor, shape)
+        return k.select(k.eq(maximum, LEAST_LOGIT), lowest, bound)
+
+    def power(self, x: Value, bound: Value, axis: int) -> Value:
+        """`exp` of what logits are above the greatest ones, whose bounds are spread along an axis.
+
+        A bias may be the least number there is, which may be multiplied only when the greatest
+        logit is subtracted.
+        """
+        k, factor = self.k, self.k.const(x.dtype, self.factor, x.shape)
+        wide = k.broadcast(k.expand(bound, axis), x.shape)
+        if self._is_scaled:
+            exponent = (x - wide) * factor
+        else:
+            exponent = k.op("fma", x, factor, k.op("neg", wide))
+        return k.op("exp2", exponent, rounded="f16")
+
+    def shrink(self, before: Value, bound: Value) -> Value:
+        """The factor of sums that are relative to the greatest logits before."""
+        k, exponent = self.k, self.bound(before) - bound
+        if self._is_scaled:
+            exponent = exponent * k.const(before.dtype, self.factor, before.shape)
+        return k.op("exp2", exponent, rounded="f16")
 
     def logits(self, x: Value, query: Value, key: Value, masked: bool) -> Value:
         """Products of queries and keys from these on as logits.
@@ -89,12 +132,14 @@ class Pairs:
           masked: whether some pairs may take no part.
         """
         k, p = self.k, self.problem
-        if self._is_scaled:
-            x = x * k.const(x.dtype, p.scale * LOG2_E, x.shape)
         there = self._exist(x.shape, query, key)
-        if "bias" in p.given:
-            bias = k.convert(self._operand("bias", p.bias, x.shape, query, key, there), x.dtype)
-            x = k.op("fma", bias, k.const(x.dtype, LOG2_E, x.shape), x)
+        if self._is_scaled:
+            scale = k.const(x.dtype, p.scale, x.shape)
+            if "bias" in p.given:
+                bias = self._operand("bias", p.bias, x.shape, query, key, there)
+                x = k.op("fma", x, scale, k.convert(bias, x.dtype))
+            else:
+                x = x * scale
         if not masked:
             return x
         conditions = self._conditions(x.shape, query, key)
@@ -102,7 +147,7 @@ class Pairs:
             conditions.append(self._operand("mask", p.mask, x.shape, query, key, there))
         kept = every(k, conditions)
         if kept is not None:
-            x = k.select(kept, x, k.const(x.dtype, MASKED, x.shape))
+            x = k.select(kept, x, k.const(x.dtype, self.masked, x.shape))
         inside = self._inside(x.shape, key)
         if inside is not None:
             x = k.select(inside, x, k.const(x.dtype, -math.inf, x.shape))
