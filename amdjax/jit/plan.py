@@ -534,7 +534,8 @@ class Body:
             for a in call.args:
                 address(a)
             return None
-        for read, written in call.in_place:
+        # Where programs stay resident, more threads than a kernel is for repeat what it loads.
+        for read, written in () if self.hoisted.resident else call.in_place:
             self.share(call.args[read], call.args[written])
         views = tuple(address(a) for a in call.args)
         kernel = self.p.aligned(call.kernel, views)

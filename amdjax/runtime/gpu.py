@@ -157,6 +157,8 @@ class GpuDevice(Device, ABC):
         not recorded too; `launch` leaves it to those who launch.
       can_capture: whether `capture` works.
       captures_cooperative: whether it does for kernels whose workgroups wait for each other.
+      failures: how often work was refused, failed or was interrupted: what kernels count in memory
+        may be anything since.
     """
 
     can_capture = captures_cooperative = False
@@ -171,7 +173,8 @@ class GpuDevice(Device, ABC):
         self._constants: dict[bytes, DeviceBuffer] = {}
         self._recent: deque[str] = deque(maxlen=SUSPECTS)
         self._capturing = False
-        self._failure: DeviceError | None = None
+        self._failure: BaseException | None = None
+        self.failures = 0
         _devices.add(self)
 
     # Memory
@@ -280,7 +283,10 @@ class GpuDevice(Device, ABC):
             return
         try:
             self._launch(function.handle, grid, workgroup, lds, kernarg)
-        except DeviceError as error:
+        except BaseException as error:
+            self.failures += 1
+            if not isinstance(error, DeviceError):
+                raise
             before = self._recent if error.is_late else ()
             raise error.blaming([*before, function.name]) from None
         self._recent.append(function.name)
@@ -307,8 +313,11 @@ class GpuDevice(Device, ABC):
         with self.lock:
             try:
                 issue(*args)
-            except DeviceError as error:
-                raise (error.blaming(self._recent) if error.is_late else error) from None
+            except BaseException as error:
+                self.failures += 1
+                if not (isinstance(error, DeviceError) and error.is_late):
+                    raise
+                raise error.blaming(self._recent) from None
 
     def _waiting(self, wait: Callable[..., None], *args: Any) -> None:
         """Run what waits for the device; errors of kernels show here."""
@@ -317,7 +326,10 @@ class GpuDevice(Device, ABC):
             self._recent.clear()
             try:
                 wait(*args)
-            except DeviceError as error:
+            except BaseException as error:
+                self.failures += 1
+                if not isinstance(error, DeviceError):
+                    raise
                 raise error.blaming(recent) from None
             failure, self._failure = self._failure, None
         if failure is not None:
@@ -356,7 +368,10 @@ class GpuDevice(Device, ABC):
         try:
             with self.lock:
                 self._replay(graph.handle)
-        except DeviceError as error:
+        except BaseException as error:
+            self.failures += 1
+            if not isinstance(error, DeviceError):
+                raise
             before = self._recent if error.is_late else ()
             raise error.blaming([*before, *graph.kernels]) from None
         self._recent.extend(graph.kernels)
@@ -366,14 +381,17 @@ class GpuDevice(Device, ABC):
     def _give_back(self, how: Callable[[int], None], handle: int) -> None:
         """Free something of the driver's; at exit the driver does it itself.
 
-        What a finalizer raises is not caught, so an error is kept for the next call that waits.
+        What a finalizer raises is lost, so it is kept for the next call that waits.
         """
         if sys is None or sys.is_finalizing():  # at exit even modules are gone
             return
         try:
             how(handle)
-        except DeviceError as error:
-            self._failure = error.blaming(self._recent)
+        except BaseException as error:  # which may wait, and be interrupted
+            self.failures += 1
+            if isinstance(error, DeviceError):
+                error = error.blaming(self._recent)
+            self._failure = error
 
     # What a platform implements. All raise `DeviceError` for what the driver refuses.
 

@@ -1,6 +1,7 @@
 """Loops that a GPU runs as one launch, and those that it does not."""
 
 import dataclasses
+import itertools
 import re
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, rnn, targets
+from amdjax.emulator import machine
 from amdjax.jit.gpu import kernels as device_kernels
 from amdjax.kernels.products.gpu import resident
 from amdjax.runtime.devices import devices
-from amdjax.runtime.gpu import GpuDevice
+from amdjax.runtime.gpu import DeviceError, GpuDevice
 
 RNG = np.random.default_rng(0)
 ON_GPUS = "what GPUs do"
@@ -97,8 +99,19 @@ def sums(x, w):
     return lax.scan(step, x, None, length=6)
 
 
+def overwritten(x, w):
+    """What may take the place of its operand, by fewer threads than products have."""
+
+    def step(p, t):
+        p = jnp.tanh(p @ w + t)
+        y, p = jnp.cumsum(p, 0), jnp.sort(p, axis=0) * 0.9
+        return jnp.tanh(p @ w), y
+
+    return lax.scan(step, x[:1], jnp.arange(3.0))
+
+
 @pytest.mark.devices
-@pytest.mark.parametrize("f", [counted, nested, written, sums])
+@pytest.mark.parametrize("f", [counted, nested, written, sums, overwritten])
 def test_loops(device, f):
     assert_same(f, draw(4, 12), draw(12, 12))
 
@@ -175,3 +188,27 @@ def test_large_matrices_are_no_resident_ones():
     assert resident.plan_resident(target, problem) is not None
     free = dataclasses.replace(problem, b=dataclasses.replace(problem.b, fixed=False))
     assert resident.plan_resident(target, free) is None
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("f", [counted, sums])
+def test_interrupted_launch(device, f, monkeypatch):
+    """Barriers of the next one do not count on from where it was."""
+    if device is None:
+        pytest.skip(ON_GPUS)
+    x, w = draw(4, 12), draw(12, 12)
+    run = lambda: [np.asarray(v) for v in amdjax.tree.leaves(compiled(x, w))]
+    compiled = amdjax.jit(f)
+    want, turn, turns = run(), machine._Worker.run, itertools.count()
+
+    def interrupted(self, *limit):
+        if next(turns) == 5:
+            raise KeyboardInterrupt
+        return turn(self, *limit)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machine._Worker, "run", interrupted)
+        with pytest.raises((KeyboardInterrupt, DeviceError)):
+            run()
+    for found, wanted in zip(run(), want, strict=True):
+        np.testing.assert_array_equal(found, wanted)

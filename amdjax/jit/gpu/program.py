@@ -86,6 +86,8 @@ class GpuProgram:
         # Where memory is exact an emulator sees intermediates one by one, not a block of all.
         self._intermediates = _intermediates(plan) if device.exact_memory else []
         self._template = np.zeros(plan.slots + len(self._intermediates), np.int64)
+        self._literals: DeviceBuffer | None = None
+        self._failures = device.failures
         self._kept = self._place_constants()
         slots = {id(s): plan.slots + i for i, s in enumerate(self._intermediates)}
         self._steps = _Steps(plan, kernels, device, slots).steps
@@ -95,23 +97,35 @@ class GpuProgram:
         """Write the addresses of constants into their slots; returns what keeps them alive."""
         slots = self._template[self.plan.constants_at :]
         kept: list[Any] = []
-        literals: list[tuple[int, np.ndarray]] = []
         for i, x in enumerate(self.plan.constants):
-            if x.dtype == float0:
-                continue
             if isinstance(x, ConcreteArray):
                 shared = shared_upload(x, self.device)
                 slots[i] = shared.address
                 kept += [shared, x.buffer]
-            else:
-                literals.append((i, np.asarray(x)))
-        if literals:
-            block, offsets = _packed([x for _, x in literals])
-            buffer = self.device.upload(block)
-            for (i, _), offset in zip(literals, offsets, strict=True):
-                slots[i] = buffer.address + offset
-            kept.append(buffer)
+        found = self._literal_values()
+        if found:
+            block, offsets = _packed(list(found.values()))
+            self._literals = self.device.upload(block)
+            for i, offset in zip(found, offsets, strict=True):
+                slots[i] = self._literals.address + offset
         return kept
+
+    def _literal_values(self) -> dict[int, np.ndarray]:
+        """Constants that are this program's alone, by their numbers; kernels count in some."""
+        constants = enumerate(self.plan.constants)
+        return {
+            i: np.asarray(x)
+            for i, x in constants
+            if x.dtype != float0 and not isinstance(x, ConcreteArray)
+        }
+
+    def _restore_literals(self) -> None:
+        """Write them again: where work failed or was interrupted, counters are not zero."""
+        failures = self.device.failures
+        if self._literals is not None:
+            block, _ = _packed(list(self._literal_values().values()))
+            self.device.write(self._literals.address, block)
+        self._failures = failures
 
     def runner(self, placement: Placement) -> Runner:
         """The program as a function of arrays from anywhere; results get the placement."""
@@ -120,6 +134,8 @@ class GpuProgram:
         without_data = [i for i, t in enumerate(out_avals) if t.dtype == float0]
 
         def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
+            if self._failures != device.failures:
+                self._restore_literals()
             in_place = self._in_place(args) if plan.aliases else frozenset()
             buffers = [buffer_on(x, device) for x in args]
             outs = self._allocate(args, buffers, in_place)
