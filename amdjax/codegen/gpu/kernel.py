@@ -37,7 +37,8 @@ class GpuKernel:
       kernarg: name and role of each parameter: 8 bytes each, in this order.
       vgprs, agprs, sgprs: registers of a wave; 0 where the driver decides (PTX).
       lds_bytes: LDS of a workgroup.
-      scratch_bytes: memory of a thread for want of registers.
+      scratch_bytes: memory of a thread for want of vector registers. What LLVM reserves besides
+        scalar ones that it keeps in lanes of vector registers, no instruction uses.
       occupancy: waves that a SIMD holds.
       vgpr_spills, sgpr_spills: registers kept elsewhere for want of room: in scratch memory, vector
         registers also in matrix registers, scalar ones in lanes of vector registers.
@@ -79,6 +80,7 @@ class GpuKernel:
         workgroup = kernel.schedule.workgroup or target.wave_size
         use = _amd_use(code, name) if target.is_amdgpu else _ptx_use(code)
         waves = occupancy(target, *use.registers, lds=use.lds, workgroup=workgroup).waves
+        in_lanes = use.spills[1] and not use.spills[0]
         vgprs, agprs, sgprs = use.registers
         return cls(
             name=name,
@@ -91,7 +93,7 @@ class GpuKernel:
             sgprs=sgprs,
             agprs=agprs,
             lds_bytes=use.lds,
-            scratch_bytes=use.scratch,
+            scratch_bytes=0 if in_lanes else use.scratch,
             occupancy=waves,
             vgpr_spills=use.spills[0],
             sgpr_spills=use.spills[1],
