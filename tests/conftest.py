@@ -45,7 +45,7 @@ SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
 #: Of the cases on emulated GPUs in these folders, one in so many runs at a commit: layers are
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
-SHARES = {"lax": 2, "nn": 4, "jit": 2, "emulator": 2}
+SHARES = {"lax": 3, "nn": 4, "jit": 3, "emulator": 2}
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx")  # among parameters of tests
 SAMPLED_SHARE = 3  # of those on `SAMPLED`, where that is a target more
 ROOT = Path(__file__).parents[1]
