@@ -56,14 +56,12 @@ class BlockPlan:
     @property
     def features(self) -> tuple[int, int]:
         """Of queries and keys in tiles, and of values."""
-        p = self.problem
-        return self.cut.padded(p.features), self.cut.padded(p.value_features)
+        return self.cut.features(self.problem)
 
     @property
     def is_ragged(self) -> bool:
         """Whether tiles of keys or values reach over what there is."""
-        p = self.problem
-        return p.keys % self.cut.columns != 0 or (p.features, p.value_features) != self.features
+        return self.cut.is_ragged(self.problem, self.problem.keys)
 
     @property
     def programs(self) -> int:
@@ -102,7 +100,8 @@ def _registers(plan: BlockPlan, target: GpuTarget) -> int:
     """About as many as a lane needs."""
     cut, (features, value_features) = plan.cut, plan.features
     sums = cut.sums(cut.columns + value_features)
-    if target.is_amdgpu and not target.unified_registers and _is_masked(plan.problem):
+    is_masked = plan.problem.is_causal or plan.problem.may_lack_keys
+    if target.is_amdgpu and not target.unified_registers and is_masked:
         sums += cut.sums(cut.columns)  # places; elsewhere sums may be in the other half
     operands = cut.operand(features + cut.columns)  # queries, and weights
     # Of the right one, half of what is read at a time.
@@ -110,10 +109,6 @@ def _registers(plan: BlockPlan, target: GpuTarget) -> int:
     operands += columns * cut.atom.cells * CELL_BYTES // 8
     prefetched = cut.prefetched(target, features + value_features, plan.is_ragged)
     return sums + operands + prefetched + OTHER_REGISTERS
-
-
-def _is_masked(problem: Attention) -> bool:
-    return bool(problem.is_causal or problem.window or problem.given)
 
 
 def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:

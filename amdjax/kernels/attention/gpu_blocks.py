@@ -50,6 +50,15 @@ class Blocking:
         """Features in tiles: a power of two of whole instructions."""
         return max(power_of_two(features), self.atom.depth, self.atom.n)
 
+    def features(self, problem: Attention) -> tuple[int, int]:
+        """Of queries and keys in tiles, and of values."""
+        return self.padded(problem.features), self.padded(problem.value_features)
+
+    def is_ragged(self, problem: Attention, columns: int) -> bool:
+        """Whether tiles of so many columns reach over what there is."""
+        whole = problem.features, problem.value_features
+        return columns % self.columns != 0 or whole != self.features(problem)
+
     def tiling(self, columns: int, depth: int) -> MatrixTiling:
         """Of a product of the block's rows."""
         atom = self.atom

@@ -69,15 +69,12 @@ class GradientPart:
     @property
     def features(self) -> tuple[int, int]:
         """Of queries and keys in tiles, and of values."""
-        p = self.problem
-        return self.cut.padded(p.features), self.cut.padded(p.value_features)
+        return self.cut.features(self.problem)
 
     @property
     def is_ragged(self) -> bool:
         """Whether tiles of columns reach over what there is."""
-        p = self.problem
-        uneven = self.columns % self.cut.columns != 0
-        return uneven or (p.features, p.value_features) != self.features
+        return self.cut.is_ragged(self.problem, self.columns)
 
     @property
     def programs(self) -> int:
