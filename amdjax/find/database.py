@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import sqlite3
 import threading
 import time
@@ -265,7 +266,7 @@ class Database:
         db = self._connect(self.path.absolute().as_uri())
         try:
             db.execute("PRAGMA foreign_keys = ON")
-            db.execute("PRAGMA journal_mode = WAL")
+            _write_ahead(db)
             db.execute("PRAGMA synchronous = NORMAL")
             if _schema(db) == 0:
                 db.execute("BEGIN IMMEDIATE")
@@ -296,6 +297,23 @@ class Database:
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(FileNotFoundError):
                 os.replace(f"{self.path}{suffix}", f"{aside}{suffix}")
+
+
+def _write_ahead(db: sqlite3.Connection) -> None:
+    """Turn WAL mode on.
+
+    The turn takes an exclusive lock while a shared one is held. SQLite does not wait for it, since
+    two processes that waited for each other would never end: it is asked for again instead.
+    """
+    last = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as e:
+            if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+                raise
+        time.sleep(random.uniform(0.001, 0.02))
 
 
 def _schema(db: sqlite3.Connection) -> int:

@@ -12,6 +12,8 @@ import collections
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import zlib
 
 import pytest
@@ -83,3 +85,11 @@ def test_a_wrong_outcome_is_noticed():
 
 def _outcomes(call):
     return {"eager": recorded.outcome(recorded.Call(call, amdjax).eager, amdjax)}
+
+
+def test_linear_algebra_of_an_older_processor():
+    """BLAS chooses kernels by processor, which round otherwise and turn vectors another way."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "-k", "calls and linalg"]
+    env = {**os.environ, "OPENBLAS_CORETYPE": "Prescott"}
+    done = subprocess.run([*command, __file__], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -150,6 +151,27 @@ def test_processes_write_at_once(path):
         process.communicate()
     assert all(process.returncode == 0 for process in writers)
     assert len(Database(path).results(PROBLEM, MACHINE, "1")) == 3 * 40
+
+
+OPENER = """
+import sys, time
+from tests.find.test_database import MACHINE, PROBLEM, Database, result
+folder, name, start = *sys.argv[1:3], float(sys.argv[3])
+for i in range(25):
+    time.sleep(max(0.0, start + 0.05 * i - time.time()))
+    db = Database(f"{folder}/{i}.db")
+    db.record(PROBLEM, MACHINE, "1", result(name))
+    db.close()
+"""
+
+
+def test_processes_open_a_new_file_at_once(tmp_path):
+    start = time.time() + 3.0  # later than the slowest of them has imported
+    code = [sys.executable, "-c", OPENER, str(tmp_path)]
+    processes = [subprocess.Popen([*code, name, str(start)]) for name in "abcd"]
+    assert [process.wait() for process in processes] == [0] * 4
+    for i in range(25):
+        assert len(Database(tmp_path / f"{i}.db").results(PROBLEM, MACHINE, "1")) == 4
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no such signal")

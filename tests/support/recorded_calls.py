@@ -450,7 +450,7 @@ def departures(path):
 
 #: Functions whose results are settled only up to a sign, an order or a basis.
 UNSETTLED = re.compile(
-    r"linalg\.(eig|eigh|svd|qr|eigvals)$|\.empty|partition|rng_uniform|numpy\.roots"
+    r"linalg\.(eig|eigh|svd|qr|schur|eigvals)$|\.empty|partition|rng_uniform|numpy\.roots"
 )
 #: Decompositions and transforms round more than a few operations do.
 ROUGH = re.compile(
