@@ -75,6 +75,7 @@ def array_function(
     tolerance: float | None = 2e-5,
     torch_layout: Callable[[Torch, tuple], tuple] | None = None,
     torch_canonical: Callable[[Any], Any] | None = None,
+    in_jax: bool = True,
 ) -> Workload:
     """A workload that is one function of arrays, jitted.
 
@@ -88,6 +89,7 @@ def array_function(
       tolerance: see `Workload`.
       torch_layout: turns the inputs into the form that PyTorch's users would have them in.
       torch_canonical: turns PyTorch's result back into JAX's layout before the comparison.
+      in_jax: whether JAX has what `jaxlike` calls.
     """
 
     def draw(lib: Lib) -> tuple[tuple, np.random.Generator]:
@@ -98,6 +100,8 @@ def array_function(
         return rng.standard_normal(shape, dtype=np.float32)
 
     def prepare(lib: JaxLike) -> Prepared:
+        if lib.name == "jax" and not in_jax:
+            raise SkipWorkload
         drawn, rng = draw(lib)
         args = lib.arrays(drawn)
         function = partial(jaxlike, lib)
