@@ -341,9 +341,13 @@ def _max_unpool(x: Array, indices: Array, space: tuple[int, ...], first: int, ap
         lax.reshape(v, (outer, math.prod(x.shape[first : first + rank]), inner))
         for v in (x, indices)
     )
-    flat = jnp.zeros((outer, count, inner), x.dtype)
-    o, i = np.arange(outer)[:, None, None], np.arange(inner)
-    places = jnp.where(places < 0, count, places)
+    numbers = lax.ScatterDimensionNumbers(
+        update_window_dims=(), inserted_window_dims=(1,), scatter_dims_to_operand_dims=(1,),
+        operand_batching_dims=(0, 2), scatter_indices_batching_dims=(0, 2),
+    )  # fmt: skip
     # Windows that do not overlap chose each element once, and the gradient need not ask which won.
-    flat = flat.at[o, places, i].set(rows, mode="drop", unique_indices=apart)
+    flat = lax.scatter(
+        jnp.zeros((outer, count, inner), x.dtype), places[..., None], rows, numbers, mode="drop",
+        unique_indices=apart,
+    )  # fmt: skip
     return lax.reshape(flat, (*x.shape[:first], *space, *x.shape[first + rank :]))

@@ -38,7 +38,7 @@ from amdjax.schedule.arithmetic import Arithmetic
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import Family, Solver, busy_time
-from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.values import El, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import Builder, Value, itemsize
 
@@ -46,7 +46,6 @@ PARALLEL_ELEMENTS = 1 << 14
 #: Bytes of windows from which picking updates out is faster than applying all, one by one:
 #: memory fetches ahead only what is read in order.
 OWNED_WINDOW = 512
-SINGLES = 4096  # single elements that a program writes
 
 
 @dataclass(frozen=True)
@@ -175,7 +174,6 @@ class ScatterPlan:
       length: of what each owns: positions of a window axis, updates, or positions of an indexed
         axis.
       axis: which axis.
-      in_lanes: whether updates, of single elements, run in vector lanes.
       separate: whether the operand is copied even if its memory is free, since it is read again.
     """
 
@@ -184,7 +182,6 @@ class ScatterPlan:
     grid: int
     length: int = 0
     axis: int = 0
-    in_lanes: bool = False
     separate: bool = False
 
     def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
@@ -196,7 +193,7 @@ class ScatterPlan:
     def __str__(self) -> str:
         layout = self.layout
         out = f"scatter of {counted(layout.row_count, 'window')} of {layout.window_size}"
-        out += f"{' in lanes' if self.in_lanes else ''}, {counted(self.grid, 'program')}"
+        out += f", {counted(self.grid, 'program')}"
         if self.owned == "all":
             return out
         return f"{out} by {self.owned}" + (f", {self.length} each" if self.length else "")
@@ -222,14 +219,12 @@ class ScatterProblem:
       layout: how operand, indices and updates fit together.
       itemsize: bytes of an element.
       unique: whether no two updates meet.
-      in_lanes: whether updates are single elements that run in vector lanes.
       separate: whether the operand is read again.
     """
 
     layout: Layout
     itemsize: int
     unique: bool
-    in_lanes: bool
     separate: bool
 
     @property
@@ -245,8 +240,7 @@ def plan_scatter(ctx: ShapedContext) -> ScatterPlan:
     if not operand.aval.size or not updates.aval.size:
         return ScatterPlan(layout, "all", 0, separate=is_read_again(ctx))
     unique = ctx.params["unique_indices"]
-    in_lanes = layout.window_size == 1 and (replaces(ctx) or unique) and dtype != "c128"
-    problem = ScatterProblem(layout, itemsize(dtype), unique, in_lanes, is_read_again(ctx))
+    problem = ScatterProblem(layout, itemsize(dtype), unique, is_read_again(ctx))
     return SCATTERS.best(problem, ctx.target)
 
 
@@ -255,17 +249,13 @@ def scatter_plans(problem: ScatterProblem, target: CpuTarget) -> list[ScatterPla
     layout, programs = problem.layout, target.threads
     plans = [ScatterPlan(layout, "all", 1)]
     if programs > 1 and problem.elements >= PARALLEL_ELEMENTS:
-        if problem.in_lanes:
-            parallel = _by_element(layout, programs, problem.unique)
-        else:
-            parallel = (
-                _by_window(layout, programs, problem.itemsize)
-                or _by_update(layout, programs, problem.unique)
-                or _by_range(layout, programs, problem.itemsize)
-            )
+        parallel = (
+            _by_window(layout, programs, problem.itemsize)
+            or _by_update(layout, programs, problem.unique)
+            or _by_range(layout, programs, problem.itemsize)
+        )
         plans += [parallel] if parallel else []
-    in_lanes, separate = problem.in_lanes, problem.separate
-    return [replace(plan, in_lanes=in_lanes, separate=separate) for plan in plans]
+    return [replace(plan, separate=problem.separate) for plan in plans]
 
 
 def scatter_cost(problem: ScatterProblem, plan: ScatterPlan, target: CpuTarget) -> float:
@@ -314,14 +304,7 @@ def _by_update(layout: Layout, programs: int, unique: bool) -> ScatterPlan | Non
     return ScatterPlan(layout, "updates", ceil_div(layout.row_count, each), each)
 
 
-def _by_element(layout: Layout, programs: int, unique: bool) -> ScatterPlan | None:
-    """Programs own single updates where these cannot meet, else ranges."""
-    if unique:
-        return ScatterPlan(layout, "updates", ceil_div(layout.row_count, SINGLES), SINGLES)
-    return _by_range(layout, programs)
-
-
-def _by_range(layout: Layout, programs: int, size: int = OWNED_WINDOW) -> ScatterPlan | None:
+def _by_range(layout: Layout, programs: int, size: int) -> ScatterPlan | None:
     """Programs own ranges of an axis in which windows have size 1, if elements are so large."""
     axes = [a for a in layout.indexed if a.window == 1 and a.size >= 2 * programs]
     if layout.window_size * size < OWNED_WINDOW or not axes:
@@ -368,53 +351,50 @@ class ScatterKernel:
             stop = k.min(start + length, count)
         elif plan.owned == "ranges":
             owner = Owner(plan.axis, k.program_id() * length, length)
-        if plan.in_lanes:
-            self._apply_in_lanes(start, stop, owner)
-        else:
-            self._apply(start, stop, bounds, owner)
+        self._apply(start, stop, bounds, owner)
         return self.kernel.launch(plan.grid, cost)
 
     # Applying updates
 
     def _apply(
-        self,
-        start: Value | int,
-        stop: Value | int,
-        bounds: dict[int, tuple[Value | int, Value | int]] | None = None,
-        owner: Owner | None = None,
-    ) -> None:
+        self, start: Value | int, stop: Value | int,
+        bounds: dict[int, tuple[Value | int, Value | int]], owner: Owner | None,
+    ) -> None:  # fmt: skip
         """Apply the updates of a range, or the part of them that this program owns."""
         k = self.k
+        *outer, inner = self.layout.rows or (UpdateAxis(1, 0, 0),)
 
-        def update(row: Value) -> None:
-            position, inside = self._window_start(row, 0, None, owner)
-            source, target = self._offsets(row, position)
-            if inside is None:
-                self._window(0, source, target, bounds or {})
-            else:
-                k.if_(inside, lambda: self._window(0, source, target, bounds or {}))
+        def line(number: Value) -> None:
+            """The updates along the innermost loop, whose place is divided out once."""
+            digits = split_position(k, number, [a.extent for a in outer])
+            source = offset_of(k, digits, [a.source for a in outer])
+            target = offset_of(k, digits, [a.target for a in outer])
+            first = number * inner.extent
 
-        k.for_(start, stop, 1, update)
+            def update(row: Value) -> None:
+                position, inside = self._window_start(row, owner)
+                along = row - first
+                read = source + along * inner.source
+                written = target + along * inner.target + position
+                if inside is None:
+                    self._window(0, read, written, bounds)
+                else:
+                    k.if_(inside, lambda: self._window(0, read, written, bounds))
 
-    def _offsets(self, row: Value, position: Value) -> tuple[Value, Value]:
-        """Where an update is read, and where its window begins in its batch."""
-        rows = self.layout.rows
-        index = split_position(self.k, row, [a.extent for a in rows])
-        source = offset_of(self.k, index, [a.source for a in rows])
-        return source, position + offset_of(self.k, index, [a.target for a in rows])
+            k.for_(k.max(first, start), k.min(first + inner.extent, stop), 1, update)
 
-    def _window_start(
-        self, row: Value, count: int, mask: Value | None, owner: Owner | None = None
-    ) -> tuple[Value, Value | None]:
-        """Offset of the window of an update, or of `count` ones in lanes; whether they count."""
+        if outer:
+            k.for_(k.index(start) // inner.extent, (k.index(stop) - 1) // inner.extent + 1, 1, line)
+        else:
+            line(k.const("index", 0))
+
+    def _window_start(self, row: Value, owner: Owner | None) -> tuple[Value, Value | None]:
+        """Offset of the window of an update, and whether it counts."""
         k, layout = self.k, self.layout
         base = row * layout.vector_length
-        shape = (count,) if count else ()
-        position, inside = k.const("index", 0, shape), None
+        position, inside = k.const("index", 0), None
         for j, axis in enumerate(layout.indexed):
-            strides = [layout.vector_length] if count else None
-            x = k.load(self.indices, base + j, shape, strides, mask)
-            x = k.convert(x, "index")
+            x = k.convert(k.load(self.indices, base + j), "index")
             tests = []
             limit = axis.size - axis.window
             if self.clip:
@@ -488,48 +468,6 @@ class ScatterKernel:
             old = load_element(k, self.result, dtype, target, count, write, mask)
             new = self.combine(old, new)
         store_element(k, self.result, target, new, write, mask)
-
-    # Windows of one element
-
-    def _apply_in_lanes(self, start: Value | int, stop: Value | int, owner: Owner | None) -> None:
-        """Updates in lanes. The last of equal offsets wins, as in the order one by one."""
-        k, layout = self.k, self.layout
-        count = lanes_for(self.ctx.target, "i64", layout.row_count, 2)
-
-        def body(base: Value, mask: Value | None) -> None:
-            position, inside = self._window_start(base, count, mask, owner)
-            position = k.broadcast(position, (count,))
-            rows = k.iota(count) + k.broadcast(base, (count,))
-            source, target = self._offsets(rows, position)
-            if mask is not None:
-                inside = mask if inside is None else inside & mask
-            self._scattered(k.broadcast(source, (count,)), k.broadcast(target, (count,)), inside)
-
-        lane_loop(k, start, stop, count, body)
-
-    def _scattered(self, source: Value, target: Value, mask: Value | None) -> None:
-        k, dtype = self.k, self.dtype
-        if self.replaces:
-            unsigned, _ = bits_dtype(dtype)
-            x = k.load_at(view(self.updates, unsigned), source, mask)
-            k.store_at(view(self.result, unsigned), target, x, mask)
-            return
-        part = part_dtype(dtype)
-        parts = 1 if part == dtype else 2
-
-        def places(offsets: Value) -> list[Value]:
-            return [(offsets * parts) + j for j in range(parts)]
-
-        def load(buffer: Any, offsets: Value) -> El:
-            read = [
-                k.convert(k.load_at(view(buffer, part), p, mask), compute_dtype(part))
-                for p in places(offsets)
-            ]
-            return El(dtype, *read)
-
-        value = self.combine(load(self.result, target), load(self.updates, source))
-        for p, x in zip(places(target), value.parts, strict=True):
-            k.store_at(view(self.result, part), p, k.convert(x, part), mask)
 
 
 # Combining

@@ -139,14 +139,22 @@ def _class_numbers(
     name: str, logits: Array, labels: Array, weight: Array | None, ignore_index: Any, axis: int,
     smoothing: float, reduction: str, normalized: bool,
 ) -> Array:  # fmt: skip
-    log_p = logits if normalized else log_softmax(logits, axis)
     # Narrow or unsigned integers may not hold all class numbers, nor one that is no class.
     labels = convert(labels, np.int64 if labels.dtype.itemsize == 8 else np.int32)
     known = (labels >= 0) & (labels < logits.shape[axis])
     if ignore_index is not None:
         known &= labels != ignore_index
         labels = jnp.where(known, labels, -1)
+    if normalized:
+        at = lax.expand_dims(labels, (axis,))
+        picked = jnp.take_along_axis(logits, at, axis, "fill", 0, wrap_negative_indices=False)
+        losses = -lax.squeeze(picked, (axis,))
+        if weight is None:
+            return reduced(name, losses, reduction, known)
+        counts = jnp.where(known, jnp.take(weight, labels, mode="clip"), 0)
+        return reduced(name, losses * counts, reduction, counts)
     # A comparison fuses with the softmax and its gradient, where a gather would be two more passes.
+    log_p = log_softmax(logits, axis)
     classes = lax.broadcasted_iota(labels.dtype, logits.shape, axis)
     chosen = lax.eq(classes, broadcast_to(lax.expand_dims(labels, (axis,)), logits.shape))
     weight = None if weight is None else _along(axis, weight, logits)
