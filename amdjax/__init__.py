@@ -115,8 +115,8 @@ def _load_methods() -> None:
     _importlib.import_module("amdjax.numpy")
 
 
-def _load_finder() -> None:
-    _importlib.import_module("amdjax.find")
+def _load_finder(measures: bool) -> None:
+    _importlib.import_module(f"amdjax.find.{'solutions' if measures else 'known'}")
 
 
 _backend.set_backend(_load_backend)

@@ -102,19 +102,19 @@ def set_backend(loader: Callable[[], Backend]) -> None:
         _loader, _backend = loader, None
 
 
-_load_finder: Callable[[], None] | None = None
+_load_finder: Callable[[bool], None] | None = None
 
 
-def set_finder(load: Callable[[], None]) -> None:
-    """Name the function that loads what knows measured choices."""
+def set_finder(load: Callable[[bool], None]) -> None:
+    """Name the function that loads what knows measured choices, and if asked what measures."""
     global _load_finder
     _load_finder = load
 
 
-def load_finder() -> None:
-    """Load what knows measured choices; it makes itself known to the planner."""
+def load_finder(measures: bool) -> None:
+    """Load what knows measured choices, or also what measures; it tells the planner of itself."""
     if _load_finder is not None:
-        _load_finder()
+        _load_finder(measures)
 
 
 def get_backend() -> Backend:

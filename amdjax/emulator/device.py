@@ -15,6 +15,7 @@ import numpy as np
 
 from amdjax.core.integers import round_up
 from amdjax.emulator.code_object import CodeObject, Kernel
+from amdjax.emulator.debug.counters import sample_size
 from amdjax.emulator.errors import EmulatorError
 from amdjax.emulator.isa import check_emulated
 from amdjax.emulator.machine import launch
@@ -41,6 +42,8 @@ class EmulatedDevice(GpuDevice):
             owner = np.empty(nbytes + _ALIGN, np.uint8)
         except MemoryError:
             return None
+        if sample_size() is not None:
+            owner.fill(255)  # so that what a sample leaves out shows
         address = round_up(owner.ctypes.data, _ALIGN)
         return self._memory.register(address, nbytes, owner, initialized=False)
 

@@ -57,6 +57,8 @@ _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 # Rounds of turns after which workgroups are asked whether they still get somewhere, and
 # instructions of each in a turn in which it only looks whether others have.
 _ROUNDS, _SPIN = 1024, 64
+# Workgroups of a sample.
+_LEAST_SAMPLED, _MOST_SAMPLED, _GOLDEN = 6, 64, (5**0.5 - 1) / 2
 # The trap register with the number of the wave in its workgroup, from bit 25.
 _TTMP_WAVE = 116
 
@@ -279,6 +281,10 @@ class Launch:
         self.grid, self.workgroup = _three(grid), _three(workgroup)
         _check(kernel, self.grid, self.workgroup)
         self.program, self.memory, self.checks = program_of(kernel), memory, Checks.of(sanitize)
+        self.sample = None if cooperative or self._exchanges() else counting.sample_size()
+        if counting.sample_size() is not None:
+            self.checks &= ~Checks.UNWRITTEN  # what the workgroups left out would have written
+        self.executed = math.prod(self.grid)
         self.profile = profile or counting.is_recording()
         self.target = get_target(kernel.gfx)
         self.waves = ceil_div(math.prod(self.workgroup), kernel.lanes)
@@ -296,6 +302,11 @@ class Launch:
         }
         self.table = self._table(memory)
 
+    def _exchanges(self) -> bool:
+        """Whether workgroups tell each other something by atomic operations."""
+        names = (inst.name for inst in self.program.instructions)
+        return any("atomic" in name and not name.startswith("ds_") for name in names)
+
     def _table(self, memory: Memory) -> np.ndarray:
         """Everything that the kernel may access, sorted."""
         own = [(a.ctypes.data, a.ctypes.data + a.nbytes, 0)
@@ -307,13 +318,20 @@ class Launch:
 
     def run(self) -> list[_Worker]:
         """Run the kernel and wait for its end; raises what `launch` does."""
-        program, groups = self.program, math.prod(self.grid)
+        groups = math.prod(self.grid)
         if self.cooperative:
             return self._run_together(groups)
+        if self.sample is not None:
+            return self._run_sample(groups, self.sample)
+        return self._run_span(0, groups)
+
+    def _run_span(self, first: int, last: int) -> list[_Worker]:
+        """Run neighboring workgroups."""
+        program, groups = self.program, last - first
         useful = min(groups, groups * self.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD)
         # Asking how many threads there may be reads files.
         threads = min(requested_threads(), useful) if useful > 1 else 1
-        bounds = [groups * i // threads for i in range(threads + 1)]
+        bounds = [first + groups * i // threads for i in range(threads + 1)]
         workers = [_Worker(self, i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
         others = [threading.Thread(target=w.run) for w in workers[1:]]
         for thread in others:
@@ -325,6 +343,31 @@ class Launch:
             worker.raise_fault()
         instructions = sum(w.instructions for w in workers)
         program.wave_cost = instructions // max(groups * self.waves, 1)
+        return workers
+
+    def _run_sample(self, groups: int, instructions: int) -> list[_Worker]:
+        """Run workgroups from all over the grid until they have done enough; all if that is less.
+
+        A sequence by the golden ratio keeps to no row or column of a grid, however long it is.
+        """
+        if groups <= _LEAST_SAMPLED:
+            return self._run_span(0, groups)
+        workers: list[_Worker] = []
+        done: list[int] = []
+        executed = 0
+        for group in dict.fromkeys(int(groups * (i * _GOLDEN % 1)) for i in range(_MOST_SAMPLED)):
+            is_little = executed * groups <= instructions * len(done)
+            if len(done) >= _LEAST_SAMPLED and (is_little or executed >= instructions):
+                break
+            workers += self._run_span(group, group + 1)
+            done.append(group)
+            executed += workers[-1].instructions
+        self.executed = len(done)
+        if executed * groups <= instructions * len(done):
+            self.executed = groups
+            for before, behind in pairwise([-1, *sorted(done), groups]):
+                if behind - before > 1:
+                    workers += self._run_span(before + 1, behind)
         return workers
 
     @property
@@ -427,18 +470,23 @@ def _counted(launch: Launch, workers: list[_Worker]) -> Counters:
     groups = math.prod(launch.grid)
     result = Counters(
         kernel.name, launches=1, workgroups=groups, waves=groups * launch.waves,
-        occupancy=_occupancy(launch),
+        executed=launch.executed, occupancy=_occupancy(launch),
     )  # fmt: skip
-    counts = np.asarray(
-        sum(w.records[:, state.COUNT // 8].astype(np.int64) for w in workers), np.int64
-    )
+    scale = groups / max(launch.executed, 1)
+    counts = _scaled([w.records[:, state.COUNT // 8] for w in workers], scale)
     counting.count_instructions(result, program.instructions, counts, kernel.lanes)
-    statistics = [w.statistics.astype(np.int64) for w in workers if w.statistics is not None]
+    statistics = [w.statistics for w in workers if w.statistics is not None]
     if statistics:
-        traffic = sum(statistics[1:], statistics[0])
+        traffic = _scaled(statistics, scale)
         counting.count_traffic(result, program.instructions, traffic)
         result.by_operation = _by_operation(program, counts, traffic)
     return result
+
+
+def _scaled(parts: Sequence[np.ndarray], scale: float) -> np.ndarray:
+    """The sum of what workgroups that ran counted, for all workgroups."""
+    total: np.ndarray = np.sum(np.asarray(parts, np.int64), axis=0)
+    return total if scale == 1 else np.rint(total * scale).astype(np.int64)
 
 
 def _by_operation(

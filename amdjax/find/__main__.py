@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from amdjax.find.database import Database, MachineKey, Result
+from amdjax.find.database import Database, Known, Result
 from amdjax.find.known import user_database
+from amdjax.find.lines import line_of, read_lines
 from amdjax.find.machines import version
-from amdjax.find.problem import Problem
 from amdjax.find.tuning import tune
 from amdjax.jit.finding import database_path
 
@@ -107,12 +106,8 @@ def _named(text: str) -> Any:
 def export(options: argparse.Namespace) -> None:
     """Write all results as lines of JSON."""
     with options.file.open("w", encoding="utf-8") as out:
-        for problem, machine, made_by, result in _database().rows():
-            data = {
-                **problem.to_json(), "machine": machine.name, "units": machine.units,
-                "version": made_by, "result": [*result.row()],
-            }  # fmt: skip
-            out.write(json.dumps(data, ensure_ascii=False) + "\n")
+        for known in _database().rows():
+            out.write(line_of(known) + "\n")
 
 
 def merge(options: argparse.Namespace) -> None:
@@ -125,20 +120,13 @@ def merge(options: argparse.Namespace) -> None:
     print(f"{count} results merged into {database.path}")
 
 
-def _entries(path: Path) -> Iterator[tuple[Problem, MachineKey, str, Result]]:
+def _entries(path: Path) -> Iterator[Known]:
     with path.open("rb") as file:
         is_database = file.read(15) == b"SQLite format 3"
     if is_database:
         yield from Database(path, writable=False).rows()
         return
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-        try:
-            data = json.loads(line)
-            problem = Problem(str(data["kind"]), str(data["program"]))
-            machine = MachineKey(str(data["machine"]), int(data["units"]))
-            yield problem, machine, str(data["version"]), Result.of_row(data["result"])
-        except (ValueError, KeyError, TypeError) as e:
-            raise ValueError(f"{path}, line {number}: no result of find: {e!r}") from None
+    yield from read_lines(path)
 
 
 def clean(options: argparse.Namespace) -> None:

@@ -19,12 +19,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from amdjax.find.problem import Problem
 from amdjax.schedule.search import Decision
 
-__all__ = ["SCHEMA", "Database", "MachineKey", "Result"]
+__all__ = ["SCHEMA", "Database", "Known", "MachineKey", "Result"]
 
 SCHEMA = 1  # of tables; a database with a later one is left alone
 _BUSY_SECONDS = 30.0  # to wait while another process writes
@@ -103,6 +103,15 @@ class Result:
         return replace(Result(decisions, *row[1:]), estimated=bool(row[5]))
 
 
+class Known(NamedTuple):
+    """A result, and where it comes from."""
+
+    problem: Problem
+    machine: MachineKey
+    version: str
+    result: Result
+
+
 class Database:
     """Results of searches, shared by processes.
 
@@ -124,20 +133,18 @@ class Database:
 
     # Reading
 
-    def choice(
-        self, problem: Problem, machine: MachineKey, version: str
-    ) -> tuple[Decision, ...] | None:
-        """The fastest right way that is known.
-
-        Measured before estimated, by this version of the compiler before others, on a machine with
-        as many units before the nearest.
-        """
-        query = f"""SELECT {_COLUMNS} FROM solutions JOIN machines ON machines.id = machine
-            JOIN problems ON problems.id = problem
-            WHERE key = ? AND name = ? AND status = 'right' AND seconds IS NOT NULL
-            ORDER BY version != ?, estimated, abs(units - ?), seconds LIMIT 1"""
-        rows = self._read(query, _key(problem), machine.name, version, machine.units)
-        return Result.of_row(rows[0]).decisions if rows else None
+    def known(self, problems: Sequence[Problem], machine: MachineKey) -> list[Known]:
+        """Right ways to solve one of some problems, on this machine and on others of its name."""
+        by_key = {_key(problem): problem for problem in problems}
+        marks = ", ".join("?" * len(by_key))
+        query = f"""SELECT key, units, version, {_COLUMNS} FROM solutions
+            JOIN machines ON machines.id = machine JOIN problems ON problems.id = problem
+            WHERE key IN ({marks}) AND name = ? AND status = 'right' AND seconds IS NOT NULL"""
+        rows = self._read(query, *by_key, machine.name)
+        return [
+            Known(by_key[key], MachineKey(machine.name, units), version, Result.of_row(rest))
+            for key, units, version, *rest in rows
+        ]
 
     def results(self, problem: Problem, machine: MachineKey, version: str) -> list[Result]:
         """All that is known of a problem, the fastest first."""
@@ -148,13 +155,14 @@ class Database:
         rows = self._read(query, _key(problem), machine.name, machine.units, version)
         return [Result.of_row(row) for row in rows]
 
-    def rows(self) -> Iterator[tuple[Problem, MachineKey, str, Result]]:
+    def rows(self) -> Iterator[Known]:
         """Everything, problem by problem."""
         query = f"""SELECT kind, program, name, units, version, {_COLUMNS} FROM solutions
             JOIN machines ON machines.id = machine JOIN problems ON problems.id = problem
             ORDER BY kind, problem, machine, version, status != 'right', estimated, seconds"""
         for kind, program, name, units, version, *rest in self._read(query):
-            yield Problem(kind, program), MachineKey(name, units), version, Result.of_row(rest)
+            machine = MachineKey(name, units)
+            yield Known(Problem(kind, program), machine, version, Result.of_row(rest))
 
     # Writing
 

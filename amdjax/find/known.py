@@ -15,12 +15,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from amdjax.core.config import config
-from amdjax.find.database import Database
+from amdjax.find.choice import choice
+from amdjax.find.database import Database, Known
 from amdjax.find.machines import machine_key, version
-from amdjax.find.problem import Problem, Step, is_independent, problem_of
-from amdjax.jit.finding import SYSTEM, database_path
+from amdjax.find.problem import (
+    Problem,
+    Step,
+    decided,
+    equation_of,
+    is_independent,
+    problem_of,
+)
+from amdjax.find.shipped import shipped
+from amdjax.jit.finding import database_path
+from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.search import Decision, set_finder
 from amdjax.schedule.writer import Machine
+from amdjax.targets import GpuTarget
 
 __all__ = ["applying", "known_decisions", "set_search", "user_database"]
 
@@ -45,6 +56,7 @@ def user_database() -> Database | None:
 
 
 def _database(path: Path, writable: bool) -> Database | None:
+    """The database of a file, opened once; None where it cannot be used, which a warning tells."""
     with _lock:
         found = _open.get(path)
         if path not in _open or (found is not None and writable and not path.exists()):
@@ -55,6 +67,17 @@ def _database(path: Path, writable: bool) -> Database | None:
                 found = None
             _open[path] = found
         return found
+
+
+def _readable_database() -> Database | None:
+    """The user's database where there is one, for reading if it cannot be written."""
+    path = database_path()
+    if path is None or not os.path.exists(path):
+        return None
+    if path in _open:
+        return _open[path]
+    places = path, path.parent  # WAL mode makes files beside it
+    return _database(path, all(os.access(p, os.W_OK) for p in places))
 
 
 @contextlib.contextmanager
@@ -75,14 +98,16 @@ def known_decisions(step: Step, machine: Machine) -> Sequence[Decision]:
         return applied.get(problem_of(step), ()) if applied else ()
     if config.find_mode == "off" or not is_independent(step):
         return ()
+    if config.find_mode == "fast" and config.find_enforce == "none":
+        return _followed(step, machine)
     problem = problem_of(step)
     if config.find_enforce == "db_clean":
         return _forgotten(problem)
-    if _wants_search(problem, machine):
+    if _wants_search(step, problem, machine):
         assert _search is not None
         _searched.add(_search_key(problem, machine))
         _search(problem, machine, config.find_mode == "dynamic_hybrid")
-    return _looked_up(problem, machine) or ()
+    return _followed(step, machine)
 
 
 def _forgotten(problem: Problem) -> Sequence[Decision]:
@@ -92,7 +117,7 @@ def _forgotten(problem: Problem) -> Sequence[Decision]:
     return ()
 
 
-def _wants_search(problem: Problem, machine: Machine) -> bool:
+def _wants_search(step: Step, problem: Problem, machine: Machine) -> bool:
     """Whether settings ask for a search now; each problem is searched once in a process."""
     mode, enforce = config.find_mode, config.find_enforce
     if _search is None or _search_key(problem, machine) in _searched:
@@ -102,30 +127,51 @@ def _wants_search(problem: Problem, machine: Machine) -> bool:
         return True
     if not searches and enforce != "search":
         return False
-    return mode == "normal" or _looked_up(problem, machine) is None
+    return mode == "normal" or _by_the_user(step, [problem], machine) is None
 
 
 def _search_key(problem: Problem, machine: Machine) -> tuple[Problem, str, Path | None]:
     return problem, str(machine_key(machine)), database_path()
 
 
-def _looked_up(problem: Problem, machine: Machine) -> Sequence[Decision] | None:
-    """The user's results first, then those that come with the package."""
-    for path in (database_path(), SYSTEM):
-        if path is None or not os.path.exists(path):
-            continue
-        places = path, path.parent  # WAL mode makes files beside it
-        database = _database(path, path != SYSTEM and all(os.access(p, os.W_OK) for p in places))
-        if database is None:
-            continue
-        try:
-            found = database.choice(problem, machine_key(machine), version())
-        except sqlite3.Error as e:
-            warnings.warn(f"{path} cannot be read: {e}", stacklevel=2)
-            continue
-        if found is not None:
-            return found
-    return None
+def _followed(step: Step, machine: Machine) -> Sequence[Decision]:
+    """The user's results first, then the estimates that come with the package."""
+    estimates = shipped(machine.name) if isinstance(machine, GpuTarget) else {}
+    if not isinstance(step, ShapedContext):
+        estimates = {}  # which are of equations
+    if not estimates and _readable_database() is None:
+        return ()
+    problem, equation = problem_of(step), equation_of(step)
+    problems = [problem] if equation is None else [problem, equation]
+    found = _by_the_user(step, problems, machine)
+    if found is None:
+        known = [k for p in problems for k in estimates.get(p, ())]
+        found = _choice(known, step, problem, machine)
+    return found or ()
+
+
+def _by_the_user(
+    step: Step, problems: Sequence[Problem], machine: Machine
+) -> Sequence[Decision] | None:
+    """What the user's database has for a step, which is the first of some problems."""
+    database = _readable_database()
+    if database is None:
+        return None
+    try:
+        known = database.known(problems, machine_key(machine))
+    except sqlite3.Error as e:
+        warnings.warn(f"{database.path} cannot be read: {e}", stacklevel=2)
+        return None
+    return _choice(known, step, problems[0], machine)
+
+
+def _choice(
+    known: Sequence[Known], step: Step, problem: Problem, machine: Machine
+) -> Sequence[Decision] | None:
+    if not known:
+        return None
+    usual = lambda: tuple(decided(step, machine).taken)
+    return choice(known, problem, machine_key(machine).units, version(), usual)
 
 
 set_finder(known_decisions)

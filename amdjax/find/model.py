@@ -2,15 +2,19 @@
 
 Launches follow each other. In each the busiest compute unit has as many workgroups as the others or
 one more; it does what takes longest, and some of the rest that is not hidden, but is no faster than
-one workgroup that waits for its loads. Rates are those of the target, what things cost that of
+one workgroup that waits for its loads. Of long launches a sample of the workgroups is emulated, and
+counted for all. Rates are those of the target, what things cost that of
 `targets.gpu.GpuCosts`, by which plans of products are chosen too. Estimates rank plans of one
 problem; they are no times.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import ClosedJaxpr
@@ -22,7 +26,12 @@ from amdjax.targets import GpuTarget
 if TYPE_CHECKING:
     from amdjax.emulator.debug.counters import Counters
 
-__all__ = ["counted", "emulated_program", "estimated_seconds", "is_here"]
+__all__ = ["SAMPLABLE", "counted", "emulated_program", "estimated_seconds", "is_here", "written"]
+
+#: Kinds of problems whose launches may be sampled: what they read where does not depend on values
+#: that other workgroups have computed.
+SAMPLABLE = ("product", "convolution", "map", "rows")
+INSTRUCTIONS = 1 << 18  # of all waves of a launch together, of which a sample has about as many
 
 LINE = 64  # bytes
 IN_FLIGHT = 8  # loads of a wave that wait together
@@ -56,17 +65,38 @@ def emulated_program(closed: ClosedJaxpr, target: GpuTarget) -> Program:
 
 
 def counted(
-    run: Callable[[Sequence[Any]], list[Any]], arrays: Sequence[Any]
+    run: Callable[[Sequence[Any]], list[Any]], arrays: Sequence[Any], sampled: bool = False
 ) -> tuple[list[Any], list[Counters]]:
-    """Results of a run on an emulated GPU, and what each launch did."""
-    # late: the emulator loads where it runs
-    from amdjax.emulator.debug.counters import recording
+    """Results of a run on an emulated GPU, and what each launch did.
 
-    with recording() as launches:
+    Args:
+      run: the program.
+      arrays: its arguments.
+      sampled: whether long launches run a sample of their workgroups.
+    """
+    # late: the emulator loads where it runs
+    from amdjax.emulator.debug.counters import recording, sampling
+
+    sample = sampling(INSTRUCTIONS) if sampled else contextlib.nullcontext()
+    with recording() as launches, sample:
         results = run(arrays)
         for x in results:
             x.block_until_ready()
     return results, launches
+
+
+def written(x: np.ndarray, launches: Sequence[Counters]) -> np.ndarray | None:
+    """Which elements of a result are as a whole run has them; None if all are.
+
+    Workgroups of the last launch that were left out left new memory as it was. What is computed of
+    something that is missing tells nothing.
+    """
+    if not any(launch.sampled for launch in launches):
+        return None
+    if any(launch.sampled for launch in launches[:-1]):
+        return np.zeros(x.shape, bool)
+    data = np.ascontiguousarray(x).reshape(x.size, 1).view(np.uint8)
+    return np.asarray((data != 255).any(axis=1).reshape(x.shape))
 
 
 def estimated_seconds(launches: Iterable[Counters], target: GpuTarget) -> float:

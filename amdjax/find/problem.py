@@ -22,15 +22,19 @@ from amdjax.core.parse import parse_jaxpr
 from amdjax.core.pprint import format_jaxpr
 from amdjax.jit.schedule import epilogue, is_shaped
 from amdjax.jit.updates import readers_first
-from amdjax.kernels.shaped import ShapedContext
+from amdjax.kernels.shaped import ShapedContext, plan_shaped
 from amdjax.passes import prepare
 from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, fuse
+from amdjax.schedule.regions import plan_region
+from amdjax.schedule.search import Decision, Decisions, deciding
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-__all__ = ["Problem", "Step", "is_independent", "problem_of", "steps"]
+__all__ = [
+    "Problem", "Step", "decided", "equation_of", "is_independent", "problem_of", "steps",
+]  # fmt: skip
 
 #: What the planner plans: an equation with what is fused behind it, or a region of a program.
 Step = ShapedContext | tuple[Region, Fusion]
@@ -114,9 +118,17 @@ def problem_of(step: Step) -> Problem:
     return _of_region(*step)
 
 
-def _of_equation(ctx: ShapedContext) -> Problem:
-    behind = ctx.epilogue.producers if ctx.epilogue else {}
-    results = ctx.epilogue.stored if ctx.epilogue else ctx.eqn.outvars
+def equation_of(step: Step) -> Problem | None:
+    """The problem of a step without what is fused behind it; None where that is all of it."""
+    if isinstance(step, ShapedContext) and step.epilogue is not None:
+        return _of_equation(step, fused=False)
+    return None
+
+
+def _of_equation(ctx: ShapedContext, fused: bool = True) -> Problem:
+    epilogue = ctx.epilogue if fused else None
+    behind = epilogue.producers if epilogue else {}
+    results = epilogue.stored if epilogue else ctx.eqn.outvars
     own = dict.fromkeys(ctx.eqn.outvars, ctx.eqn)
     program = _program([v for v in results if v.aval.size], lambda v: own.get(v) or behind.get(v))
     name = ctx.rule.name
@@ -152,6 +164,18 @@ def _program(results: list[Var], producer: Callable[[Var], JaxprEqn | None]) -> 
     for v in results:
         visit(v)
     return format_jaxpr(Jaxpr((), tuple(inputs), tuple(results), tuple(eqns)), width=WIDE)
+
+
+def decided(
+    step: Step, machine: Machine, wanted: Sequence[Decision | None] = (), *, listing: bool = False
+) -> Decisions:
+    """What is decided for a step, planning by `wanted`; with `listing`, what could have been."""
+    with deciding(wanted, listing=listing) as decisions:
+        if isinstance(step, ShapedContext):
+            plan_shaped(step)
+        else:
+            plan_region(*step, machine)
+    return decisions
 
 
 def is_independent(step: Step) -> bool:

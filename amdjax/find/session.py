@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,15 +18,23 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.find.arguments import as_float64, in_float64, random_arguments, whole_arguments
 from amdjax.find.database import Result
 from amdjax.find.known import applying
-from amdjax.find.model import counted, emulated_program, estimated_seconds, is_here
-from amdjax.find.problem import Problem, problem_of, steps
+from amdjax.find.model import (
+    SAMPLABLE,
+    counted,
+    emulated_program,
+    estimated_seconds,
+    is_here,
+    written,
+)
+from amdjax.find.problem import Problem, decided, problem_of, steps
 from amdjax.find.program import Program
 from amdjax.jit.cpu.program import compile_for_cpu
-from amdjax.kernels.shaped import ShapedContext, plan_shaped
-from amdjax.schedule.regions import plan_region
-from amdjax.schedule.search import FAMILIES, Decision, Decisions, deciding
+from amdjax.schedule.search import FAMILIES, Decision, Decisions
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
+
+if TYPE_CHECKING:
+    from amdjax.emulator.debug.counters import Counters
 
 __all__ = ["Session", "compiled"]
 
@@ -87,12 +96,7 @@ class Session:
 
     def plan(self, wanted: Sequence[Decision | None] = (), *, listing: bool = False) -> Decisions:
         """What is decided, planning by `wanted`, and with `listing` what could have been."""
-        with deciding(wanted, listing=listing) as decisions:
-            if isinstance(self._step, ShapedContext):
-                plan_shaped(self._step)
-            else:
-                plan_region(*self._step, self.machine)
-        return decisions
+        return decided(self._step, self.machine, wanted, listing=listing)
 
     @cached_property
     def usual(self) -> tuple[Decision, ...]:
@@ -126,7 +130,7 @@ class Session:
     def usual_seconds(self) -> float:
         """Of an undisturbed run by what is decided without measuring: the unit of other times."""
         if self.model:
-            return self._time(self.compile(self.usual), 1)[0]
+            return self._estimated(self.outcome(self.compile(self.usual), self._arguments))
         watch = self._usual_watch
         while len(watch.samples) < UNIT_SAMPLES or not _is_settled(watch.samples):
             watch.sample()
@@ -137,8 +141,12 @@ class Session:
         decisions = tuple(decisions)
         try:
             program = self.compile(decisions)
-            wrong = self._reference.fault(program, decisions)
-            seconds, spread = (0.0, 0.0) if wrong else self._time(program, rounds)
+            outcome = self.outcome(program, self._arguments)
+            wrong = self._reference.fault(program, outcome, decisions)
+            if self.model:
+                seconds, spread = self._estimated(outcome), 0.0
+            else:
+                seconds, spread = (0.0, 0.0) if wrong else self._time(program, rounds)
         except Exception as e:  # whatever goes wrong with a plan, others are left
             return Result(decisions, "failed", note=f"{type(e).__name__}: {e}"[:500])
         if wrong is not None:
@@ -146,16 +154,25 @@ class Session:
             return Result(decisions, status, workspace=program.workspace, note=wrong)
         return Result(decisions, "right", seconds, spread, program.workspace, self.model)
 
+    def outcome(self, program: Program, arguments: Sequence[np.ndarray]) -> Outcome:
+        """What a run gives; of a model, sampled where a launch is long."""
+        if not self.model:
+            return Outcome(program.results(arguments))
+        arrays = [asarray_concrete(x) for x in arguments]
+        found, launches = counted(program.run, arrays, self.problem.kind in SAMPLABLE)
+        results = [np.asarray(x) for x in found]
+        return Outcome(results, [written(x, launches) for x in results], launches)
+
+    def _estimated(self, outcome: Outcome) -> float:
+        assert isinstance(self.machine, GpuTarget)
+        return estimated_seconds(outcome.launches, self.machine)
+
     def _time(self, program: Program, rounds: int) -> tuple[float, float]:
         """Of an undisturbed run, and how much longer the median run is.
 
         Other programs disturb some runs: the least disturbed of several are compared with those of
         the usual plan, taken in turn, whose time is known best.
         """
-        if self.model:
-            assert isinstance(self.machine, GpuTarget)
-            _, launches = counted(program.run, self._arrays)
-            return estimated_seconds(launches, self.machine), 0.0
         watch = _Stopwatch(program, self._arrays)
         quick = min(watch.sample(), watch.sample())
         if quick > SLOW * self.usual_seconds:
@@ -204,42 +221,99 @@ class _Stopwatch:
         return self.samples[-1]
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What a run of a program gave.
+
+    Args:
+      results: arrays.
+      written: for each which elements are as a whole run has them; None if all are.
+      launches: what the emulator counted of each.
+    """
+
+    results: list[np.ndarray]
+    written: Sequence[np.ndarray | None] = ()
+    launches: Sequence[Counters] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing was left out."""
+        return all(mask is None for mask in self.written)
+
+
 class _Reference:
     """What results have to be: those in float64, as nearly as the usual plan's are."""
 
     def __init__(self, session: Session):
-        problem = session.problem
+        self._session, problem = session, session.problem
         usual = session.compile(session.usual)
-        self._arguments = session._arguments
-        self._found = usual.results(self._arguments)
-        self._exact = self._in_float64(problem) or [x.astype(np.float64) for x in self._found]
+        self._usual = session.outcome(usual, session._arguments)
+        self._exact = self._on_the_cpu(in_float64(problem), as_float64(session._arguments))
+        if self._exact is None and self._usual.is_whole:
+            self._exact = [x.astype(np.float64) for x in self._usual.results]
+        elif self._exact is None:
+            self._exact = self._on_the_cpu(problem.closed, session._arguments)
         self._whole: list[np.ndarray] | None = None
-        if problem.kind in EXACT and not _has_short_floats(problem):
+        if problem.kind in EXACT and self._usual.is_whole and not _has_short_floats(problem):
             self._whole_arguments = whole_arguments(problem)
             self._whole = usual.results(self._whole_arguments)
 
-    def _in_float64(self, problem: Problem) -> list[np.ndarray] | None:
-        closed = in_float64(problem)
+    @staticmethod
+    def _on_the_cpu(
+        closed: ClosedJaxpr | None, arguments: Sequence[np.ndarray]
+    ) -> list[np.ndarray] | None:
         if closed is None:
             return None
         with enable_x64(True), applying({}):
             program = compile_for_cpu(closed)
-            results = program([asarray_concrete(x) for x in as_float64(self._arguments)])
-            return [np.asarray(x) for x in results]
+            return [np.asarray(x) for x in program([asarray_concrete(x) for x in arguments])]
 
-    def fault(self, program: Program, decisions: Sequence[Decision]) -> str | None:
+    def fault(
+        self, program: Program, outcome: Outcome, decisions: Sequence[Decision]
+    ) -> str | None:
         """How results are wrong; None if they are right."""
-        for x, usual, exact in zip(
-            program.results(self._arguments), self._found, self._exact, strict=True
-        ):
-            if (text := _difference(x, usual, exact)) is not None:
+        assert self._exact is not None
+        usual = self._usual
+        for i, (x, exact) in enumerate(zip(outcome.results, self._exact, strict=True)):
+            if usual.is_whole and outcome.is_whole:
+                text = _difference(x, usual.results[i], exact)
+            else:
+                text = _difference_in_samples(
+                    *_sample(outcome, i, exact), *_sample(usual, i, exact)
+                )
+            if text is not None:
                 return text
-        if self._whole is None or any(map(_is_approximate, decisions)):
+        if self._whole is None or not outcome.is_whole or any(map(_is_approximate, decisions)):
             return None
-        for x, usual in zip(program.results(self._whole_arguments), self._whole, strict=True):
-            if not _nearly_equal(x, usual):
-                return f"results differ for whole numbers, by {_largest(x, usual):.3g}"
+        for x, y in zip(program.results(self._whole_arguments), self._whole, strict=True):
+            if not _nearly_equal(x, y):
+                return f"results differ for whole numbers, by {_largest(x, y):.3g}"
         return None
+
+
+def _sample(outcome: Outcome, i: int, exact: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The elements of a result that are known, and what they should be."""
+    x, mask = outcome.results[i], outcome.written[i] if outcome.written else None
+    return (x.ravel(), exact.ravel()) if mask is None else (x[mask], exact[mask])
+
+
+def _difference_in_samples(
+    x: np.ndarray, exact: np.ndarray, usual: np.ndarray, of_usual: np.ndarray
+) -> str | None:
+    """As `_difference`, where different elements are known of a plan's results and the usual's."""
+    if not dtypes.issubdtype(x.dtype, np.inexact):
+        return None if np.array_equal(x, exact) else "results are not equal"
+    (found, exact), (usual, of_usual) = (
+        tuple(a.astype(_wide(a))[np.isfinite(b.astype(_wide(b)))] for a in (y, b))
+        for y, b in ((x, exact), (usual, of_usual))
+    )
+    if not np.isfinite(found).all():
+        return "results are not finite"
+    if not found.size or not usual.size:
+        return None
+    error, known = np.abs(found - exact).max(), np.abs(usual - of_usual).max()
+    bound = WORSE * known + ULPS * float(dtypes.finfo(x.dtype).eps) * np.abs(exact).max()
+    return None if error <= bound else f"error {error:.3g} exceeds {bound:.3g}"
 
 
 def _is_approximate(decision: Decision) -> bool:

@@ -7,13 +7,15 @@ from pathlib import Path
 from amdjax.core.backend import load_finder
 from amdjax.core.config import config
 from amdjax.runtime.cache import default_directory
+from amdjax.schedule.writer import Machine
+from amdjax.targets import GpuTarget
 
-__all__ = ["SYSTEM", "ask_finder", "database_path"]
+__all__ = ["ask_finder", "database_path", "estimates_of"]
 
-#: The database that comes with the package, if there is one.
-SYSTEM = Path(__file__).parents[1] / "find" / "system.db"
+#: The folder of estimates that come with the package.
+ESTIMATES = Path(__file__).parents[1] / "find" / "estimates"
 
-_loaded = False
+_loaded = 0  # 1 is what knows, 2 what measures too
 
 
 def database_path() -> Path | None:
@@ -24,15 +26,27 @@ def database_path() -> Path | None:
     return Path(text).expanduser() if text else default_directory() / "find.db"
 
 
-def ask_finder() -> None:
+def estimates_of(target: str) -> Path:
+    """The file of estimates that comes with the package for a GPU target."""
+    return ESTIMATES / f"{target}.jsonl"
+
+
+def ask_finder(machine: Machine) -> None:
     """Load what knows decisions, where settings or a database give it something to say."""
+    if config.find_mode == "off":
+        return
+    measures = config.find_mode != "fast" or config.find_enforce != "none"
+    if _loaded < 1 + measures and (measures or _has_say(machine)):
+        _load(measures)
+
+
+def _load(measures: bool) -> None:
     global _loaded
-    if not _loaded and config.find_mode != "off" and _has_say():
-        _loaded = True
-        load_finder()
+    _loaded = 1 + measures
+    load_finder(measures)
 
 
-def _has_say() -> bool:
-    if config.find_mode != "fast" or config.find_enforce != "none":
+def _has_say(machine: Machine) -> bool:
+    if isinstance(machine, GpuTarget) and estimates_of(machine.name).exists():
         return True
-    return SYSTEM.exists() or ((path := database_path()) is not None and path.exists())
+    return (path := database_path()) is not None and path.exists()

@@ -113,7 +113,7 @@ class Planner:
     # The whole program
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
-        ask_finder()
+        ask_finder(self.target)
         closed = self._sliced(prepare(closed, self.observe, self.has_kernels))
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from amdjax.emulator import Counters, recording, table
+from amdjax.emulator.debug.counters import sampling
 from tests.support.emulation import IDS, LANES, compiled, elementwise, run
 
 TARGETS = ("gfx942", "gfx1100")
@@ -34,6 +35,42 @@ define amdgpu_kernel void @strided(ptr addrspace(1) %out, ptr addrspace(1) %in, 
 """
     + IDS
 )
+
+
+COUNTED = (
+    """
+define amdgpu_kernel void @counted(ptr addrspace(1) %out) {
+  %o = atomicrmw add ptr addrspace(1) %out, i32 1 syncscope("agent") monotonic
+  ret void
+}
+"""
+    + IDS
+)
+
+
+def test_a_sample(gfx):
+    """Of a launch that is long: its counts are for all, and what is left out is not written."""
+    a, out = np.arange(64_000, dtype=np.float32), np.zeros(64_000, np.float32)
+    whole = run(compiled(COPY, gfx), 1000, 64, np.zeros_like(a), a, profile=True)
+    with sampling(100):
+        sampled = run(compiled(COPY, gfx), 1000, 64, out, a, profile=True)
+    assert not whole.sampled and sampled.sampled and 1 < sampled.executed < 100
+    written = np.flatnonzero(out)
+    np.testing.assert_array_equal(out[written], a[written] + 1)
+    assert written.size == 64 * sampled.executed and np.ptp(written) > 32_000
+    assert (sampled.workgroups, sampled.waves) == (whole.workgroups, whole.waves)
+    assert sampled.by_mnemonic == whole.by_mnemonic and sampled.accesses == whole.accesses
+    assert sampled.bytes_read == whole.bytes_read and sampled.ideal_64 == whole.ideal_64
+    with sampling(10**6):
+        assert not run(compiled(COPY, gfx), 1000, 64, out, a).sampled
+    np.testing.assert_array_equal(out, a + 1)
+
+
+def test_workgroups_that_count_on_each_other_are_not_sampled(gfx):
+    out = np.zeros(1, np.int32)
+    with sampling(100):
+        counters = run(compiled(COUNTED, gfx), 1000, 64, out)
+    assert not counters.sampled and out == 64_000
 
 
 def strided(gfx, stride, lanes=64):

@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from amdjax.find.__main__ import main
+from amdjax.find.choice import choice
 from amdjax.find.database import SCHEMA, Database, MachineKey, Result
 from amdjax.find.problem import Problem
 from amdjax.jit.finding import database_path
@@ -29,6 +30,12 @@ def way(name):
 
 def result(name, seconds=1.0, **fields):
     return Result(way(name), "right", seconds, **fields)
+
+
+def chosen(db, machine=MACHINE, version="1", usual="usual", problem=PROBLEM):
+    """What is followed for a problem whose usual way has a name."""
+    known = db.known([problem, PROBLEM], machine)
+    return choice(known, problem, machine.units, version, lambda: way(usual))
 
 
 @pytest.fixture
@@ -50,25 +57,56 @@ def test_round_trip(path):
     found = db.results(PROBLEM, MACHINE, "1")
     assert found == [results[0], results[1], results[2], *found[3:]]
     assert {r.status for r in found[3:]} == {"wrong", "failed"} and set(found) == set(results)
-    assert db.choice(PROBLEM, MACHINE, "1") == way("fast")
-    assert Database(path, writable=False).choice(PROBLEM, MACHINE, "1") == way("fast")
-    assert db.choice(replace(PROBLEM, kind="scan"), MACHINE, "1") is None
+    assert chosen(db) == way("fast")
+    assert chosen(Database(path, writable=False)) == way("fast")
+    assert not db.known([replace(PROBLEM, kind="scan")], MACHINE)
 
 
-def test_choice_prefers_times_then_versions_then_the_nearest_machine(path):
+def test_times_go_before_estimates_and_the_nearest_machine_serves(path):
     db = Database(path)
     db.record(PROBLEM, MachineKey("gfx942", 80), "1", result("80", 1e-9))
-    assert db.choice(PROBLEM, MACHINE, "1") == way("80")
-    assert db.choice(PROBLEM, MachineKey("gfx90a", 80), "1") is None
+    assert chosen(db) == way("80")
+    assert chosen(db, MachineKey("gfx90a", 80)) is None
     db.record(PROBLEM, MachineKey("gfx942", 228), "1", result("228", 1e-6))
-    assert db.choice(PROBLEM, MACHINE, "1") == way("228")
+    assert chosen(db) == way("228")
     db.record(PROBLEM, MACHINE, "1", result("304", 1.0))
-    assert db.choice(PROBLEM, MACHINE, "1") == way("304")
+    assert chosen(db) == way("304")
     db.record(PROBLEM, MACHINE, "1", result("guess", 1e-12, estimated=True))
-    assert db.choice(PROBLEM, MACHINE, "1") == way("304")
-    db.record(PROBLEM, MACHINE, "2", result("new", 2.0, estimated=True))
-    assert db.choice(PROBLEM, MACHINE, "2") == way("new")
-    assert db.choice(PROBLEM, MACHINE, "3") is not None
+    db.record(PROBLEM, MACHINE, "1", result("usual", 1e-11, estimated=True))
+    assert chosen(db) == way("304")
+    db.record(PROBLEM, MACHINE, "2", result("new", 2.0))
+    assert chosen(db, version="2") == way("new")
+
+
+def test_what_is_old_or_a_guess_is_followed_where_the_usual_way_was_compared_and_lost(path):
+    """A plan that has become the usual one since may be faster than all that were tried."""
+    db = Database(path)
+    db.record(PROBLEM, MACHINE, "1", result("best", 1.0, estimated=True))
+    assert chosen(db) is None
+    db.record(PROBLEM, MACHINE, "1", result("usual", 2.0))  # a time, which is no estimate
+    assert chosen(db) == way("usual")
+    db.forget()
+    db.record(PROBLEM, MACHINE, "1", result("best", 1.0, estimated=True))
+    db.record(PROBLEM, MACHINE, "1", result("usual", 2.0, estimated=True))
+    assert chosen(db) == way("best") and chosen(db, usual="fresh") is None
+    assert chosen(db, version="2") is None  # other code has other counts
+    db.record(PROBLEM, MACHINE, "1", result("timed", 3.0))
+    assert chosen(db) == way("timed") == chosen(db, usual="fresh")
+    assert chosen(db, version="2") is None
+    db.record(PROBLEM, MACHINE, "1", result("usual", 4.0))
+    assert chosen(db, version="2") == way("timed")
+    assert chosen(db, version="2", usual="fresh") is None
+
+
+def test_an_equation_alone_tells_what_suits_it_with_more_behind_it(path):
+    db, fused = Database(path), replace(PROBLEM, program="with more behind it")
+    db.record(PROBLEM, MACHINE, "1", result("best", 1.0))
+    assert chosen(db, problem=fused) is None
+    db.record(PROBLEM, MACHINE, "1", result("usual", 2.0))
+    assert chosen(db, problem=fused) == way("best")
+    assert chosen(db, problem=fused, usual="another") is None
+    db.record(fused, MACHINE, "1", result("its own", 3.0))
+    assert chosen(db, problem=fused) == way("its own")
 
 
 def test_estimates_never_replace_times(path):
@@ -101,7 +139,7 @@ def test_damage_is_set_aside(path, content):
     with pytest.warns(UserWarning, match="is damaged"):
         db = Database(path)
     db.record(PROBLEM, MACHINE, "1", result("a"))
-    assert db.choice(PROBLEM, MACHINE, "1") == way("a")
+    assert chosen(db) == way("a")
     (aside,) = path.parent.glob("find.db.damaged-*")
     assert aside.read_bytes() == content
 
@@ -193,7 +231,7 @@ def test_a_database_that_cannot_be_written_is_read(path):
     for p in (path, path.parent):
         p.chmod(p.stat().st_mode & ~0o222)
     try:
-        assert Database(path, writable=False).choice(PROBLEM, MACHINE, "1") == way("a")
+        assert chosen(Database(path, writable=False)) == way("a")
     finally:
         for p in (path.parent, path):
             p.chmod(p.stat().st_mode | 0o200)
@@ -207,7 +245,7 @@ def test_fork(path):
         db.record(PROBLEM, MACHINE, "1", result("child", 0.5))
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    assert db.choice(PROBLEM, MACHINE, "1") == way("child")
+    assert chosen(db) == way("child")
 
 
 def test_command(path, tmp_path, capsys):

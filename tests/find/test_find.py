@@ -11,10 +11,10 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import find, jit, lax
 from amdjax.core.config import State
-from amdjax.find import session, solutions
+from amdjax.find import model, session, solutions
 from amdjax.find.database import Database
 from amdjax.find.known import applying
-from amdjax.find.machines import default_machine
+from amdjax.find.machines import default_machine, machine_named
 from amdjax.jit.finding import ask_finder
 from amdjax.schedule.search import FAMILIES, Solver
 
@@ -157,7 +157,7 @@ def test_programs_follow_what_is_known(database):
     other = next(s for s in found if s.plan not in usual)
     result = next(r for *_, r in db.rows() if r.decisions == other.decisions)
     db.record(*rows[other.decisions], replace(result, seconds=1e-12))
-    ask_finder()
+    ask_finder(default_machine())
     assert other.plan in planned(f, X) and usual == planned_by("off", f)
     np.testing.assert_array_equal(jit(f)(X), np.sort(X, axis=0))
 
@@ -287,6 +287,36 @@ def test_a_model_ranks_plans_of_a_gpu_that_is_not_here(database):
     assert tuning.solutions[0] == found[0] and tuning.before >= tuning.after > 0
     text = jit(lambda x: x @ x).lower(x).compile("gfx942").as_text("schedule")
     assert found[0].plan in text
+
+
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
+def test_a_sample_of_the_workgroups_tells_what_all_do(target, monkeypatch):
+    """About as many instructions, the same estimate; what the sample computed is compared."""
+    shapes = amdjax.ShapeDtypeStruct((512, 128), np.float32), X.reshape(128, 48)
+    (problem,) = find.problems(lambda x, y: x @ y, *shapes, target=target)
+    tried = session.Session(problem, machine_named(target), model=True)
+    (options,) = tried.plan(listing=True).options
+    way = (next(o for o in options if "split" not in o.plan),)
+    program = tried.compile(way)
+    whole = tried.outcome(program, tried._arguments)
+    monkeypatch.setattr(model, "INSTRUCTIONS", 20)
+    sampled = tried.outcome(program, tried._arguments)
+    assert whole.is_whole and not sampled.is_whole
+    assert (
+        sampled.launches[0].executed < whole.launches[0].executed == sampled.launches[0].workgroups
+    )
+    assert tried._estimated(sampled) == pytest.approx(tried._estimated(whole), rel=0.02)
+    assert sampled.launches[0].instructions == pytest.approx(
+        whole.launches[0].instructions, rel=0.02
+    )
+    (mask,) = sampled.written
+    np.testing.assert_array_equal(sampled.results[0][mask], whole.results[0][mask])
+    assert 0 < mask.mean() < 1
+    assert tried.measure(way).status == "right"
+    wrong = replace(sampled, results=[sampled.results[0] + np.float32(0.01)])
+    assert "exceeds" in tried._reference.fault(program, wrong, way)
+    unsampled = replace(sampled, launches=[*sampled.launches, *whole.launches])
+    assert not model.written(sampled.results[0], unsampled.launches).any()
 
 
 def test_arguments_that_make_no_sense():

@@ -30,7 +30,8 @@ class Counters:
     Attributes:
         kernel: its name; several names after merging different kernels.
         launches: how many launches these are.
-        workgroups, waves: that ran.
+        workgroups, waves: of the launch.
+        executed: workgroups that ran: fewer of a launch that was sampled, whose counts are scaled.
         by_mnemonic, by_class: instructions of all waves together.
         matrix_flops: of MFMA and WMMA instructions; integer operations count as well.
         vector_flops: of floating-point vector instructions, lanes that are off included.
@@ -54,6 +55,7 @@ class Counters:
     launches: int = 0
     workgroups: int = 0
     waves: int = 0
+    executed: int = 0
     by_mnemonic: Counter[str] = field(default_factory=Counter)
     by_class: Counter[str] = field(default_factory=Counter)
     matrix_flops: int = 0
@@ -77,6 +79,11 @@ class Counters:
     def instructions(self) -> int:
         """Instructions of all waves together."""
         return self.by_mnemonic.total()
+
+    @property
+    def sampled(self) -> bool:
+        """Whether a sample of the workgroups ran."""
+        return self.executed < self.workgroups
 
     @property
     def barriers(self) -> int:
@@ -238,6 +245,7 @@ def _aligned(rows: Sequence[Sequence[str]]) -> str:
 # Collecting
 
 _recordings: list[list[Counters]] = []
+_samples: list[int] = []
 
 
 @contextmanager
@@ -257,6 +265,33 @@ def recording() -> Iterator[list[Counters]]:
     finally:
         # By identity: lists of equal contents are equal.
         _recordings[:] = [x for x in _recordings if x is not launches]
+
+
+@contextmanager
+def sampling(instructions: int) -> Iterator[None]:
+    """Launches made meanwhile that are longer run a sample of their workgroups, and count for all.
+
+    Workgroups are taken from all over the grid. What the others compute is missing: new memory is
+    full of ones (bytes of 255), and may be read. Launches whose workgroups count on each other, by
+    atomic operations or because they are resident together, run whole.
+
+    Args:
+        instructions: of all waves of a launch together, about.
+
+    Example:
+        >>> with sampling(1_000_000), recording() as launches:
+        ...     pass
+    """
+    _samples.append(instructions)
+    try:
+        yield
+    finally:
+        _samples.pop()
+
+
+def sample_size() -> int | None:
+    """How many instructions of a launch are wanted; None for all."""
+    return _samples[-1] if _samples else None
 
 
 def is_recording() -> bool:
