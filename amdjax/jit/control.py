@@ -16,10 +16,12 @@ from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.jit.hoisting import Hoisted
 from amdjax.jit.instructions import ALIGN, Label, Storage, View
+from amdjax.jit.partitions import plan_partition
 from amdjax.jit.persistent import Alternation, persist
 from amdjax.jit.plan import CONTROL, Body, Planner
 from amdjax.jit.updates import updates_in_place
 from amdjax.runtime import vm
+from amdjax.schedule.gpu.partition import Resident
 from amdjax.targets import GpuTarget
 
 SIDE_BY_SIDE = 16 << 20  # bytes of a carried value up to which its two buffers are one on a GPU
@@ -182,7 +184,7 @@ def lower_while(body: Body, eqn: JaxprEqn) -> None:
 
 
 def _hoist(
-    p: Planner, step: ClosedJaxpr, fixed: dict[Var, View], resident: bool = False
+    p: Planner, step: ClosedJaxpr, fixed: dict[Var, View], resident: Resident | None = None
 ) -> Hoisted:
     """Write what a loop's body computes of its constants alone."""
     env = dict(fixed)
@@ -261,7 +263,7 @@ class _Rounds:
     def loop(self) -> None:
         """Write a round, and that it is repeated."""
         p, again = self.p, Label()
-        hoisted = self._hoisted(False)
+        hoisted = self._hoisted(None)
         start = p.time
         p.label(again)
         self._round(hoisted)
@@ -274,8 +276,9 @@ class _Rounds:
         p, carry = self.p, self.carry
         if self.length < 2:
             return False
+        resident = self._resident()
         with p.undecided() as take_back:
-            hoisted = self._hoisted(True)
+            hoisted = self._hoisted(resident)
             start = p.time
             self._round(hoisted)
             done = persist(p, start, self.counter, self.length, carry.alternating)
@@ -285,7 +288,15 @@ class _Rounds:
             carry.swap()
         return done
 
-    def _hoisted(self, resident: bool) -> Hoisted | None:
+    def _resident(self) -> Resident:
+        """How the steps of a round share what they make among programs that stay resident."""
+        p, carry = self.p, self.carry
+        assert isinstance(p.target, GpuTarget)
+        fixed = self.fixed.keys() | carry.unchanged.keys()
+        carried = list(zip(carry.invars, carry.outs, strict=True))
+        return Resident(plan_partition(p.fused(self.step.jaxpr), p.target, fixed, carried))
+
+    def _hoisted(self, resident: Resident | None) -> Hoisted | None:
         if self.length < 2:
             return None
         return _hoist(self.p, self.step, self.fixed | self.carry.unchanged, resident)

@@ -8,6 +8,7 @@ from typing import Any
 
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Copy, Temp
+from amdjax.schedule.gpu.partition import Resident
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,12 @@ class Hoisted:
 
     Attributes:
       fixed: variables that the loop does not change.
-      resident: the body becomes one launch with the loop, whose programs stay resident.
+      resident: of the loop, if it becomes one launch with its body.
       steps: the launches that are left of shaped steps, and their workspace, by their equations.
     """
 
     fixed: frozenset[Var] = frozenset()
-    resident: bool = False
+    resident: Resident | None = None
     steps: dict[int, tuple[Sequence[Call | Copy], dict[Temp, Any]]] = field(default_factory=dict)
 
 

@@ -7,8 +7,9 @@ stores is a second store of that launch, any other one a kernel.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,11 +23,13 @@ from amdjax.jit.plan import Planner
 from amdjax.kernels.gpu_loops import EACH, threads_for
 from amdjax.runtime import vm
 from amdjax.schedule.gpu.calls import NARROW_INDEX
-from amdjax.schedule.gpu.persistent import STILL, Shift, Stage, plan_persistent
+from amdjax.schedule.gpu.persistent import STILL, Shift, Stage, Wait, plan_persistent
 from amdjax.targets import GpuTarget
 from amdjax.tile import ops
 
 __all__ = ["Alternation", "persist"]
+
+LOOKED_AT = 4  # rounds: what halves hold comes back after two
 
 
 class Alternation(NamedTuple):
@@ -105,7 +108,7 @@ class _Argument(NamedTuple):
 
     @property
     def memory(self) -> tuple[int, int]:
-        """Equal for arguments that may be of one value."""
+        """Equal for arguments that may be of one value of a round."""
         return id(self.view.storage), self.shift.phase if self.shift.half else 0
 
     @property
@@ -126,6 +129,17 @@ class _Launch:
     grid: int
     arguments: list[_Argument]
     copies: list[tuple[int, _Argument]]
+
+    def accesses(self) -> list[_Access]:
+        """What it touches, apart from numbers."""
+        names = [p.name in self.kernel.own for p in self.kernel.params]
+        writes = {i for i, _ in self.written()}
+        found = [
+            _Access(x, i in writes, own)
+            for i, (x, own) in enumerate(zip(self.arguments, names, strict=True))
+            if not x.is_number
+        ]
+        return found + [_Access(x, True, names[i]) for i, x in self.copies]
 
     def written(self) -> Iterator[tuple[int, _Argument]]:
         for i, (p, x) in enumerate(zip(self.kernel.params, self.arguments, strict=True)):
@@ -245,19 +259,60 @@ class _Loop:
     def stages(self) -> tuple[list[Stage], list[_Argument]]:
         """Stages, and what the parameters of all of them are, in the order of the kernel's."""
         stages, arguments = [], []
-        touched: set[tuple[int, int]] = set()
-        written: set[tuple[int, int]] = set()
-        for launch in self.launches:
-            own = {x.memory for _, x in launch.written()} | {x.memory for _, x in launch.copies}
-            everything = own | {x.memory for x in launch.arguments if not x.is_number}
-            waits = bool(own & touched or everything & written)
-            if waits:
-                touched, written = set(), set()
-            touched |= everything
-            written |= own
+        waits = _waits([launch.accesses() for launch in self.launches])
+        for launch, wait in zip(self.launches, waits, strict=True):
             shifts = tuple(x.shift for x in launch.arguments)
             copies = tuple((i, x.shift) for i, x in sorted(launch.copies, key=lambda c: c[0]))
-            stages.append(Stage(launch.kernel, launch.grid, shifts, copies, waits))
+            stages.append(Stage(launch.kernel, launch.grid, shifts, copies, wait))
             for i, x in enumerate(launch.arguments):
                 arguments += [x, *(c for at, c in launch.copies if at == i)]
         return stages, arguments
+
+
+class _Access(NamedTuple):
+    """Memory that a stage touches.
+
+    Args:
+      writes: whether it does.
+      own: whether programs touch only what no other one does in any stage that says so.
+    """
+
+    argument: _Argument
+    writes: bool
+    own: bool
+
+    def meets(self, earlier: _Access, rounds: int) -> bool:
+        """Whether it touches what one did that was so many rounds before, and either wrote."""
+        a, b = self.argument, earlier.argument
+        if a.view.storage is not b.view.storage or not (self.writes or earlier.writes):
+            return False
+        if a.shift.half and b.shift.half:  # the halves change places in each round
+            return (a.shift.phase + b.shift.phase + rounds) % 2 == 0
+        # Slices of different rounds lie apart.
+        return not (rounds and a.shift.stride and a == b)
+
+
+def _waits(stages: Sequence[Sequence[_Access]]) -> list[Wait]:
+    """What the stages of a round, which follow each other again and again, have to wait for.
+
+    Grid barriers are few: none before a stage is needed that the next one would not need as well.
+    """
+    waits: list[Wait] = [None] * len(stages)
+    changed = True
+    while changed:
+        changed = False
+        since: list[tuple[int, bool, _Access]] = []  # by round; whether the program has met there
+        for t, i in itertools.product(range(LOOKED_AT), range(len(stages))):
+            if waits[i] == "grid":
+                since.clear()
+            elif waits[i] == "program":
+                since = [(s, True, x) for s, _, x in since]
+            met = [(known, x, y) for s, known, y in since for x in stages[i] if x.meets(y, t - s)]
+            if any(not (x.own and y.own) for _, x, y in met):
+                waits[i], changed = "grid", True
+                break
+            if any(not known for known, _, _ in met):
+                waits[i], changed = "program", True
+                break
+            since += [(t, False, x) for x in stages[i]]
+    return waits

@@ -48,6 +48,7 @@ from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.schedule.gpu.calls import fit_gpu
+from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.horizontal import run_together
 from amdjax.schedule.regions import lower_region
 from amdjax.targets import GpuTarget
@@ -340,7 +341,11 @@ class Planner:
             self.copy(d, self.view(env, v), v.aval.nbytes)
 
     def hoist(
-        self, jaxpr: Jaxpr, env: dict[Var, View], fixed: Collection[Var], resident: bool = False
+        self,
+        jaxpr: Jaxpr,
+        env: dict[Var, View],
+        fixed: Collection[Var],
+        resident: Resident | None = None,
     ) -> Hoisted:
         """Write, before a loop, what the steps of its body compute of `fixed` variables alone."""
         hoisted = Hoisted(frozenset(fixed), resident)
@@ -405,9 +410,9 @@ class Body:
 
     def region(self, step: Region) -> Sequence[Call | Copy]:
         fusion, p = self.fusion, self.p
-        return p.repeats.region(
-            step, fusion, lambda: p.fitted(lower_region(step, fusion, p.target))
-        )
+        resident = self.hoisted.resident
+        lower = lambda: p.fitted(lower_region(step, fusion, p.target, resident))
+        return p.repeats.region(step, fusion, resident, lower)
 
     def single(self, step: Single) -> None:
         eqn, rule = step.eqn, step.eqn.primitive.lowering

@@ -19,6 +19,7 @@ from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.shaped import Epilogue
 from amdjax.schedule.calls import Call, Copy
 from amdjax.schedule.fusion import Fusion, Region, Single
+from amdjax.schedule.gpu.partition import Resident
 
 Calls = Sequence[Call | Copy]
 Producers = Callable[[Var], JaxprEqn | None]
@@ -36,7 +37,13 @@ class Repeats:
         self.by_line = by_line
         self._known: dict[Any, tuple[Calls, dict[Var, int]]] = {}
 
-    def region(self, region: Region, fusion: Fusion, lower: Callable[[], Calls]) -> Calls:
+    def region(
+        self,
+        region: Region,
+        fusion: Fusion,
+        resident: Resident | None,
+        lower: Callable[[], Calls],
+    ) -> Calls:
         """The launches of a region, from `lower` if it has no equal."""
         own = {v: r.eqn for r in region.roots for v in r.vars}
 
@@ -48,7 +55,7 @@ class Repeats:
             step.code.append((r.domain, r.axes, r.level, r.row, r.cost))
             step.code += [(step.number(v), v in fusion.stored) for v in r.vars]
         sizes = fusion.launch_sizes(region)
-        step.code.append((region.domain, region.axes, sum(sizes), math.gcd(*sizes)))
+        step.code.append((region.domain, region.axes, sum(sizes), math.gcd(*sizes), resident))
         return self._calls(step, lower)
 
     def single(
@@ -56,7 +63,7 @@ class Repeats:
         single: Single,
         epilogue: Epilogue | None,
         fixed: Collection[Var],
-        resident: bool,
+        resident: Resident | None,
         lower: Callable[[], Calls],
     ) -> Calls:
         """The launches of a shaped kernel and what is fused behind it."""

@@ -10,6 +10,7 @@ from amdjax.core.lowering import Shaped
 from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
+from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.horizontal import regions_text
 from amdjax.schedule.regions import plan_region
 from amdjax.schedule.writer import Machine
@@ -36,13 +37,13 @@ class Schedule:
 
     Args:
       fixed: variables that the loop around the program does not change.
-      resident: programs stay resident through that loop.
+      resident: of that loop, if it is one launch.
     """
 
     fusion: Fusion
     target: Machine
     fixed: Collection[Var] = ()
-    resident: bool = False
+    resident: Resident | None = None
 
     def __str__(self) -> str:
         lines = []
@@ -53,7 +54,7 @@ class Schedule:
                 regions = self.fusion.launch_of(step)
                 if step is regions[0] and len(regions) > 1:
                     lines.insert(-1, f"{regions_text(regions)} in one launch:")
-                plan = plan_region(step, self.fusion, self.target)
+                plan = plan_region(step, self.fusion, self.target, self.resident)
                 lines.append("  no elements" if plan is None else f"  {plan}")
             elif is_shaped(step.eqn) and not is_bitcast(step.eqn):
                 fused = epilogue(step, self.fusion)

@@ -25,6 +25,7 @@ from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Shaped
 from amdjax.schedule.calls import Call, Copy, Temp
+from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.search import planned
 from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
@@ -162,14 +163,14 @@ class ShapedContext:
       epilogue: what is fused behind its (single) result, if anything.
       fixed: variables that the loop around does not change. Launches at the beginning that read
         nothing else, and write workspace that no later one writes, run once, before the loop.
-      resident: that loop is one launch, whose programs stay resident and keep what is in LDS.
+      resident: of that loop, if it is one launch, whose programs keep what is in LDS.
     """
 
     eqn: JaxprEqn
     machine: CpuTarget | GpuTarget
     epilogue: Epilogue | None = None
     fixed: Collection[Var] = ()
-    resident: bool = False
+    resident: Resident | None = None
 
     @property
     def rule(self) -> Shaped:

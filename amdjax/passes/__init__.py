@@ -13,7 +13,7 @@ from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dea
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
 from amdjax.passes.loop_slices import slice_products_in_loops as slice_products_in_loops
-from amdjax.passes.loop_sums import sum_products_after_loops
+from amdjax.passes.loop_sums import sum_after_loops
 from amdjax.passes.rules import simplify
 
 #: In order; each runs on the whole program and on every loop body and branch. What is written twice
@@ -24,7 +24,7 @@ PASSES: tuple[Callable[..., ClosedJaxpr], ...] = (
     discharge_refs,
     store_extended,
     eliminate_common_subexpressions,
-    sum_products_after_loops,
+    sum_after_loops,
     simplify,
     eliminate_dead_code,
     eliminate_common_subexpressions,

@@ -1,13 +1,14 @@
-"""Sums of products that a `scan` makes step by step, and never reads, as one product after it.
+"""Sums of products, or over axes, that a `scan` makes and never reads are made after it.
 
-The gradient of a matrix that each step multiplies by is such a sum. In the loop, each step reads
-and writes all of it for a thin product; over all steps it is one thick product, whose operands the
-loop mostly stacks already.
+The gradient of a matrix that each step multiplies by is such a sum, and that of a vector which each
+step adds. In the loop, each step reads and writes all of it for a thin product; over all steps it
+is one thick product, or one sum, whose operands the loop mostly stacks already.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +16,11 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
 
+ADDED = ("dot_general", "reduce_sum")  # what a step may add
 
-def sum_products_after_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Take sums of products out of each `scan`."""
+
+def sum_after_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Take such sums out of each `scan`."""
     eqns = [new for eqn in closed.eqns for new in _without_sums(eqn)]
     if len(eqns) == len(closed.eqns):
         return closed
@@ -28,11 +31,11 @@ def sum_products_after_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 @dataclass
 class _Sum:
-    """A carried value to which each step adds a product.
+    """A carried value to which each step adds a product, or a sum over axes.
 
     Args:
       index: among the carried values.
-      product: the equation of the product.
+      product: the equation of what is added.
       turn: that of its transposition, if it is transposed.
     """
 
@@ -72,7 +75,7 @@ def _sums(eqn: JaxprEqn) -> list[_Sum]:
             turn, (term,) = product, product.invars
             product = makers.get(term) if once(term) else None
         same = product is not None and product.outvars[0].aval.dtype == carried.aval.dtype
-        if product is not None and same and product.primitive.name == "dot_general":
+        if product is not None and same and product.primitive.name in ADDED:
             found.append(_Sum(i, product, turn))
     return found
 
@@ -88,32 +91,60 @@ def _taken(eqn: JaxprEqn) -> Any:
     ys = zip(body.outvars[count:], eqn.outvars[count:], strict=True)
     stacked = xs | {inner: outer for inner, outer in ys if type(outer) is not DropVar}
 
-    turns = {e.outvars[0]: e for e in body.eqns if e.primitive.name == "transpose"}
+    makers = {e.outvars[0]: e for e in body.eqns if e.primitive.name in _OVER_STEPS}
 
     def take(found: _Sum) -> list[JaxprEqn] | None:
         operands = [x for x in found.product.invars if isinstance(x, Var) and x not in consts]
-        if len(operands) < 2:
+        if len(operands) < len(found.product.invars):
             return None
-        turned = {x: turns[x] for x in operands if x not in stacked and x in turns}
-        turned = {x: e for x, e in turned.items() if e.invars[0] in stacked}
-        new = [x for x in dict.fromkeys(operands) if x not in stacked and x not in turned]
+        outside = [e for x in operands for e in _made_outside(x, makers, stacked)]
+        made = {e.outvars[0] for e in outside}
+        new = [x for x in dict.fromkeys(operands) if x not in stacked and x not in made]
         nbytes = sum(x.aval.nbytes for x in new)
         moved = sum(v.aval.nbytes for v in (*body.invars[first_x:], *body.outvars[count:]))
         if 2 * nbytes > moved or nbytes > 2 * body.outvars[found.index].aval.nbytes:
             return None
-        fresh = {x: Var(_stacked(x.aval, length)) for x in (*new, *turned)}
+        fresh = {x: Var(_stacked(x.aval, length)) for x in new}
         places = stacked | fresh
-        turning = [_turned(e, stacked[e.invars[0]], fresh[x]) for x, e in turned.items()]
-        loop = _loop(eqn, found, {x: fresh[x] for x in new})
-        return [loop, *turning, *_after(eqn, found, [places[x] for x in operands])]
+        moving = []
+        for e in dict.fromkeys(outside):
+            places[e.outvars[0]] = result = Var(_stacked(e.outvars[0].aval, length))
+            params = {**e.params, **_OVER_STEPS[e.primitive.name](e, length)}
+            moving.append(e.replace(invars=[places[e.invars[0]]], outvars=[result], params=params))
+        return [
+            _loop(eqn, found, fresh),
+            *moving,
+            *_after(eqn, found, [places[x] for x in operands]),
+        ]
 
     return take
 
 
-def _turned(eqn: JaxprEqn, stacked: Var, result: Var) -> JaxprEqn:
-    """A transposition of what was stacked."""
-    permutation = (0, *(d + 1 for d in eqn.params["permutation"]))
-    return eqn.replace(invars=[stacked], outvars=[result], params={"permutation": permutation})
+def _made_outside(
+    x: Var, makers: Mapping[Var, JaxprEqn], stacked: Mapping[Any, Any]
+) -> list[JaxprEqn]:
+    """The equations, in order, that make all steps' values of a variable of what is stacked."""
+    out: list[JaxprEqn] = []
+    while x not in stacked:
+        made = makers.get(x)
+        if made is None or not isinstance(made.invars[0], Var):
+            return []
+        out.insert(0, made)
+        x = made.invars[0]
+    return out
+
+
+def _later(dims: Iterable[int]) -> tuple[int, ...]:
+    """Axes behind that of the steps."""
+    return tuple(d + 1 for d in dims)
+
+
+#: What may be done with all steps at once: parameters that differ then.
+_OVER_STEPS: dict[str, Callable[[JaxprEqn, int], dict[str, Any]]] = {
+    "transpose": lambda e, length: {"permutation": (0, *_later(e.params["permutation"]))},
+    "reshape": lambda e, length: {"new_sizes": (length, *e.outvars[0].aval.shape)},
+    "reduce_sum": lambda e, length: {"axes": _later(e.params["axes"])},
+}
 
 
 def _stacked(aval: Any, length: int) -> ShapedArray:
@@ -145,20 +176,21 @@ def _loop(eqn: JaxprEqn, found: _Sum, fresh: dict[Var, Var]) -> JaxprEqn:
 
 
 def _after(eqn: JaxprEqn, found: _Sum, operands: list[Any]) -> list[JaxprEqn]:
-    """The product over all steps, added to what the sum began with."""
+    """The product, or sum, over all steps, added to what the sum began with."""
     product = found.product
-    contract, batch = product.params["dimension_numbers"]
-    numbers = (
-        tuple((0, *(d + 1 for d in dims)) for dims in contract),
-        tuple(tuple(d + 1 for d in dims) for dims in batch),
-    )
+    if product.primitive.name == "reduce_sum":
+        over_steps: dict[str, Any] = {"axes": (0, *_later(product.params["axes"]))}
+    else:
+        contract, batch = product.params["dimension_numbers"]
+        numbers = tuple((0, *_later(d)) for d in contract), tuple(map(_later, batch))
+        over_steps = {"dimension_numbers": numbers}
     start = eqn.invars[eqn.params["num_consts"] + found.index]
     value = Var(product.outvars[0].aval)
     out = [
         product.replace(
             invars=operands,
             outvars=[value],
-            params={**product.params, "dimension_numbers": numbers},
+            params={**product.params, **over_steps},
         )
     ]
     if found.turn is not None:

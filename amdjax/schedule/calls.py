@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from amdjax import tile
@@ -40,6 +41,12 @@ class Call:
     nanoseconds: float
     in_place: list[tuple[int, int]] = field(default_factory=list)
     whole_lds: bool = False
+
+    def owning(self, own: Callable[[Any], bool]) -> Call:
+        """The same, where programs touch of some arguments only what no other of the loop has."""
+        pairs = zip(self.kernel.params, self.args, strict=True)
+        names = frozenset(p.name for p, x in pairs if own(x))
+        return replace(self, kernel=replace(self.kernel, own=names))
 
 
 @dataclass

@@ -8,39 +8,46 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from amdjax import tile
-from amdjax.core.jaxpr import Var
-from amdjax.schedule.element import ElementBuilder
+from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.schedule.element import ElementBuilder, Reader
 from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.index import Index, LoopVar, Quotient, Symbol, linear, placed
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
 
-class _Tracer(ElementBuilder):
-    """Records the offsets of all memory accesses, and indices used in other ways."""
+class Tracer(ElementBuilder):
+    """Records the offsets of all memory accesses, and indices used in other ways.
 
-    def __init__(self, region: Region, fusion: Fusion):
-        self.region_roots = {v: r for r in region.roots for v in r.vars}
-        super().__init__(
-            tile.Builder("trace"), region_producers(region, fusion), _any_buffer, self._root
-        )
+    Args:
+      producers: of what is computed.
+      special: values that are at hand.
+      stored: of what steps of loops make, what is kept.
+    """
+
+    def __init__(
+        self, producers: Mapping[Var, JaxprEqn], special: Reader, stored: Collection[Var] = ()
+    ):
+        super().__init__(tile.Builder("trace"), dict(producers), _any_buffer, special)
         self.offsets: list[tuple[Var, Index]] = []
         self.stepwise: list[tuple[Var, Index]] = []
-        self.stored = fusion.stored
+        self.stored = stored
         self.irregular: list[Index] = []
         self._any = self.k.program_id()
 
-    def _root(self, var: Var, index: tuple[Index, ...]) -> El | None:
-        root = self.region_roots.get(var)
-        return self._dummy(var) if root is not None and root.is_reduction else None
+    def spread_anywhere(self, loops: Iterable[LoopVar]) -> None:
+        """Let loops have places, whichever."""
+        for var in loops:
+            self.scalars[var] = self._any
 
-    def _dummy(self, var: Var) -> El:
+    def dummy(self, var: Var) -> El:
+        """An element of a variable."""
         dtype = short_dtype(var.aval.dtype)
         parts = 2 if dtype in ("c64", "c128") else 1
         buffer = tile.Buffer("x", compute_dtype(part_dtype(dtype)), "in")
@@ -48,7 +55,7 @@ class _Tracer(ElementBuilder):
 
     def load(self, var: Var, offset: Index) -> El:
         self.offsets.append((var, offset))
-        return self._dummy(var)
+        return self.dummy(var)
 
     def put(self, var: Var, index: tuple[Index, ...], x: El) -> None:
         if var in self.stored:
@@ -159,10 +166,15 @@ class Domain:
         return (self.row_index if per_row else self.element_index)(var.aval.shape)
 
     def _trace(self) -> None:
-        tracer = _Tracer(self.region, self.fusion)
-        loops = {v for v, _ in self.atoms}
-        for var in loops:
-            tracer.scalars[var] = tracer._any
+        roots = {v: r for r in self.region.roots for v in r.vars}
+
+        def reduced(var: Var, index: tuple[Index, ...]) -> El | None:
+            root = roots.get(var)
+            return tracer.dummy(var) if root is not None and root.is_reduction else None
+
+        producers = region_producers(self.region, self.fusion)
+        tracer = Tracer(producers, reduced, self.fusion.stored)
+        tracer.spread_anywhere(v for v, _ in self.atoms)
         stores: list[tuple[Var, Index]] = []
         for root in self.region.roots:
             if root.is_reduction:

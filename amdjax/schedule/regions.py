@@ -16,6 +16,7 @@ from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Fusion, Region, Root
+from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.map_plan import CPU_MAPS, CpuMapPlan
 from amdjax.schedule.maps import CpuMapEmitter
 from amdjax.schedule.row_plan import CPU_ROWS, CpuRowPlan, reductions_of
@@ -30,10 +31,27 @@ if TYPE_CHECKING:
 RegionPlan: TypeAlias = "CpuMapPlan | CpuRowPlan | GpuRegionPlan"
 
 
-def plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan | None:
-    """How a region is computed; None if it has no elements. Nothing is written for it."""
+def plan_region(
+    region: Region, fusion: Fusion, target: Machine, resident: Resident | None = None
+) -> RegionPlan | None:
+    """How a region is computed; None if it has no elements. Nothing is written for it.
+
+    Args:
+      region: what is computed.
+      fusion: of the program.
+      target: the machine.
+      resident: of the loop around it, if that is one launch.
+    """
     if 0 in region.domain:
         return None
+    if resident is not None and resident.partition is not None:
+        # late: programs for CPUs need none of it
+        from amdjax.schedule.gpu.parts import plan_part
+
+        assert isinstance(target, GpuTarget)
+        part = plan_part(region, fusion, target, resident.partition)
+        if part is not None:
+            return part
     return planned((region, fusion), target, lambda: _plan_region(region, fusion, target))
 
 
@@ -47,9 +65,11 @@ def _plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan:
     return (CPU_MAPS if region.axes is None else CPU_ROWS).best(domain, target)
 
 
-def lower_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]:
-    """The kernels of a region, usually one."""
-    match plan_region(region, fusion, target):
+def lower_region(
+    region: Region, fusion: Fusion, target: Machine, resident: Resident | None = None
+) -> list[Call]:
+    """The kernels of a region, usually one; arguments are those of `plan_region`."""
+    match plan_region(region, fusion, target, resident):
         case None:
             return _empty_region(region, fusion, target)
         case CpuMapPlan() as plan:

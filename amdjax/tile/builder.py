@@ -348,11 +348,15 @@ class Builder:
         pitches: tuple[int, int],
         depth: int,
         lanes: tuple[int, int, int],
-    ) -> Value:
-        """`Σ a[i, k] b[j, offset + k]` for `k` in `range(depth)`; see `ops.ScratchProduct`."""
+        groups: int = 1,
+    ) -> list[Value]:
+        """`Σ a[i, k] b[j, offset + k]` for `k` in `range(depth)`; see `ops.ScratchProduct`.
+
+        `shape` is of one of `groups` tiles, which lie side by side.
+        """
         attrs = {"a": a, "b": b, "pitches": pitches, "depth": depth, "lanes": lanes}
-        types = [TileType(a.dtype, shape)]
-        return self.emit(ops.ScratchProduct, [self.index(offset)], types, attrs)[0]
+        types = [TileType(a.dtype, shape)] * groups
+        return list(self.emit(ops.ScratchProduct, [self.index(offset)], types, attrs))
 
     def amx_product(
         self,
@@ -480,6 +484,10 @@ class Builder:
         """
         attrs = {"buffer": counter, "programs": programs}
         return self.emit(ops.Arrive, [self.index(offset)], None, attrs)[0]
+
+    def program_barrier(self) -> None:
+        """Threads of the program wait for each other; see `ops.ProgramBarrier`."""
+        self.emit(ops.ProgramBarrier, (), ())
 
     def grid_barrier(
         self, counter: Buffer, offset: Value | int, number: Value | int, programs: Value, times: int

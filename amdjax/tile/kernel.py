@@ -23,6 +23,8 @@ class Kernel:
       align: bytes of which the addresses of all parameters are multiples.
       batch: on how many lists of arguments a launch runs it; on GPUs alone. A launch passes for
         each its first program in the grid, then the arguments. A program counts from there.
+      own: in a loop whose programs stay resident, the parameters of which a program touches only
+        what no program of another number does, in any kernel of the loop that lists them.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Kernel:
     schedule: Schedule = field(default_factory=Schedule)
     align: int = 16
     batch: int = 1
+    own: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return listing(self)[0]

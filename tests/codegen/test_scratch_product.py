@@ -23,7 +23,7 @@ def multiplying(shape, depth, parts, lanes, dtype, workgroup):
     k.store(x, 0, k.load(a, 0, (rows, whole)), (pitches[0], 1))
 
     def part(i, total):
-        first = k.scratch_product(x, w, i, shape, pitches, depth, lanes)
+        (first,) = k.scratch_product(x, w, i, shape, pitches, depth, lanes)
         return total + first
 
     (total,) = k.for_(0, whole, depth, part, [k.const(dtype, 0, shape)])

@@ -1,4 +1,4 @@
-"""Sums of products that a `scan` never reads are one product after it."""
+"""Sums that a `scan` never reads are made after it."""
 
 import numpy as np
 import pytest
@@ -62,6 +62,32 @@ def test_batched_products():
     one = accumulate(TERMS["plain"])  # and a loop of which all is a batch
     batch = args[0], np.moveaxis(args[1], 1, 0), np.moveaxis(args[2], 1, 0)
     np.testing.assert_array_equal(amdjax.jit(amdjax.vmap(one))(*batch)[0], want)
+
+
+@pytest.mark.parametrize("axes", [(0,), (0, 1)])
+def test_sums_over_axes(axes):
+    def f(start, xs):
+        def step(total, x):
+            y = x * x
+            return total + y.sum(axes), y
+
+        return lax.scan(step, start, xs)
+
+    xs = draw(STEPS, ROWS, N)
+    start = draw(*(xs**2).sum(0).sum(axes).shape)
+    (loop,), _ = scans(f, start, xs)
+    assert loop.params["num_carry"] == 0
+    total, _ = amdjax.jit(f)(start, xs)
+    np.testing.assert_array_equal(total, start + (xs**2).sum(0).sum(axes))
+
+
+def test_sums_of_what_is_not_stacked_stay():
+    step = lambda total, x: (total + (x * x).sum(0), x.sum())
+    f = lambda start, xs: lax.scan(step, start, xs)
+    start, xs = draw(N), draw(STEPS, ROWS, N)
+    (loop,), _ = scans(f, start, xs)
+    assert loop.params["num_carry"] == 1
+    np.testing.assert_array_equal(amdjax.jit(f)(start, xs)[0], start + (xs**2).sum((0, 1)))
 
 
 def test_several_sums_of_what_the_loop_makes():

@@ -110,8 +110,30 @@ def overwritten(x, w):
     return lax.scan(step, x[:1], jnp.arange(3.0))
 
 
+def gated(x, w):
+    """A round reads slices of a product, and the next one what it makes, without other programs."""
+
+    def step(carry, t):
+        h, c = carry
+        z = h @ w
+        c = c * z[:, 5:10] + jnp.sin(z[:, :5] * t) - z[:, 10:]
+        return (jnp.concatenate([c, z[:, 5:10] + 1, -c], 1)[:, :12], c), z
+
+    return lax.scan(step, (x, x[:, :5]), jnp.arange(3.0))
+
+
+def gated_slices(x, w):
+    return gated(x, jnp.concatenate([w, w[:, :3]], 1))
+
+
+def flipped(x, w):
+    """Slices that other programs have made."""
+    step = lambda h, t: ((h @ w)[:, ::-1] * t, (h @ w)[:, 3:9] + (h @ w)[:, 2:8])
+    return lax.scan(step, x, jnp.arange(3.0))
+
+
 @pytest.mark.devices
-@pytest.mark.parametrize("f", [counted, nested, written, sums, overwritten])
+@pytest.mark.parametrize("f", [counted, nested, written, sums, overwritten, gated_slices, flipped])
 def test_loops(device, f):
     assert_same(f, draw(4, 12), draw(12, 12))
 
@@ -122,9 +144,31 @@ def test_schedule_says_so(target):
     w, x = weights("lstm", 6, 16), draw(4, 3, 6)
     text = str_of(lambda w, x: rnn.lstm(w, x)[0], w, x, target=target, stage="schedule")
     assert re.search(
-        r"4 rounds as one launch of \d+ programs of \d+ threads, 2 grid barriers", text
+        r"4 rounds as one launch of \d+ programs of \d+ threads, 1 grid barrier a round", text
     )
     assert "its matrix stays in LDS" in text
+
+
+def layer_loss(kind, **options):
+    return lambda w, x: (getattr(rnn, kind)(w, x, **options)[0] ** 2).sum()
+
+
+@pytest.mark.cpu_only(ON_GPUS)
+@pytest.mark.parametrize("kind", ["rnn", "lstm", "gru"])
+def test_rounds_meet_once(kind):
+    """Programs compute gates, and slopes, of the columns of products that they have."""
+    w, x = weights(kind, 6, 16), draw(4, 3, 6)
+    text = str_of(layer_loss(kind), w, x, stage="schedule")
+    assert re.findall(r"(\d+) grid barriers?", text) == ["1"]
+    text = str_of(amdjax.grad(layer_loss(kind)), w, x, stage="schedule")
+    assert re.findall(r"(\d+) grid barriers?", text) == ["1", "1"]
+
+
+@pytest.mark.cpu_only(ON_GPUS)
+@pytest.mark.parametrize("f, barriers", [(gated_slices, 2), (flipped, 2), (counted, 1)])
+def test_programs_wait_for_what_others_have(f, barriers):
+    text = str_of(f, draw(4, 12), draw(12, 12), stage="schedule")
+    assert re.findall(r"(\d+) grid barriers?", text) == [str(barriers)]
 
 
 @pytest.mark.cpu_only(ON_GPUS)
@@ -157,17 +201,19 @@ def test_plan_of_a_resident_product():
     """Tiles fit the LDS, and their number the machine."""
     for name in ("gfx942", "gfx1100", "sm_90a"):
         target = targets.get(name)
-        for rows, columns, depth in (
-            (64, 2048, 512),
-            (1, 4096, 1024),
-            (100, 256, 1024),
-            (3, 80, 20),
+        for rows, columns, depth, width in (
+            (64, 2048, 512, 512),
+            (1, 4096, 1024, 4096),
+            (100, 384, 1024, 128),
+            (3, 80, 20, 20),
         ):
             problem = contraction(rows, columns, depth)
-            for plan in resident._plans(target, problem):
+            for plan in resident.resident_plans(target, problem, width):
                 assert plan.lds <= target.lds_bytes
                 high, wide = plan.grid
+                groups = columns // width
                 assert high * plan.rows >= rows and wide * plan.columns >= columns
+                assert plan.columns % groups == 0 and plan.parts * groups <= resident.MOST_PARTS
                 assert high * wide <= 2 * target.lds_units
                 assert plan.depth % (plan.parts * 4) == 0
 

@@ -138,3 +138,11 @@ def lower_grid_barrier(g: GpuEmitter, op: ops.GridBarrier) -> list[Rep]:
     g.isa.barrier(f, waves, only_lds=False)
     barriers.waited()
     return []
+
+
+@LOWERINGS.of(ops.ProgramBarrier)
+def lower_program_barrier(g: GpuEmitter, op: ops.ProgramBarrier) -> list[Rep]:
+    """All threads see what any of them stored."""
+    g.isa.barrier(g.f, g.buffers.waves, only_lds=False)
+    g.buffers.barriers.waited()
+    return []

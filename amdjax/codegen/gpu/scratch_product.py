@@ -8,6 +8,8 @@ different banks. The sums of all parts meet in LDS, where every thread adds up i
 
 from __future__ import annotations
 
+import math
+
 from amdjax.codegen import llvm
 from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.gpu.accesses import BlockPointer, load_tile
@@ -26,13 +28,14 @@ LOWERINGS = Lowerings()
 def lower_scratch_product(g: GpuEmitter, op: ops.ScratchProduct) -> list[Rep]:
     for buffer in (op.a, op.b):
         g.buffers.access(buffer, "read")
-    return [Held(_ScratchProduct(g, op).sums())]
+    return [Held(x) for x in _ScratchProduct(g, op).sums()]
 
 
 class _ScratchProduct:
     def __init__(self, g: GpuEmitter, op: ops.ScratchProduct):
         self.g, self.f, self.op = g, g.f, op
-        self.dtype, self.shape = op.result.dtype, op.result.shape
+        self.dtype, (rows, columns) = op.results[0].dtype, op.results[0].shape
+        self.tile, self.shape = (rows, columns), (rows, columns * len(op.results))
         self.size = itemsize(self.dtype)
         self.cell = CELL_BYTES // self.size
         self.high, self.wide, deep = op.lanes
@@ -45,18 +48,23 @@ class _ScratchProduct:
         self.part = t.apply("lshr", rest, self.wide.bit_length() - 1)
         self.pitch = self.shape[1] + self.cell  # of sums in LDS
 
-    def sums(self) -> Value:
-        """The tile, each thread its elements."""
+    def sums(self) -> list[Value]:
+        """The tiles, each thread its elements."""
         g, rows = self.g, self.shape[0]
         buffer = g.buffers.temporary(self.dtype, self.parts * rows * self.pitch)
         parts = self._multiplied()
         g.buffers.access(buffer, "write")
         self._put(buffer, parts)
         g.buffers.access(buffer, "read")
-        layout, total = g.layouts.of(self.shape), None
+        return [self._total(buffer, n * self.tile[1]) for n in range(len(self.op.results))]
+
+    def _total(self, buffer: Buffer, column: int) -> Value:
+        """The tile from a column on, over all parts of the depth."""
+        layout, total = self.g.layouts.of(self.tile), None
         for number in range(self.parts):
-            place = BlockPointer(buffer, number * rows * self.pitch, (self.pitch, 1), self.cell)
-            part = load_tile(g, place, self.dtype, layout)
+            at = number * self.shape[0] * self.pitch + column
+            place = BlockPointer(buffer, at, (self.pitch, 1), math.gcd(self.cell, column))
+            part = load_tile(self.g, place, self.dtype, layout)
             total = part if total is None else self.f.add(total, part)
         assert total is not None
         return total

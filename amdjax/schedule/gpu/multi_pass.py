@@ -153,7 +153,8 @@ def _worth_keeping(plan: GpuRowPlan) -> tuple[list[Var], list[Root]]:
     for root, level in _visits(plan, costly):
         for v, index in root.reads:
             passes.setdefault(v, set()).add(level)
-            if index != placed(map(Index.of, root.dims), v.aval.shape):
+            axes = sum(n != 1 for n in v.aval.shape)
+            if axes != len(root.dims) or index != placed(map(Index.of, root.dims), v.aval.shape):
                 elsewhere.add(v)
     again = [v for v, levels in passes.items() if len(levels) > 1 and v not in elsewhere]
     return [v for v in again if _is_array(v, plan.region)], costly

@@ -1,24 +1,28 @@
 """Loops as one launch: programs stay resident, and wait for each other instead of being launched.
 
 A *stage* is a kernel of the loop's body. In each round every program does its share of a stage's
-programs, and a grid barrier stands before a stage that touches what earlier ones have written, and
-behind the last one. What advances with the rounds, slices of what a loop reads and writes and the
-halves that carried values alternate between, begins elsewhere in each of them (`ops.Shift`).
+programs, and a grid barrier stands before a stage that touches what earlier ones have written, of
+this round or of the one before; that of the first stage stands behind the last one. Where programs
+of both have the same part of what they touch (`partition.py`), only threads of a program wait for
+each other. What advances with the rounds, slices of what a loop reads and writes and the halves
+that carried values alternate between, begins elsewhere in each of them (`ops.Shift`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.schedule.gpu.calls import NARROW_INDEX
+from amdjax.schedule.row_plan import counted
 from amdjax.targets import GpuTarget, occupancy
 from amdjax.targets.mma import CELL_BYTES
 from amdjax.tile import Buffer, Builder, Value, ops
 
-__all__ = ["STILL", "PersistentPlan", "Shift", "Stage", "plan_persistent"]
+__all__ = ["STILL", "PersistentPlan", "Shift", "Stage", "Wait", "plan_persistent"]
 
 MOST_STAGES = 16  # of a round: the code of all is one kernel
 MOST_ARRIVALS = 1 << 31  # at all grid barriers of a launch, which are counted in 32 bits
@@ -44,6 +48,8 @@ class Shift:
 
 STILL = Shift()
 
+Wait = Literal["grid", "program", None]
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -54,14 +60,15 @@ class Stage:
       grid: how many programs of it there are.
       shifts: of each parameter.
       copies: by the number of a parameter, those of further places that get what is stored there.
-      waits: whether it touches what stages before it in the round have written.
+      wait: for all programs, or for the other threads of its own, before it; None if it touches
+        nothing that stages since the last such barrier have written, nor writes what they touched.
     """
 
     kernel: tile.Kernel
     grid: int
     shifts: tuple[Shift, ...]
     copies: tuple[tuple[int, Shift], ...] = ()
-    waits: bool = False
+    wait: Wait = None
 
     @property
     def multiplies(self) -> bool:
@@ -91,8 +98,8 @@ class PersistentPlan:
 
     @property
     def barriers(self) -> int:
-        """Grid barriers in a round: one behind it, and those before stages that wait."""
-        return 1 + sum(stage.waits for stage in self.stages)
+        """Grid barriers in a round."""
+        return sum(stage.wait == "grid" for stage in self.stages)
 
     @property
     def index_bits(self) -> int:
@@ -112,9 +119,10 @@ class PersistentPlan:
 
     def __str__(self) -> str:
         names = ", ".join(s.kernel.name for s in self.stages)
+        programs = counted(self.programs, "program")
         return (
-            f"{self.rounds} rounds as one launch of {self.programs} programs of {self.workgroup} "
-            f"threads, {self.barriers} grid barriers a round: {names}"
+            f"{self.rounds} rounds as one launch of {programs} of {self.workgroup} threads, "
+            f"{counted(self.barriers, 'grid barrier')} a round: {names}"
         )
 
 
@@ -178,12 +186,13 @@ def _products(kernel: tile.Kernel) -> list[tile.Op]:
 
 def _product_bytes(product: tile.Op, waves: int) -> int:
     """Bytes of LDS that a product takes besides scratch, about."""
-    rows, columns = product.result.shape
+    rows, columns = product.results[0].shape
+    columns *= len(product.results)
     if isinstance(product, ops.Contract):
         size = max(tile.itemsize(side.buffer.dtype) for side in product.sides)
         return (rows + columns) * product.tiling.depth * product.tiling.stages * size
     assert isinstance(product, ops.ScratchProduct)
-    cells = rows * (columns * tile.itemsize(product.result.dtype) + CELL_BYTES)
+    cells = rows * (columns * tile.itemsize(product.results[0].dtype) + CELL_BYTES)
     return waves * product.lanes[2] * cells
 
 
@@ -227,13 +236,16 @@ class _Emitter:
         return replace(self.k.finish(plan.programs), align=plan.align)
 
     def _round(self, t: Value) -> None:
-        number = t * self.plan.barriers
-        for stage, (own, copies) in zip(self.plan.stages, self.buffers, strict=True):
-            if stage.waits:
+        plan, number = self.plan, t * self.plan.barriers
+        # LLVM 22 drops waits for stores at the head of a loop: the first stage's stands at the end.
+        waits = [stage.wait for stage in (*plan.stages[1:], plan.stages[0])]
+        for stage, buffers, wait in zip(plan.stages, self.buffers, waits, strict=True):
+            self._stage(stage, *buffers, t)
+            if wait == "grid":
                 self._wait(number)
                 number = number + 1
-            self._stage(stage, own, copies, t)
-        self._wait(number)
+            elif wait == "program":
+                self.k.program_barrier()
 
     def _wait(self, number: Value) -> None:
         plan = self.plan

@@ -8,11 +8,12 @@ from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.gpu.map_plan import GPU_MAPS, GpuMapPlan
 from amdjax.schedule.gpu.maps import GpuMapEmitter
 from amdjax.schedule.gpu.multi_pass import GPU_ROWS
+from amdjax.schedule.gpu.parts import PartPlan
 from amdjax.schedule.gpu.row_plan import GpuRowPlan
 from amdjax.schedule.gpu.rows import GpuRowEmitter
 from amdjax.targets import GpuTarget
 
-GpuRegionPlan = GpuMapPlan | GpuRowPlan
+GpuRegionPlan = GpuMapPlan | GpuRowPlan | PartPlan
 
 
 def plan_on_gpu(domain: Domain, target: GpuTarget) -> GpuRegionPlan:
@@ -26,6 +27,8 @@ def lower_on_gpu(
     plan: GpuRegionPlan, region: Region, fusion: Fusion, target: GpuTarget
 ) -> list[Call]:
     """The kernels of a region."""
+    if isinstance(plan, PartPlan):
+        return plan.emit(region, fusion, target)
     if isinstance(plan, GpuMapPlan):
         return [GpuMapEmitter(plan, region, fusion, target).call()]
     return GpuRowEmitter(plan, fusion, target).calls()

@@ -40,6 +40,7 @@ from amdjax.tile.ops.memory import (
     Load,
     LoadAt,
     Prefetch,
+    ProgramBarrier,
     Store,
     StoreAt,
 )
@@ -62,7 +63,7 @@ __all__ = [
     "Bitcast", "Broadcast", "Collect", "Comparison", "Compress", "Const", "Contract", "Convert",
     "Cumulative", "Div", "Dot", "Dot4", "Elementwise", "Expand", "Extract", "For", "Ge",
     "GridBarrier", "Gt", "If", "Iota", "Le", "Load", "LoadAt", "Lt", "Max", "Min", "Mul", "Ne",
-    "Neg", "Not", "Once", "Or", "Prefetch", "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape",
-    "ScratchProduct", "Select", "Shift", "Shl", "ShrArithmetic", "ShrLogical", "Shuffle", "Size",
-    "Store", "StoreAt", "Sub", "Transpose", "While", "Xor",
+    "Neg", "Not", "Once", "Or", "Prefetch", "ProgramBarrier", "ProgramId", "Reduce", "ReduceBy",
+    "Rem", "Reshape", "ScratchProduct", "Select", "Shift", "Shl", "ShrArithmetic", "ShrLogical",
+    "Shuffle", "Size", "Store", "StoreAt", "Sub", "Transpose", "While", "Xor",
 ]  # fmt: skip

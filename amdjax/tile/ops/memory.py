@@ -7,7 +7,8 @@ from amdjax.tile.ir import Buffer, Op, Operand, Trait, Value, expect, expect_sca
 from amdjax.tile.types import BOOL, INTEGERS, TileType, itemsize
 
 __all__ = [
-    "Arrive", "Atomic", "GridBarrier", "Load", "LoadAt", "Prefetch", "Store", "StoreAt",
+    "Arrive", "Atomic", "GridBarrier", "Load", "LoadAt", "Prefetch", "ProgramBarrier",
+    "Store", "StoreAt",
 ]  # fmt: skip
 
 
@@ -212,6 +213,18 @@ class GridBarrier(Op, name="grid_barrier", traits=Trait.READS | Trait.WRITES):
         expect_scalars(self, self.operands)
         expect(len(self.operands) == 3, "grid_barrier takes 3 operands")
         expect(self.buffer.dtype == "u32" and self.times > 0, "grid_barrier counts in u32")
+
+
+class ProgramBarrier(Op, name="program_barrier", traits=Trait.READS | Trait.WRITES):
+    """The threads of a program wait for each other, by whatever names they know what they stored.
+
+    Accesses of one buffer need none: those that have to wait do. Here two may be of one memory.
+    """
+
+    __slots__ = ()
+
+    def check(self) -> None:
+        expect(not self.operands, "program_barrier takes nothing")
 
 
 class Prefetch(Op, name="prefetch"):

@@ -100,7 +100,7 @@ class ScratchProduct(Op, name="scratch_product", traits=Trait.READS):
     """`Σ a[i, k] b[j, offset + k]` for `k` in `range(depth)`, of lines that lie in scratch.
 
     Lines of `a` and `b` are `pitches` elements apart, steps in depth side by side. `lanes` are
-    those of a wave along rows, columns and depth.
+    those of a wave along rows, columns and depth. Results are tiles of equal shapes, side by side.
     """
 
     __slots__ = ()
@@ -116,8 +116,10 @@ class ScratchProduct(Op, name="scratch_product", traits=Trait.READS):
 
     def check(self) -> None:
         expect_scalars(self, self.operands)
-        expect(len(self.result.shape) == 2, "scratch_product makes a tile of rank 2")
-        same = self.a.dtype == self.b.dtype == self.result.dtype
+        first = self.results[0].type
+        expect(len(first.shape) == 2, "scratch_product makes tiles of rank 2")
+        expect(all(x.type == first for x in self.results), "scratch_product makes equal tiles")
+        same = self.a.dtype == self.b.dtype == first.dtype
         scratch = self.a.role == self.b.role == "scratch"
         expect(same and scratch, "scratch_product takes scratch of the dtype of its result")
 

@@ -320,8 +320,9 @@ class TileWriter:
         bases: Sequence[Value],
         extents: tuple[int, int],
         whole: int = 0,
+        column: int = 0,
     ) -> None:
-        """A tile whose first element is at `bases` of a result of `extents`.
+        """A tile whose first element is at `bases` of a result of `extents` from a column on.
 
         `sums` are its elements, or their real and imaginary parts. A slice of a tile of `whole`
         rows may lie behind the result's last row.
@@ -338,7 +339,8 @@ class TileWriter:
             b.scalars[var] = digit
             position = position + Index.of(var) * axis.stride
         for own, loop in zip(axes, (sink.rows, sink.columns), strict=True):
-            digits = delinear(Index.of(own.var), tuple(axis.extent for axis in loop))
+            here = Index.of(own.var) + (column if loop is sink.columns else 0)
+            digits = delinear(here, tuple(axis.extent for axis in loop))
             for axis, place in zip(loop, digits, strict=True):
                 position = position + place * axis.stride
         if self.epilogue is None:

@@ -27,7 +27,9 @@ def plan_dot_general(ctx: ShapedContext) -> KernelPlan | None:
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return InOrder()
     problem = dot_contraction(ctx)
-    found = plan_resident(ctx.gpu, problem) if ctx.resident else None
+    found = None
+    if ctx.resident is not None:
+        found = plan_resident(ctx.gpu, problem, ctx.resident.partition)
     return found or plan_contraction(ctx.gpu, problem)
 
 

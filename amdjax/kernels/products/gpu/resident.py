@@ -11,21 +11,25 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from amdjax.core.integers import ceil_div, power_of_two, round_up
+from amdjax.core.jaxpr import Var
 from amdjax.kernels.products.contraction import Contraction, Source
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.gpu.tiling import PRODUCTS, ProductProblem, operand_atoms, plan_cost
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext
+from amdjax.schedule.gpu.partition import Partition, foreign_reads
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import CELL_BYTES
 from amdjax.tile import Buffer, Value, itemsize
 
-__all__ = ["ResidentPlan", "plan_resident"]
+__all__ = ["ResidentPlan", "can_part", "plan_resident", "resident_clocks", "resident_plans"]
 
 MOST_SUMS = 32  # of a lane
 MOST_BROUGHT = 64  # elements that a thread brings at once
+MOST_PARTS = 256  # sums that a thread adds for each element of its own, and of its groups
 TILES = tuple(1 << i for i in range(8))
 DEPTHS = (2048, 1024, 512, 256, 128, 64, 32)
 FILLED = 2048  # elements of the matrix that a program brings at once
@@ -38,23 +42,37 @@ class ResidentPlan:
 
     Args:
       problem: the contraction, merged.
-      rows, columns: of a program's tile.
+      partition: of the result.
       depth: of the left operand that is brought at once.
       workgroup: threads.
       lanes: of a wave, along rows, columns and depth.
     """
 
     problem: Contraction
-    rows: int
-    columns: int
+    partition: Partition
     depth: int
     workgroup: int
     lanes: tuple[int, int, int]
 
     @property
+    def groups(self) -> int:
+        """Groups of columns."""
+        return self.problem.columns // self.partition.width
+
+    @property
+    def rows(self) -> int:
+        """Of a program's tile."""
+        return self.partition.rows
+
+    @property
+    def columns(self) -> int:
+        """Of a program's tile, in all groups together."""
+        return self.groups * self.partition.columns
+
+    @property
     def grid(self) -> tuple[int, int]:
         """Tiles along rows and columns."""
-        return ceil_div(self.problem.rows, self.rows), ceil_div(self.problem.columns, self.columns)
+        return self.partition.grid
 
     @property
     def whole(self) -> int:
@@ -80,18 +98,22 @@ class ResidentPlan:
         return [_Emitter(ctx, self).call()]
 
     def __str__(self) -> str:
+        groups = f"{self.groups} groups of columns, " if self.groups > 1 else ""
         return (
             f"product of {self.problem}, tiles of {self.rows}×{self.columns}×{self.depth}, "
-            "its matrix stays in LDS"
+            f"{groups}its matrix stays in LDS"
         )
 
 
-def plan_resident(target: GpuTarget, problem: Contraction) -> ResidentPlan | None:
+def plan_resident(
+    target: GpuTarget, problem: Contraction, partition: Partition | None = None
+) -> ResidentPlan | None:
     """The plan of a product in a loop; None where another one is better.
 
     Args:
       target: the GPU.
       problem: the product.
+      partition: of what the loop's programs make, which is taken if the product can.
     """
     problem = problem.merged()
     if problem.a.fixed and not problem.b.fixed:
@@ -101,12 +123,27 @@ def plan_resident(target: GpuTarget, problem: Contraction) -> ResidentPlan | Non
     atoms = operand_atoms(target, problem.a.dtype, problem.b.dtype, problem.accumulate)
     if not atoms:
         return None
-    found = min(_plans(target, problem), key=lambda p: _clocks(target, p), default=None)
+    clocks = lambda p: resident_clocks(target, p)
+    if partition is not None and can_part(problem, partition.lines, partition.width):
+        plans = resident_plans(target, problem, partition.width)
+        found = min((p for p in plans if p.partition == partition), key=clocks, default=None)
+        if found is not None:
+            return found
+    found = min(resident_plans(target, problem, problem.columns), key=clocks, default=None)
     if found is None:
         return None
     other = ProductProblem(problem, atoms)
     usual = plan_cost(other, PRODUCTS.best(other, target), target)
-    return found if _clocks(target, found) < usual else None
+    return found if clocks(found) < usual else None
+
+
+def can_part(problem: Contraction, lines: int, width: int) -> bool:
+    """Whether a merged product makes rows that lie one behind the other, in groups of columns."""
+    out, width_of_all = problem.out, problem.columns
+    fits = problem.rows == lines and width > 0 and width_of_all % width == 0
+    rows_in_order = all(x.stride == width_of_all for x in out.rows) and len(out.rows) <= 1
+    columns_in_order = all(x.stride == 1 for x in out.columns) and len(out.columns) <= 1
+    return fits and rows_in_order and columns_in_order and out.offset == 0
 
 
 def _is_plain(p: Contraction) -> bool:
@@ -119,31 +156,41 @@ def _is_plain(p: Contraction) -> bool:
     return plain and same and p.batches == 1 and p.a.depth[0].stride == 1 and not p.is_complex
 
 
-def _plans(target: GpuTarget, problem: Contraction) -> Iterator[ResidentPlan]:
-    """All that fit: a compute unit has one or two programs, a thread few sums."""
+def resident_plans(target: GpuTarget, problem: Contraction, width: int) -> Iterator[ResidentPlan]:
+    """All that fit: a compute unit has one or two programs, a thread few sums.
+
+    Args:
+      target: the GPU.
+      problem: the product, merged.
+      width: of the groups of columns of each of which a program has some.
+    """
     threads, cell = target.usual_workgroup, CELL_BYTES // itemsize(problem.accumulate)
     for rows, columns in itertools.product(TILES, TILES):
-        if rows > power_of_two(problem.rows) or columns > power_of_two(problem.columns):
+        if rows > power_of_two(problem.rows) or columns > power_of_two(width):
             continue
-        for lanes, depth in itertools.product(_lanes(target, rows, columns), DEPTHS):
-            plan = ResidentPlan(problem, rows, columns, depth, threads, lanes)
+        partition = Partition(problem.rows, width, rows, columns)
+        groups = problem.columns // width
+        for lanes, depth in itertools.product(_lanes(target, rows, columns, groups), DEPTHS):
+            plan = ResidentPlan(problem, partition, depth, threads, lanes)
             each = min(target.lds_per_cu // plan.lds, 2) * target.lds_units
             fits = math.prod(plan.grid) <= each and plan.lds <= target.lds_bytes
-            useful = rows * depth <= MOST_BROUGHT * threads
+            useful = rows * depth <= MOST_BROUGHT * threads and plan.parts * groups <= MOST_PARTS
             if fits and useful and depth % (cell * plan.parts) == 0:
                 yield plan
 
 
-def _lanes(target: GpuTarget, rows: int, columns: int) -> Iterator[tuple[int, int, int]]:
-    """How lanes may lie over a tile, such that each has no more sums than it has registers for."""
+def _lanes(
+    target: GpuTarget, rows: int, columns: int, groups: int
+) -> Iterator[tuple[int, int, int]]:
+    """How lanes may lie over tiles, such that each has no more sums than it has registers for."""
     wave = target.wave_size
     for high, wide in itertools.product(TILES, TILES):
         fits = high <= rows and wide <= columns and high * wide <= wave
-        if fits and rows * columns <= MOST_SUMS * high * wide:
+        if fits and rows * columns * groups <= MOST_SUMS * high * wide:
             yield high, wide, wave // (high * wide)
 
 
-def _clocks(target: GpuTarget, plan: ResidentPlan) -> float:
+def resident_clocks(target: GpuTarget, plan: ResidentPlan) -> float:
     """Of a round, programs and the matrix being there: rows are brought, multiplied, sums meet."""
     costs, size = target.costs, itemsize(plan.problem.accumulate)
     high, wide, deep = plan.lanes
@@ -171,36 +218,62 @@ class _Emitter:
 
     def call(self) -> Call:
         k, p, plan = self.k, self.problem, self.plan
+        part, groups = plan.partition, range(plan.groups)
         high, wide = plan.grid
         number = k.program_id()
-        bases = [number % high * plan.rows, number // high * plan.columns]
+        bases = [number % high * part.rows, number // high * part.columns]
         pitches = plan.depth + self.cell, plan.whole + self.cell
         rows = k.scratch("rows", p.accumulate, plan.rows * pitches[0])
         matrix = k.scratch("matrix", p.accumulate, plan.columns * pitches[1])
+        tile = part.rows, part.columns
 
         def fill() -> None:
             # Few elements at once: those that lie across change threads in LDS.
-            steps = max(self.cell, min(plan.depth, FILLED // plan.columns))
+            steps = max(self.cell, min(plan.depth, FILLED // part.columns))
 
-            def part(at: Value) -> None:
-                self._bring(p.b, bases[1], (plan.columns, steps), at, matrix, at, pitches[1])
+            def bring(at: Value) -> None:
+                for i in groups:
+                    to = at + i * part.columns * pitches[1]
+                    brought = part.columns, steps
+                    self._bring(self._lines(i), bases[1], brought, at, matrix, to, pitches[1])
 
-            k.for_(0, plan.whole, steps, part)
+            k.for_(0, plan.whole, steps, bring)
 
         k.once(fill)
 
-        def multiply(at: Value, sums: Value) -> Value:
-            shape, brought = (plan.rows, plan.columns), (plan.rows, plan.depth)
+        def multiply(at: Value, *sums: Value) -> list[Value]:
+            brought = part.rows, plan.depth
             self._bring(p.a, bases[0], brought, at, rows, k.const("index", 0), pitches[0])
-            return sums + k.scratch_product(
-                rows, matrix, at, shape, pitches, plan.depth, plan.lanes
+            more = k.scratch_product(
+                rows, matrix, at, tile, pitches, plan.depth, plan.lanes, plan.groups
             )
+            return [x + y for x, y in zip(sums, more, strict=True)]
 
-        zeros = k.const(p.accumulate, 0, (plan.rows, plan.columns))
-        (sums,) = k.for_(0, plan.whole, plan.depth, multiply, [zeros])
-        TileWriter(self.program, p.out, []).store([sums], bases, (p.rows, p.columns))
+        zeros = k.const(p.accumulate, 0, tile)
+        sums = k.for_(0, plan.whole, plan.depth, multiply, [zeros] * plan.groups)
+        writer = TileWriter(self.program, p.out, [])
+        for i, x in zip(groups, sums, strict=True):
+            writer.store([x], bases, (p.rows, part.width), column=i * part.width)
         call = self.program.launch(high * wide, 2.0 * plan.rows * plan.columns * plan.whole)
-        return replace(call, whole_lds=True)
+        return replace(call.owning(self._own().__contains__), whole_lds=True)
+
+    def _lines(self, group: int) -> Source:
+        """The lines of the matrix that are a group of columns."""
+        source, width = self.problem.b, self.plan.partition.width
+        lines = tuple(replace(x, extent=width) for x in source.lines)
+        offset = source.offset + group * width * sum(x.stride for x in lines)
+        return replace(source, lines=lines, offset=offset)
+
+    def _own(self) -> set[Any]:
+        """Arguments of which a program touches what no other has."""
+        p, part, fused = self.problem, self.plan.partition, self.ctx.epilogue
+        if not can_part(p, part.lines, part.width):
+            return set()
+        if fused is None:
+            return {p.out.owner}
+        made = [p.out.owner]
+        foreign = foreign_reads(part, fused.producers, fused.stored, made)
+        return {x for x in self.program.kernel.args if isinstance(x, Var)} - foreign - {p.a.owner}
 
     def _bring(
         self, source: Source, first: Value, shape: tuple[int, int], step: Value, to: Buffer,

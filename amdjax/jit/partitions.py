@@ -1,0 +1,94 @@
+"""How the steps of a loop's body share what they make among programs that stay resident."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from amdjax.core.jaxpr import Literal, Var
+from amdjax.jit.schedule import epilogue, is_shaped
+from amdjax.kernels.products.dot import dot_contraction
+from amdjax.kernels.products.gpu.resident import (
+    ResidentPlan,
+    can_part,
+    plan_resident,
+    resident_clocks,
+    resident_plans,
+)
+from amdjax.kernels.shaped import ShapedContext
+from amdjax.schedule.domain import Domain
+from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
+from amdjax.schedule.gpu.partition import Partition, Resident, group_width
+from amdjax.schedule.gpu.parts import part_foreign_reads, plan_part
+from amdjax.targets import GpuTarget
+
+__all__ = ["plan_partition"]
+
+
+def plan_partition(
+    fusion: Fusion,
+    target: GpuTarget,
+    fixed: Collection[Var],
+    carried: Iterable[tuple[Var, Var | Literal]],
+) -> Partition | None:
+    """The partition in which a product makes what elementwise steps of its programs read.
+
+    Args:
+      fusion: of the loop's body.
+      target: the GPU.
+      fixed: variables that the loop does not change.
+      carried: arguments of the body, and what they are in the next round.
+
+    Returns:
+      That of the largest product; None where no product has one, or where the grid barrier that it
+      saves is cheaper than the product becomes.
+    """
+    regions = [
+        s for s in fusion.steps if isinstance(s, Region) and s.axes is None and 0 not in s.domain
+    ]
+    products = [s for s in fusion.steps if isinstance(s, Single) and _multiplies(s)]
+    if not regions or not products:
+        return None
+    domains = [Domain(r, fusion) for r in regions]
+    found: list[tuple[int, Partition]] = []
+    for step in products:
+        ctx = ShapedContext(step.eqn, target, epilogue(step, fusion), fixed, Resident())
+        usual = plan_resident(target, dot_contraction(ctx))
+        if usual is None:
+            continue
+        made = {v for v in step_writes(step) if v in fusion.stored}
+        made |= {v for v, out in carried if out in made}
+        width = group_width(usual.problem.columns, made, domains)
+        best = _cheapest(target, usual, width)
+        if best and any(_reads(r, fusion, target, best, made) for r in regions):
+            p = usual.problem
+            found.append((p.rows * p.columns * p.depth, best))
+    return max(found, key=lambda f: f[0], default=(0, None))[1]
+
+
+def _multiplies(step: Single) -> bool:
+    return step.eqn.primitive.name == "dot_general" and is_shaped(step.eqn)
+
+
+def _cheapest(target: GpuTarget, usual: ResidentPlan, width: int) -> Partition | None:
+    """The partition of a product in groups of columns, if it costs less than a grid barrier."""
+    problem = usual.problem
+    if not can_part(problem, problem.rows, width):
+        return None
+
+    def clocks(plan: ResidentPlan) -> float:
+        return resident_clocks(target, plan)
+
+    found = min(resident_plans(target, problem, width), key=clocks, default=None)
+    if found is None or clocks(found) > clocks(usual) + target.costs.grid_barrier:
+        return None
+    return found.partition
+
+
+def _reads(
+    region: Region, fusion: Fusion, target: GpuTarget, partition: Partition, made: Collection[Var]
+) -> bool:
+    """Whether a region in parts reads what a product made, and of that its own only."""
+    if plan_part(region, fusion, target, partition) is None:
+        return False
+    read = {v for r in region.roots for v, _ in r.reads if not isinstance(v, Literal)}
+    return bool(read.intersection(made) - part_foreign_reads(region, fusion, partition))
