@@ -274,6 +274,10 @@ class Builder:
         operands = (x,) if other is None else (x, other)
         return self._pure_op(ops.Shuffle, operands, lanes=tuple(lanes))
 
+    def interleave(self, x: Value, other: Value, axis: int = -1) -> Value:
+        """Two tiles of one type in turns along an axis, which becomes twice as long."""
+        return self._pure_op(ops.Interleave, (x, other), axis=axis % len(x.shape))
+
     def compress(self, x: Value, mask: Value) -> Value:
         """Lanes of a rank-1 tile where `mask` is true, moved to the front; others are undefined."""
         return self._pure_op(ops.Compress, (x, mask))

@@ -41,7 +41,7 @@ class MatrixTiling:
       waves: waves along rows and columns.
       fragments: instructions along rows and columns of each wave.
       depth: of the operands' tiles in local memory.
-      stages: tiles of each operand in local memory.
+      stages: tiles of each operand in local memory; 0 for one that is read in turn with products.
     """
 
     instruction: str

@@ -225,6 +225,31 @@ def test_shuffle_extract_expand_broadcast():
     np.testing.assert_array_equal(y, (x[::-1][None] + x[:4, None]) * x[2])
 
 
+@pytest.mark.parametrize("shape,axis", [((8,), 0), ((4, 8), 0), ((4, 8), 1)])
+def test_tiles_in_turns(shape, axis):
+    """What was loaded, and what follows from position, beside each other along an axis."""
+    x, found = f32(2, *shape), shape[:axis] + (2 * shape[axis],) + shape[axis + 1 :]
+    loaded, counted = np.zeros(found, np.float32), np.zeros(found, np.int32)
+
+    def write(k, x, loaded, counted):
+        a, b = (k.load(x, i * x_size, shape) for i in (0, 1))
+        k.store(loaded, 0, k.interleave(a, b, axis))
+        lines = [k.iota(n, "i32") * (10 if i == 0 else 1) for i, n in enumerate(shape)]
+        places = lines[0]
+        if len(shape) == 2:
+            wide = [k.broadcast(k.expand(line, 1 - i), shape) for i, line in enumerate(lines)]
+            places = wide[0] + wide[1]
+        k.store(counted, 0, k.interleave(places, places * -1, axis))
+
+    x_size = x[0].size
+    run_kernel(write, x, loaded, counted, x=IN, loaded=OUT, counted=("i32", "out"))
+    turns = lambda a, b: np.stack([a, b], axis + 1).reshape(found)
+    np.testing.assert_array_equal(loaded, turns(*x))
+    steps = np.array([10, 1])[: len(shape)].reshape(-1, *[1] * len(shape))
+    places = (np.indices(shape) * steps).sum(0)
+    np.testing.assert_array_equal(counted, turns(places, -places))
+
+
 def test_loops_carry_values():
     x, y = f32(64), np.zeros(9, np.float32)
 

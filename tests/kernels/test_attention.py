@@ -14,6 +14,7 @@ from amdjax.kernels.attention.cpu_rows import FewRowsPlan
 from amdjax.kernels.attention.problem import Attention
 from amdjax.schedule.search import Family
 from tests.support import attention as reference
+from tests.support.attention import operands
 
 NAMES = {
     "window": "local_window_size",
@@ -22,19 +23,6 @@ NAMES = {
 }
 #: Rounding of a result that is about 1, times a few.
 TOLERANCE = {"float32": 4e-6, "float64": 1e-13, "bfloat16": 3e-2, "float16": 4e-3}
-
-
-def operands(sizes, dtype, seed=0):
-    """Query, key, value and cotangent of `(batch, queries, keys, heads, key heads, H, D)`."""
-    batch, queries, keys, heads, key_heads, features, values = sizes
-    rng = np.random.default_rng(seed)
-    shapes = [
-        (batch, queries, heads, features),
-        (batch, keys, key_heads, features),
-        (batch, keys, key_heads, values),
-        (batch, queries, heads, values),
-    ]
-    return [np.asarray(jnp.asarray(rng.normal(size=s), dtype)) for s in shapes]
 
 
 def check(sizes, dtype="float32", seed=0, **options):

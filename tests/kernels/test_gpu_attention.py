@@ -18,24 +18,13 @@ from amdjax.kernels.shaped import ShapedContext
 from amdjax.lax.attention import attention_gradient_p, attention_p
 from amdjax.schedule.search import Family
 from tests.support import attention as reference
+from tests.support.attention import operands, weight_factors
 from tests.support.gpu_runner import EMULATED, GpuRunner
 from tests.support.turns import in_turn
 
 F16, BF16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 TOLERANCE = {F16: 2e-3, BF16: 2e-2, np.dtype(np.float32): 4e-6}
-OPERANDS = ("bias", "mask", "query_lengths", "key_value_lengths")
-
-
-def operands(sizes, dtype, seed=0):
-    """Query, key and value of `(batch, queries, keys, heads, key heads, H, D)`."""
-    batch, queries, keys, heads, key_heads, features, values = sizes
-    rng = np.random.default_rng(seed)
-    shapes = [
-        (batch, queries, heads, features),
-        (batch, keys, key_heads, features),
-        (batch, keys, key_heads, values),
-    ]
-    return [rng.normal(size=s).astype(dtype) for s in shapes]
+OPERANDS = ("bias", "mask", "query_lengths", "key_value_lengths", "seeds")
 
 
 def parameters(sizes, options):
@@ -44,13 +33,18 @@ def parameters(sizes, options):
     scale = options.get("scale", sizes[5] ** -0.5)
     return extra, {
         "given": tuple(extra), "scale": scale, "is_causal": options.get("is_causal", False),
-        "window": options.get("window"), "rate": 0.0,
+        "window": options.get("window"), "rate": options.get("rate", 0.0),
     }  # fmt: skip
 
 
 def expected(arrays, options, **more):
     renamed = {"key_value_lengths": "key_lengths"}
     options = {renamed.get(name, name): x for name, x in options.items()}
+    rate, seeds = options.pop("rate", 0.0), options.pop("seeds", None)
+    if rate:
+        queries, keys, values = (x.shape for x in arrays)
+        sizes = (*queries[:2], keys[1], queries[2], keys[2], queries[3], values[3])
+        more["factors"] = weight_factors(sizes, seeds, rate)
     return reference.attention(*arrays, **options, **more)
 
 
@@ -61,7 +55,7 @@ def assert_close(got, want, tolerance):
 
 
 def check(gfx, sizes, dtype=F16, **options):
-    arrays = operands(sizes, dtype)
+    arrays = operands(sizes, dtype)[:3]
     extra, params = parameters(sizes, options)
     runner = GpuRunner(attention_p, [*arrays, *extra.values()], params, gfx)
     assert len(runner.calls) == 1
@@ -108,7 +102,9 @@ def _options():
         "mask": {"mask": rng.random(full) < 0.5},
         "sparse mask": {"mask": rng.random(full) < 0.02, "is_causal": True},
         "mask of keys": {"mask": rng.random((batch, 1, 1, keys)) < 0.5, "scale": -0.3},
+        "dropping": {"rate": 0.3, "seeds": rng.integers(2**32, size=(batch, 2), dtype=np.uint32)},
         "everything": {
+            "rate": 0.1, "seeds": rng.integers(2**32, size=(batch, 2), dtype=np.uint32),
             "bias": half(rng.normal(size=(1, 1, queries, keys))), "mask": rng.random(full) < 0.9,
             "key_value_lengths": np.array([70, 150], np.int32), "is_causal": True,
             "window": (30, 0), "query_lengths": np.array([37, 36], np.int32),
@@ -136,9 +132,8 @@ def test_floats_where_a_matrix_unit_multiplies_them():
 
 
 def check_gradient(gfx, sizes, dtype=F16, **options):
-    arrays = operands(sizes, dtype)
+    *arrays, ct = operands(sizes, dtype)
     extra, params = parameters(sizes, options)
-    ct = np.random.default_rng(7).normal(size=(*sizes[:2], sizes[3], sizes[6])).astype(dtype)
     wide = [x.astype(np.float64) for x in (*arrays, ct)]
     out, residual, want = expected(wide[:3], options, ct=wide[3])[:3]
     greatest = np.swapaxes(residual, 1, 2).astype(np.float32)
@@ -166,8 +161,6 @@ def test_gradient_of_sizes(gfx, sizes, is_causal):
 @pytest.mark.parametrize("gfx", EMULATED)
 @pytest.mark.parametrize("name", in_turn(OPTIONS, 2, 1))
 def test_gradient_of_options(gfx, name):
-    if gfx == "gfx1100" and {"bias", "mask"} & set(OPTIONS[name]):
-        pytest.skip("has not the registers: the definition runs")
     check_gradient(gfx, OPTION_SIZES, **OPTIONS[name])
 
 
@@ -186,7 +179,7 @@ def test_great_logits():
 
 def test_nan_stays_with_its_queries():
     """Values that are not taken into account may be anything, if their weight is zero."""
-    arrays = operands((1, 40, 70, 1, 1, 32, 32), F16)
+    arrays = operands((1, 40, 70, 1, 1, 32, 32), F16)[:3]
     arrays[0][0, 7] = np.nan
     params = parameters((1, 40, 70, 1, 1, 32, 32), {})[1]
     out, *_ = GpuRunner(attention_p, arrays, params, "gfx942")(*arrays)
@@ -196,8 +189,17 @@ def test_nan_stays_with_its_queries():
 
 def context(gfx, sizes, dtype=F16, **options):
     extra, params = parameters(sizes, options)
-    arrays = [*operands(sizes, dtype), *extra.values()]
-    invars = [Var(ShapedArray(x.shape, x.dtype)) for x in arrays]
+    shapes = [
+        (sizes[0], *more)
+        for more in (
+            (sizes[1], sizes[3], sizes[5]),
+            (sizes[2], sizes[4], sizes[5]),
+            (sizes[2], sizes[4], sizes[6]),
+        )
+    ]
+    avals = [ShapedArray(s, np.dtype(dtype)) for s in shapes]
+    avals += [ShapedArray(x.shape, x.dtype) for x in extra.values()]
+    invars = list(map(Var, avals))
     outs = attention_p.abstract_eval(*(v.aval for v in invars), **params)
     eqn = JaxprEqn(attention_p, invars, list(map(Var, outs)), params)
     return ShapedContext(eqn, targets.get(gfx))
@@ -270,7 +272,7 @@ def test_what_lies_behind_the_length_of_keys(gfx):
     """It may be anything: neither results nor gradients see it."""
     sizes = (1, 40, 70, 1, 1, 32, 32)
     options = {"key_value_lengths": np.array([50], np.int32)}
-    arrays = operands(sizes, F16)
+    arrays = operands(sizes, F16)[:3]
     want, _, slopes = expected(arrays, options, ct=arrays[0])
     for x in arrays[1:]:
         x[0, 55:] = np.nan
@@ -296,14 +298,12 @@ def test_bias_of_least_numbers(gfx, dtype, is_causal):
     bias = np.where(np.random.default_rng(3).random((1, 1, 37, 70)) < 0.5, least, 0)
     bias[:, :, :3], bias[:, :, 3:6] = least, least / 2
     options = {"bias": bias.astype(dtype), "is_causal": is_causal}
-    arrays = operands(sizes, F16)
+    arrays = operands(sizes, F16)[:3]
     want, _, slopes = expected(arrays, options, ct=arrays[0])
     extra, params = parameters(sizes, options)
     given = [*arrays, *extra.values()]
     out, greatest, total = GpuRunner(attention_p, given, params, gfx)(*given)
     assert_close(out, want, TOLERANCE[F16])
-    if gfx == "gfx1100":
-        return  # has not the registers for gradients: the definition runs
     delta = np.swapaxes((want * arrays[0]).sum(-1), 1, 2).astype(np.float32)
     given += [greatest, total, delta, arrays[0]]
     found = GpuRunner(attention_gradient_p, given, {**params, "bias_gradient": False}, gfx)(*given)

@@ -51,6 +51,7 @@ def _moves(dtype: str) -> Write:
         k.store(y, 0, k.broadcast(k.expand(row, 0), (16, 64)))
         k.store(y, 0, k.broadcast(k.expand(k.extract(square, 3), 1), (64, 8)))
         k.store(y, 0, k.shuffle(row, [0, 2, 1, 3] * 16))
+        k.store(y, 0, k.interleave(row, k.shuffle(row, range(64))))
         k.store(y, 0, k.extract(row, 40))
         kept = row if dtype == "bool" else row < k.const(dtype, 1, (64,))
         k.store(y, 0, k.compress(row, kept))

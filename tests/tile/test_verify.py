@@ -50,6 +50,7 @@ WRONG = {
     "has no rank 2": ["%6: f32[8] = transpose %1"],
     "has no lane 8": ["%6: f32 = extract lane=8 %1"],
     "lanes of shuffle": ["%6: f32[1] = shuffle lanes=(9,) %1"],
+    "cannot take turns": ["%6: f32[16] = interleave axis=0 %1, %4"],
     "has no axis 1": ["%6: f32 = reduce combine=add axis=1 %1"],
     "nothing combines by 'sub'": ["%6: f32 = reduce combine=sub axis=0 %1"],
     "shapes of dot": ["%6: f32[1,8] = expand axis=0 %1", "%7: f32[1,8] = dot %6, %6, %6"],

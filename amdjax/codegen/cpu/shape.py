@@ -77,6 +77,23 @@ def lower_shuffle(c: CpuEmitter, op: ops.Shuffle) -> list[Rep]:
     return [c.f.shuffle(x, other[0] if other else None, op.lanes)]  # type: ignore[arg-type]
 
 
+@LOWERINGS.of(ops.Interleave)
+def lower_interleave(c: CpuEmitter, op: ops.Interleave) -> list[Rep]:
+    x, other = (c.rep(v) for v in op.operands)
+    if not isinstance(x, list) or not isinstance(other, list):
+        assert isinstance(x, Value) and isinstance(other, Value)
+        return [_in_turns(c.f, x, other)]
+    pairs = list(zip(x, other, strict=True))
+    if op.axis == 0:
+        return [[row for pair in pairs for row in pair]]
+    return [[_in_turns(c.f, *pair) for pair in pairs]]
+
+
+def _in_turns(f: Function, x: Value, other: Value) -> Value:
+    n = x.type.lanes
+    return f.shuffle(x, other, [i + half for i in range(n) for half in (0, n)])
+
+
 @LOWERINGS.of(ops.Compress)
 def lower_compress(c: CpuEmitter, op: ops.Compress) -> list[Rep]:
     x, mask = (c.rep(v) for v in op.operands)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from amdjax import tile
@@ -20,8 +21,11 @@ LOWERINGS = Lowerings()
 def lower_for(g: GpuEmitter, op: ops.For) -> list[Rep]:
     (body,) = op.blocks
     barriers, write = g.buffers.barriers, g.buffers.barrier_here()
+    loop = None
+    if any(isinstance(inner, ops.Dot) and inner.tiling for inner in tile.nested_ops(body)):
+        loop = functools.partial(g.f.loop, metadata=g.not_unrolled())
     with barriers.loop(write, tile.lowest_number(body), 0):
-        results = emitter.lower_for(g, op)
+        results = emitter.lower_for(g, op, loop)
     return _as_results(g, op, results, body.args[1:])
 
 

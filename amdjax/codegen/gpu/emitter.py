@@ -152,6 +152,13 @@ class GpuEmitter(Emitter[Rep]):
 
         return self.f.if_(cond, scoped(then), scoped(other))
 
+    def not_unrolled(self) -> str:
+        """Of a loop of products: unrolled, short ones would load more tiles than registers hold."""
+        module = self.f.module
+        disable = module.add_metadata('!{!"llvm.loop.unroll.disable"}')
+        node = f"!{len(module.metadata)}"
+        return f", !llvm.loop {module.add_metadata(f'distinct !{{{node}, {disable}}}')}"
+
     # Values
 
     def held(self, rep: Rep, shape: tuple[int, ...]) -> Value:

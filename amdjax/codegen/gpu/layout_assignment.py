@@ -35,7 +35,7 @@ def dot_tiling(target: GpuTarget, op: ops.Dot) -> Tiling:
     known = {atom.name: atom for atom in mma_atoms(target, x.operand, op.result.dtype)}
     atom = along_rows(known[x.instruction])
     assert atom is not None, x
-    return Tiling(atom, x.waves, x.fragments, x.depth)
+    return Tiling(atom, x.waves, x.fragments, x.depth, x.stages)
 
 
 def assigned_layouts(kernel: tile.Kernel, target: GpuTarget) -> dict[int, FragmentLayout]:

@@ -241,6 +241,48 @@ def _row(g: GpuEmitter, v: tile.Value, x: Rep, row: int) -> Rep:
     return take(g, _put_rows(g, v), v.shape[1:], row * v.shape[1], (1,))
 
 
+@LOWERINGS.of(ops.Interleave)
+def lower_interleave(g: GpuEmitter, op: ops.Interleave) -> list[Rep]:
+    x, other = (g.rep(v) for v in op.operands)
+    if isinstance(x, Positional) and isinstance(other, Positional):
+        return [Positional(lambda at: _in_turns(g, x, other, op.axis, at))]
+    dtype, shape = op.result.dtype, op.result.shape
+    strides = row_major(shape)
+    wide = tuple(s * (2 if a == op.axis else 1) for a, s in enumerate(strides))
+    buffer = g.buffers.temporary(dtype, math.prod(shape))
+    g.buffers.access(buffer, "write")
+    for i, v in enumerate(op.operands):
+        where = BlockPointer(buffer, i * strides[op.axis], wide)
+        store_tile(g, where, dtype, g.layout(v), g.where_held(v))
+    g.buffers.access(buffer, "read")
+    layout = g.layout(op.result)
+    return [Held(load_tile(g, BlockPointer(buffer, 0, strides), dtype, layout))]
+
+
+def _in_turns(g: GpuEmitter, x: Positional, other: Positional, axis: int, at: Coordinates) -> Value:
+    """Elements of both, once for two neighbors that a thread holds side by side."""
+    f, n = g.f, at.registers
+    one = splat(f, llvm.const(I32, 1), n)
+    if at.pair_axis != axis:
+
+        def half(a: int) -> Value:
+            return f.lshr(at.axis(a), one) if a == axis else at.axis(a)
+
+        there = Coordinates(("half", axis, at.key), n, half)
+        odd = f.icmp("ne", f.and_(at.axis(axis), one), llvm.zero(one.type))
+        return f.select(odd, g.evaluate(other, there), g.evaluate(x, there))
+
+    def pair(a: int) -> Value:
+        first = f.shuffle(at.axis(a), None, range(0, n, 2)) if n > 2 else f.extract(at.axis(a), 0)
+        return f.lshr(first, splat(f, llvm.const(I32, 1), n // 2)) if a == axis else first
+
+    there = Coordinates(("pair", axis, at.key), n // 2, pair)
+    first, second = (g.evaluate(rep, there) for rep in (x, other))
+    if n == 2:
+        return joined(f, [first, second])
+    return f.shuffle(first, second, [i + turn for i in range(n // 2) for turn in (0, n // 2)])
+
+
 @LOWERINGS.of(ops.Shuffle)
 def lower_shuffle(g: GpuEmitter, op: ops.Shuffle) -> list[Rep]:
     v, lanes = op.operands[0], op.lanes

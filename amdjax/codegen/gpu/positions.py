@@ -35,11 +35,14 @@ class Coordinates:
       key: equal for equal positions.
       registers: length of the vectors.
       axis: computes the positions along an axis.
+      pair_axis: the axis along which each two registers are neighbors, the first at an even place;
+        None where that is not known.
     """
 
     key: tuple[object, ...]
     registers: int
     axis: Callable[[int], Value]
+    pair_axis: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +113,8 @@ class Layouts:
                 self._axes[key] = self.threads.at_head(lambda: self._positions(places))
             return self._axes[key]
 
-        return Coordinates((layout, step), layout.registers // step, axis)
+        pairs = layout.minor_axis if step == 1 and layout.width > 1 else None
+        return Coordinates((layout, step), layout.registers // step, axis, pairs)
 
     def _positions(self, places: Sequence[Place]) -> Value:
         f, n, steps = self.threads.f, len(places), [p.step for p in places]

@@ -156,15 +156,8 @@ class _RegisterProduct(Product):
             return [stage, *sums]
 
         carried = [i32(0), *zeros]
-        _, *sums = f.loop(start, stop, step, carried, body, metadata=self._not_unrolled())
+        _, *sums = f.loop(start, stop, step, carried, body, metadata=self.g.not_unrolled())
         return sums
-
-    def _not_unrolled(self) -> str:
-        """LLVM would unroll short loops whole and load more tiles than registers hold."""
-        module = self.f.module
-        disable = module.add_metadata('!{!"llvm.loop.unroll.disable"}')
-        node = f"!{len(module.metadata)}"
-        return f", !llvm.loop {module.add_metadata(f'distinct !{{{node}, {disable}}}')}"
 
     def _load(self, k: Value, limit: Value | None) -> list[list[Value]]:
         return [x.load(k, limit) for x in self.stagings]

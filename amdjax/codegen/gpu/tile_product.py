@@ -70,12 +70,19 @@ class TileProduct:
         address = self._read_address()
         for s in range(tiling.depth // atom.depth):
             a = [self._left_words(i, s) for i in range(high)]
-            b = [self._right_words(memory, address, j, s) for j in range(wide)]
-            for part, i, j in itertools.product(range(each), range(high), range(wide)):
-                x, y = _part(a[i], part, each), _part(b[j], part, each)
-                at = i * wide + j
-                parts[at] = multiply(f, x, y, parts[at])
+            for columns in self._together(wide):
+                b = {j: self._right_words(memory, address, j, s) for j in columns}
+                for part, i, j in itertools.product(range(each), range(high), columns):
+                    x, y = _part(a[i], part, each), _part(b[j], part, each)
+                    at = i * wide + j
+                    parts[at] = multiply(f, x, y, parts[at])
+                if not tiling.stages:
+                    self.g.isa.begin_region(f)
         return joined(f, parts)
+
+    def _together(self, wide: int) -> list[range]:
+        """Fragments of the right operand that are read before any is multiplied."""
+        return [range(wide)] if self.tiling.stages else [range(j, j + 1) for j in range(wide)]
 
     # The left operand
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.attention.gpu_blocks import (
-    FULL,
-    OTHER_REGISTERS,
     Blocking,
+    Registers,
     blockings,
+    fits,
     inside,
     lines,
 )
@@ -27,11 +27,11 @@ from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
 from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, Temp, shaped
 from amdjax.schedule.search import Family, Solver, shares
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import CELL_BYTES
 
 Value = tile.Value
 
 LEAST_KEYS = 512  # worth a program of their own
+OTHER_REGISTERS = 40  # of a lane, besides sums, operands and what is prefetched
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,19 @@ def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
 
 
 def _fits(plan: BlockPlan, target: GpuTarget) -> bool:
-    cut, wide = plan.cut, sum(plan.features)
-    threads = cut.waves * target.wave_size
-    lds = cut.columns * wide * cut.atom.operand_bytes * 5 // 4 + target.lds_reserved
-    most = target.registers_of(threads) * FULL
-    return _registers(plan, target) <= most and lds <= target.lds_bytes
+    return fits(plan.cut, target, _registers(plan, target), sum(plan.features))
 
 
-def _registers(plan: BlockPlan, target: GpuTarget) -> int:
-    """About as many as a lane needs."""
+def _registers(plan: BlockPlan, target: GpuTarget) -> Registers:
     cut, (features, value_features) = plan.cut, plan.features
     sums = cut.sums(cut.columns + value_features)
     is_masked = plan.problem.is_causal or plan.problem.may_lack_keys
     if target.is_amdgpu and not target.unified_registers and is_masked:
         sums += cut.sums(cut.columns)  # places; elsewhere sums may be in the other half
     operands = cut.operand(features + cut.columns)  # queries, and weights
-    # Of the right one, half of what is read at a time.
-    columns = max(cut.columns, value_features) // cut.atom.n
-    operands += columns * cut.atom.cells * CELL_BYTES // 8
+    operands += cut.right_operand(max(cut.columns, value_features))
     prefetched = cut.prefetched(target, features + value_features, plan.is_ragged)
-    return sums + operands + prefetched + OTHER_REGISTERS
+    return Registers(sums + operands + prefetched + OTHER_REGISTERS, 0)
 
 
 def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
@@ -268,12 +261,16 @@ class Forward:
         x = k.dot(
             query, k.transpose(keys), zero, plan.cut.tiling(plan.cut.columns, plan.features[0])
         )
-        x = self.pairs.logits(x, self.query, number * plan.cut.columns, masked)
+        places = self.query, number * plan.cut.columns
+        taken = self.pairs.kept(shape, *places) if masked else None
+        x = self.pairs.logits(x, *places, masked, taken)
         before, greatest = greatest, k.max(greatest, k.reduce("max", x, 1))
         bound = self.pairs.bound(greatest)
         weights, shrink = self.pairs.power(x, bound, 1), self.pairs.shrink(before, bound)
         total = k.op("fma", total, shrink, k.reduce("add", weights, 1))
         sums = sums * k.broadcast(k.expand(shrink, 1), sums.shape)
+        kept = self.pairs.not_dropped(shape, *places)
+        weights = weights if kept is None else k.select(kept, weights, zero)
         weights = k.convert(weights, self.problem.dtype)
         if masked:
             values = self.pairs.counted(values, number * plan.cut.columns)
@@ -286,7 +283,7 @@ class Forward:
         """Store the block; zeros for queries that are padding, whose weights all pairs share."""
         k, p, plan = self.k, self.problem, self.plan
         rows = (plan.cut.rows,)
-        share = k.op("div", k.const("f32", 1, rows), total)
+        share = k.op("div", k.const("f32", 1 / (1 - p.rate), rows), total)
         maximum = greatest * k.const("f32", self.pairs.factor / LOG2_E, rows)
         least = k.const("f32", LEAST_LOGIT, rows)
         maximum = k.select(k.eq(greatest, self.pairs.masked), least, maximum)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.gpu_loops import every
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import MmaAtom, along_rows, mma_atoms
+from amdjax.targets.mma import CELL_BYTES, MmaAtom, along_rows, mma_atoms
 from amdjax.tile import MatrixTiling
 
-__all__ = ["FULL", "OTHER_REGISTERS", "Blocking", "blockings", "inside", "lines"]
+__all__ = ["Blocking", "Registers", "blockings", "fits", "inside", "lines"]
 
 Value = tile.Value
 
 COLUMNS = (16, 32, 64, 128)  # of a block of what a program goes through
 WAVES = 4  # of a program, one for each SIMD
 MOST_FEATURES = 256
-OTHER_REGISTERS = 40  # of a lane, besides sums, operands and what is prefetched
-FULL = 0.91  # of the registers, as far as they are counted
+FULL = 0.91  # of the registers, where LLVM may read as early as it likes
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,15 @@ class Blocking:
       waves: of a program, each with rows of its own.
       high: atoms along the rows of each wave.
       columns: of a block.
+      in_turn: whether waves read right operands in turn with their products, as registers are few,
+        not as early as may be.
     """
 
     atom: MmaAtom
     waves: int
     high: int
     columns: int
+    in_turn: bool = False
 
     @property
     def rows(self) -> int:
@@ -62,8 +65,8 @@ class Blocking:
     def tiling(self, columns: int, depth: int) -> MatrixTiling:
         """Of a product of the block's rows."""
         atom = self.atom
-        fragments = self.high, columns // atom.n
-        return MatrixTiling(atom.name, atom.operand, (self.waves, 1), fragments, depth, 1)
+        fragments, stages = (self.high, columns // atom.n), 0 if self.in_turn else 1
+        return MatrixTiling(atom.name, atom.operand, (self.waves, 1), fragments, depth, stages)
 
     def sums(self, columns: int) -> int:
         """Registers of a lane for sums of all rows and so many columns."""
@@ -76,6 +79,10 @@ class Blocking:
         held = self.high * len(atom.more[0]) * depth // atom.groups
         return held * atom.operand_bytes // 4
 
+    def right_operand(self, columns: int) -> int:
+        """Registers of a lane for what is read at a time of a right operand: half of a step."""
+        return columns // self.atom.n * self.atom.cells * CELL_BYTES // 8
+
     def prefetched(self, target: GpuTarget, features: int, ragged: bool) -> int:
         """Registers of a lane for the next block, of so many features in all."""
         nbytes = self.columns * features * self.atom.operand_bytes
@@ -84,7 +91,41 @@ class Blocking:
 
     def __str__(self) -> str:
         out = f"blocks of {self.rows} rows and {self.columns} columns by {self.atom.name}"
-        return f"{out}, {self.waves} waves of {self.high}"
+        return f"{out}, {self.waves} waves of {self.high}" + (", in turn" if self.in_turn else "")
+
+
+class Registers(NamedTuple):
+    """About as many as a lane needs.
+
+    Attributes:
+      computed: that arithmetic of lanes touches.
+      multiplied: that only the matrix unit touches, through the whole loop.
+    """
+
+    computed: int
+    multiplied: int
+
+
+def fits(
+    cut: Blocking, target: GpuTarget, registers: Registers, features: int, tiles: int = 1
+) -> bool:
+    """Whether a program has the registers and the LDS.
+
+    Args:
+      cut: its blocks.
+      target: the GPU.
+      registers: of a lane.
+      features: of all tiles of a block of columns.
+      tiles: as which each of these is in LDS.
+    """
+    threads = cut.waves * target.wave_size
+    lds = tiles * cut.columns * features * cut.atom.operand_bytes * 5 // 4 + target.lds_reserved
+    full = 1 if cut.in_turn else FULL
+    most = both = target.registers_of(threads)
+    if target.unified_registers:  # what only the matrix unit touches may be in the other half
+        both = min(2 * most, target.vgpr_file // ceil_div(cut.waves, target.simds))
+    enough = registers.computed <= most * full and sum(registers) <= both * full
+    return enough and lds <= target.lds_bytes
 
 
 def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Blocking]:
@@ -92,7 +133,7 @@ def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Bloc
     wide = max(problem.features, problem.value_features)
     if wide > MOST_FEATURES or problem.accumulate != "f32":
         return
-    if problem.rate or "factors" in problem.given:
+    if "factors" in problem.given:
         return
     known = map(along_rows, mma_atoms(target, problem.dtype, problem.accumulate))
     atoms = [atom for atom in known if atom is not None]

@@ -11,14 +11,15 @@ shared, so results are the same in every run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.attention.gpu_blocks import (
-    FULL,
     Blocking,
+    Registers,
     blockings,
+    fits,
     inside,
     lines,
 )
@@ -27,7 +28,6 @@ from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import CELL_BYTES
 
 Value = tile.Value
 
@@ -103,35 +103,42 @@ class GradientPlan:
 
 def _parts(problem: Attention, target: GpuTarget, of_queries: bool) -> list[GradientPart]:
     rows = problem.queries if of_queries else problem.keys
-    found = (GradientPart(problem, cut, of_queries) for cut in blockings(problem, target, rows))
-    return [part for part in found if _fits(part, target)]
+    cuts = list(blockings(problem, target, rows))
+    for in_turn in (False, True) if target.is_amdgpu else (False,):
+        found = [GradientPart(problem, replace(x, in_turn=in_turn), of_queries) for x in cuts]
+        fitting = [part for part in found if _fits(part, target)]
+        if fitting:
+            return fitting
+    return []
 
 
 def _fits(part: GradientPart, target: GpuTarget) -> bool:
-    cut, wide = part.cut, sum(part.features)
-    threads = cut.waves * target.wave_size
-    lds = 2 * cut.columns * wide * cut.atom.operand_bytes * 5 // 4 + target.lds_reserved
-    most = target.registers_of(threads)
-    if target.unified_registers:  # sums may be in the other half
-        most = min(2 * most, target.vgpr_file // ceil_div(cut.waves, target.simds))
-    return _registers(part, target) <= most * FULL and lds <= target.lds_bytes
+    return fits(part.cut, target, _registers(part, target), sum(part.features), 2)
 
 
-def _registers(part: GradientPart, target: GpuTarget) -> int:
-    """About as many as a lane needs."""
+def _registers(part: GradientPart, target: GpuTarget) -> Registers:
     cut, (features, value_features) = part.cut, part.features
     wide = features + value_features
-    # Of a block logits, weights, slopes, both as operands, and what is computed on the way, of
-    # which LLVM's scheduler for AMD holds more at a time than NVIDIA's assembler.
-    blocks = 7 if target.is_amdgpu else 4
-    sums = cut.sums(blocks * cut.columns + (features if part.of_queries else wide))
-    given = len({"bias", "mask"} & set(part.problem.given))
-    # Their elements with their places, which in the second kernel lie across.
-    sums += given * (40 + cut.sums((4 if part.of_queries else 6) * cut.columns))
-    operands = cut.operand(wide + cut.columns)
-    columns = max(cut.columns, *part.features) // cut.atom.n
-    operands += columns * cut.atom.cells * CELL_BYTES // 8
-    return sums + operands + cut.prefetched(target, wide, part.is_ragged)
+    multiplied = cut.sums(features if part.of_queries else wide) + cut.operand(wide)
+    operands = cut.operand(cut.columns) + cut.right_operand(max(cut.columns, *part.features))
+    prefetched = cut.prefetched(target, wide, part.is_ragged)
+    return Registers(_computed(part, target) + operands + prefetched, multiplied)
+
+
+def _computed(part: GradientPart, target: GpuTarget) -> int:
+    """Registers for what is computed of a block of pairs.
+
+    These are logits, weights, slopes, both as operands, and what is computed on the way, of which
+    LLVM's scheduler for AMD holds more at a time than NVIDIA's assembler.
+    """
+    cut, problem = part.cut, part.problem
+    block, given = cut.sums(cut.columns), len({"bias", "mask"} & set(problem.given))
+    if cut.in_turn:
+        return (7 + given + problem.is_masked_by_position + bool(problem.rate)) * block
+    # Elements of bias and mask with their places, which in the second kernel lie across.
+    places = given * (40 + (4 if part.of_queries else 6) * block)
+    blocks = 7 + problem.is_masked_by_position if target.is_amdgpu else 4
+    return (blocks + 2 * bool(problem.rate)) * block + places
 
 
 def _cost(part: GradientPart, target: GpuTarget) -> float:
@@ -214,8 +221,8 @@ class Backward:
                 else list(one(k.const("index", 0), *sums))
             )
         for out, x, features in zip(outs, sums, (p.features, p.value_features)):
-            if out is outs[0]:
-                x = x * k.const("f32", p.scale, x.shape)
+            factor = p.scale if out is outs[0] else 1 / (1 - p.rate)
+            x = x * k.const("f32", factor, x.shape)
             at = ((self.batch * part.rows + self.first) * part.heads + self.head) * features
             mask = inside(k, x.shape, (self.first, part.rows), features)
             k.store(out, at, k.convert(x, p.dtype), (part.heads * features, 1), mask)
@@ -305,12 +312,17 @@ class Backward:
 
         bound, share, delta = statistics[0], *map(spread, statistics[1:])
         x = k.dot(own[0], k.transpose(others[0]), zero, cut.tiling(cut.columns, wide))
-        x = pairs.logits(x, query, key, masked)
+        kept = pairs.kept(shape, query, key) if masked else None
+        x = pairs.logits(x, query, key, masked, kept)
         weights = pairs.power(x, bound, across) * share
         slope = k.dot(own[1], k.transpose(others[1]), zero, cut.tiling(cut.columns, value_wide))
+        not_dropped = pairs.not_dropped(shape, query, key)
+        if not_dropped is not None:
+            slope = k.select(not_dropped, slope * k.const("f32", 1 / (1 - p.rate), shape), zero)
         slope = weights * (slope - delta)
+        if not_dropped is not None:
+            weights = k.select(not_dropped, weights, zero)
         if masked and not (always_has_key(p) and pairs.query_length is None):
-            kept = pairs.kept(shape, query, key)
             slope = slope if kept is None else k.select(kept, slope, zero)
             if part.of_queries:
                 others = [pairs.counted(others[0], first), others[1]]

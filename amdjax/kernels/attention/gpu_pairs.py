@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.kernels.attention.dropping import kept_pair
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.gpu_loops import every
 
@@ -123,13 +124,14 @@ class Pairs:
             exponent = exponent * k.const(before.dtype, self.factor, before.shape)
         return k.op("exp2", exponent, rounded="f16")
 
-    def logits(self, x: Value, query: Value, key: Value, masked: bool) -> Value:
+    def logits(self, x: Value, query: Value, key: Value, masked: bool, kept: Value | None) -> Value:
         """Products of queries and keys from these on as logits.
 
         Args:
           x: the products.
           query, key: the first.
           masked: whether some pairs may take no part.
+          kept: which do; None for all.
         """
         k, p = self.k, self.problem
         there = self._exist(x.shape, query, key)
@@ -142,10 +144,6 @@ class Pairs:
                 x = x * scale
         if not masked:
             return x
-        conditions = self._conditions(x.shape, query, key)
-        if "mask" in p.given:
-            conditions.append(self._operand("mask", p.mask, x.shape, query, key, there))
-        kept = every(k, conditions)
         if kept is not None:
             x = k.select(kept, x, k.const(x.dtype, self.masked, x.shape))
         inside = self._inside(x.shape, key)
@@ -162,6 +160,19 @@ class Pairs:
             conditions.append(self._operand("mask", strides, shape, query, key, there))
         return every(self.k, conditions)
 
+    def not_dropped(self, shape: tuple[int, ...], query: Value, key: Value) -> Value | None:
+        """Which pairs from these on are not dropped; None for all."""
+        k, p = self.k, self.problem
+        if not p.rate:
+            return None
+        halves = tuple(n // 2 if a == self.key_axis else n for a, n in enumerate(shape))
+        seeds = [k.load(self.inputs["seeds"], self.batch * 2 + i) for i in (0, 1)]
+        first = self.head * p.queries + query
+        rows = self._places(halves, 1 - self.key_axis, first, "u32")
+        block = self._places(halves, self.key_axis, key // 2, "u32")
+        kept = kept_pair(k, seeds, rows, block, p.rate)
+        return k.interleave(*kept, self.key_axis)
+
     def counted(self, x: Value, first: Value) -> Value:
         """Keys or values without what is not finite behind their length: zero times that is NaN."""
         k, length = self.k, self.key_length
@@ -175,9 +186,9 @@ class Pairs:
 
     # Positions
 
-    def _places(self, shape: tuple[int, ...], axis: int, first: Value) -> Value:
+    def _places(self, shape: tuple[int, ...], axis: int, first: Value, dtype: str = "i32") -> Value:
         k, n = self.k, shape[axis]
-        line = k.iota(n, "i32") + k.broadcast(k.convert(first, "i32"), (n,))
+        line = k.iota(n, dtype) + k.broadcast(k.convert(first, dtype), (n,))
         return k.broadcast(k.expand(line, 1 - axis), shape)
 
     def _conditions(self, shape: tuple[int, ...], query: Value, key: Value) -> list[Value]:
@@ -220,7 +231,7 @@ class Pairs:
         at = self.batch * strides[0] + self.head * strides[1]
         at = at + query * strides[2] + key * strides[3]
         across = (strides[2], strides[3]) if self.key_axis else (strides[3], strides[2])
-        return self.k.load(self.inputs[name], at, shape, across, there)
+        return self.k.load(self.inputs[name], at, shape, across, there, eager=there is not None)
 
 
 def segments(pairs: Pairs, first: Value, rows: int, columns: int) -> list[Segment]:

@@ -90,6 +90,12 @@ class Attention:
         """Whether a query may take no key at all into account: its weights are then all equal."""
         return bool({*self.given} - {"seeds", "factors"}) or self.window is not None
 
+    @property
+    def is_masked_by_position(self) -> bool:
+        """Whether places of queries and keys say which pairs take part."""
+        lengths = {"query_lengths", "key_value_lengths"} & {*self.given}
+        return self.is_causal or self.window is not None or bool(lengths)
+
     def operand(self, name: str, atoms: Sequence[Any]) -> Any:
         """The atom of an optional operand, of an equation's."""
         return atoms[3 + self.given.index(name)]

@@ -350,7 +350,7 @@ class Stage:
             heads = heads + rows % group
         numbers = heads * p.queries + rows // group
         seeds = [k.load(self.inputs["seeds"], self.batch * 2 + i) for i in (0, 1)]
-        return kept_pair(k, (seeds[0], seeds[1]), k.convert(numbers, "u32"), key // 2, p.rate)
+        return kept_pair(k, seeds, k.convert(numbers, "u32"), key // 2, p.rate)
 
     def _keep(self, key: Value, base: Value, staged: Staged) -> Value | None:
         k, p, lanes = self.k, self.problem, (self.lanes,)

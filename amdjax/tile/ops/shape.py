@@ -9,8 +9,8 @@ from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import INDEX, INTEGERS, TileType
 
 __all__ = [
-    "Broadcast", "Compress", "Expand", "Extract", "Iota", "ProgramId", "Reshape", "Shuffle", "Size",
-    "Transpose",
+    "Broadcast", "Compress", "Expand", "Extract", "Interleave", "Iota", "ProgramId", "Reshape",
+    "Shuffle", "Size", "Transpose",
 ]  # fmt: skip
 
 
@@ -107,6 +107,22 @@ class Transpose(Op, name="transpose", traits=Trait.PURE):
 
     def check(self) -> None:
         expect(len(self.x.shape) == 2, f"{self.x.type} has no rank 2")
+
+
+class Interleave(Op, name="interleave", traits=Trait.PURE):
+    """Two tiles of one type in turns along an axis: element `2 i` is the first's `i`."""
+
+    __slots__ = ()
+    x, other = Operand(0), Operand(1)
+    axis = Attribute[int]()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        shape = tuple(n * (2 if a == self.axis else 1) for a, n in enumerate(self.x.shape))
+        return (TileType(self.x.dtype, shape),)
+
+    def check(self) -> None:
+        fits = self.x.type == self.other.type and 0 <= self.axis < len(self.x.shape)
+        expect(fits, f"{self.x.type} and {self.other.type} cannot take turns along {self.axis}")
 
 
 class Extract(Op, name="extract", traits=Trait.PURE):
