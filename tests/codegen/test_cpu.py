@@ -1,8 +1,10 @@
 """What is the CPU's own: streaming stores, prefetches, ranges of programs."""
 
 import ctypes
+import mmap
 
 import numpy as np
+import pytest
 
 from tests.support.tile_runner import PROTOTYPE, compile_kernel, kernel, run_kernel
 
@@ -40,3 +42,30 @@ def test_the_grid_may_be_cut_anywhere():
     block = (ctypes.c_int64 * 1)(y.ctypes.data)
     PROTOTYPE(run.library["kernel"])(ctypes.addressof(block), 4, 7, 1)
     np.testing.assert_array_equal(y, [0, 0, 0, 0, 12, 15, 18, 0, 0, 0])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "i16"])
+@pytest.mark.parametrize("stride", [-5, -4, -3, -2, -1, 2, 3, 4])
+def test_near_neighbors_beside_unmapped_memory(stride, dtype):
+    """Lanes that are read with what lies between them, up to the ends of a page."""
+    kind, page = {"f32": "f4", "f64": "f8", "i8": "i1", "i16": "i2"}[dtype], mmap.PAGESIZE
+    memory = mmap.mmap(-1, 3 * page)
+    whole = np.frombuffer(memory, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for side in (0, 2):
+        assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + side * page), page, 0)
+    x = whole[page : 2 * page].view(kind)
+    x[:] = np.random.default_rng(3).integers(-100, 100, len(x))
+    for lanes in (4, 8, 64):
+        reach = abs(stride) * (lanes - 1)
+        for low in (0, len(x) - reach - 1):
+            first = low if stride > 0 else low + reach
+            y = np.zeros(reach + 1, kind)
+
+            def write(k, x, y, first=first, lanes=lanes, reach=reach):
+                read = k.load(x, first, (lanes,), (stride,))
+                k.store(y, 0 if stride > 0 else reach, read, (stride,))
+
+            run_kernel(write, x, y, x=(dtype, "in"), y=(dtype, "out"))
+            between = np.arange(reach + 1) % abs(stride) != 0
+            np.testing.assert_array_equal(y, np.where(between, 0, x[low : low + reach + 1]))

@@ -18,6 +18,9 @@ __all__ = ["LOWERINGS"]
 
 LOWERINGS = Lowerings()
 
+NEAR = (-4, -3, -2, -1, 2, 3, 4)  # strides of lanes that are read together with what lies between
+REGISTER = 512  # bits of the widest vectors; shuffles of wider ones are written lane by lane
+
 
 def _row_of(mask: Rep | None, r: int) -> Value | None:
     return mask[r] if isinstance(mask, list) else mask
@@ -84,11 +87,49 @@ def _load_row(
             loaded = f.masked_load(kind, pointer, mask, llvm.const(kind, other), align)
     elif stride == 0 and mask is None:
         loaded = f.splat(f.load(kind.with_lanes(0), c.address(buffer, offset), align), kind.lanes)
+    elif stride in NEAR and mask is None and kind.lanes in (4, 8, 16, 32, 64, 128):
+        loaded = _load_near(c, buffer, kind, offset, stride)
     else:
         every = mask or llvm.const(kind.with_elem("i1"), True)
         pointers = c.address(buffer, _lane_offsets(c.f, offset, stride, kind.lanes))
         loaded = f.gather(kind, pointers, every, llvm.const(kind, other), align)
     return _from_memory(c.f, loaded, t.dtype)
+
+
+def _load_near(c: CpuEmitter, buffer: tile.Buffer, kind: Type, offset: Value, stride: int) -> Value:
+    """Lanes picked out of vectors that cover them, where gathering takes each by itself.
+
+    The last vector ends with the last lane, as memory may.
+    """
+    f, n = c.f, min(kind.lanes, REGISTER // kind.bits)
+    part, apart = kind.with_lanes(n), abs(stride)
+    starts = [*(j * n for j in range(apart - 1)), (apart - 1) * (n - 1)]
+    places = [i * apart for i in range(n)][:: 1 if stride > 0 else -1]
+    found = []
+    for first in range(0, kind.lanes, n):
+        low = _step(f, offset, 1, first * stride + min(stride, 0) * (n - 1))
+        vectors = [
+            f.load(part, c.address(buffer, _step(f, low, 1, at)), kind.bits // 8) for at in starts
+        ]
+        # The vector that each lane comes from, and its lane there
+        owners = [min(place // n, apart - 1) for place in places]
+        lanes = [place - starts[j] for j, place in zip(owners, places, strict=True)]
+        picked = f.shuffle(
+            vectors[0], None, [lane if j == 0 else -1 for j, lane in zip(owners, lanes)]
+        )
+        for j, vector in enumerate(vectors[1:], 1):
+            merged = [n + lane if o == j else i for i, (o, lane) in enumerate(zip(owners, lanes))]
+            picked = f.shuffle(picked, vector, merged)
+        found.append(picked)
+    return _joined(f, found)
+
+
+def _joined(f: Function, parts: list[Value]) -> Value:
+    """Vectors one behind the other; a power of two of them."""
+    while len(parts) > 1:
+        both = range(2 * parts[0].type.lanes)
+        parts = [f.shuffle(a, b, both) for a, b in zip(parts[::2], parts[1::2], strict=True)]
+    return parts[0]
 
 
 def _lane_offsets(f: Function, offset: Value, stride: Value | int, lanes: int) -> Value:
@@ -145,11 +186,12 @@ def _store_row(
             f.store(x, pointer, align)
         else:
             f.masked_store(x, pointer, mask, align)
+    elif mask is None:  # vectors' scatters are slower than as many stores, or no faster
+        for i in range(x.type.lanes):
+            f.store(f.extract(x, i), c.address(buffer, _step(f, offset, i, stride)), align)
     else:
-        every = mask or llvm.const(x.type.with_elem("i1"), True)
-        f.scatter(
-            x, c.address(buffer, _lane_offsets(c.f, offset, stride, x.type.lanes)), every, align
-        )
+        places = _lane_offsets(f, offset, stride, x.type.lanes)
+        f.scatter(x, c.address(buffer, places), mask, align)
 
 
 @LOWERINGS.of(ops.LoadAt)
