@@ -136,7 +136,7 @@ _LAZY = (
     "ops", "optim", "custom_batching", "checkpoint_policies", "flatten_util", "custom_derivatives",
     "ad_checkpoint", "test_util", "image", "dlpack", "doctor", "api_util", "extend", "interpreters",
     "sharding", "experimental", "example_libraries", "monitoring", "profiler", "distributed",
-    "ad", "memory", "find",
+    "ad", "memory", "find", "export",
 )  # fmt: skip
 _ELSEWHERE = {
     **dict.fromkeys(

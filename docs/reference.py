@@ -29,7 +29,7 @@ MODULES = {
     "Pytrees": ("amdjax.tree", "amdjax.tree_util", "amdjax.flatten_util"),
     "Devices and tools": ("amdjax.sharding", "amdjax.distributed", "amdjax.debug",
                           "amdjax.profiler", "amdjax.monitoring", "amdjax.stages",
-                          "amdjax.find", "amdjax.test_util"),
+                          "amdjax.find", "amdjax.export", "amdjax.test_util"),
 }  # fmt: skip
 
 FIELDS = {"Args": ":param {}:", "Raises": ":raises {}:"}

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from amdjax.core import dtypes
+from amdjax.core.dims import Dim
 from amdjax.core.dtypes import ExtendedDType
 from amdjax.core.sharding import (
     NamedSharding,
@@ -216,9 +217,9 @@ class AbstractToken(AbstractValue):
 abstract_token = AbstractToken()
 
 
-def canonical_dim(d: Any) -> int:
-    """`d` as a Python int; arrays of rank zero and NumPy integers are accepted."""
-    if type(d) is int:
+def canonical_dim(d: Any) -> Any:
+    """`d` as a Python int; arrays of rank zero, NumPy integers and symbolic sizes are accepted."""
+    if type(d) is int or type(d) is Dim:
         return d
     try:
         return d.__index__()

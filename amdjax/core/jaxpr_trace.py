@@ -14,6 +14,8 @@ from amdjax.core.aval import AbstractValue, ShapedArray, abstract_types, get_ava
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
 from amdjax.core.context import context
+from amdjax.core.dim_values import dim_as_value
+from amdjax.core.dims import Dim
 from amdjax.core.effects import Effects, join_effects, no_effects
 from amdjax.core.errors import UnexpectedTracerError, leaked_tracer_message
 from amdjax.core.jaxpr import (
@@ -112,6 +114,8 @@ class JaxprTrace(Trace):
         if isinstance(x, Tracer):
             if not x._trace.alive:
                 raise UnexpectedTracerError(leaked_tracer_message(x))
+        elif type(x) is Dim:
+            return dim_as_value(x).variable
         elif not (self.keep_arrays and isinstance(x, ConcreteArray)):
             literal = as_literal(x)
             if literal is not None:

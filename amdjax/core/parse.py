@@ -17,6 +17,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import AbstractValue, ShapedArray, abstract_token
+from amdjax.core.dims import Dim, DimSize, SymbolicScope, symbolic_dimension
 from amdjax.core.effects import no_effects
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
@@ -51,7 +52,7 @@ _TOKENS = re.compile(
     |(?P<number>-?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+)|-(?:inf|nan)\b)
     |(?P<opaque><(?:[^<>\n]|<[^<>\n]*>)*>)
     |(?P<word>[A-Za-z_]\w*(?:[.-][A-Za-z_]\w*)*)
-    |(?P<mark>[][{}()=:;,.~*])""",
+    |(?P<mark>[][{}()=:;,.~*+^-])""",
     re.VERBOSE,
 )
 
@@ -108,6 +109,8 @@ class _Parser:
         self.at = 0
         self.variables: dict[str, Var] = {}
         self.shared: dict[str, ClosedJaxpr] = {}
+        self.scope = SymbolicScope()
+        self.dimensions: set[str] = set()  # names of variables in shapes
 
     # Tokens
 
@@ -218,9 +221,40 @@ class _Parser:
         self.expect("[")
         shape = []
         while not self.accept("]"):
-            shape.append(int(self.next().text))
+            shape.append(self.dimension())
             self.accept(",")
         return ShapedArray(shape, dtype, weak)
+
+    def dimension(self) -> DimSize:
+        """A size, which may be symbolic."""
+        start = end = self.peek()
+        depth = 0
+        while depth or not self.ends_dimension():
+            end = self.next()
+            depth += {"(": 1, ")": -1}.get(end.text, 0)
+            if end.kind == "end":
+                raise self.fail("a size")
+        try:
+            size = symbolic_dimension(self.text[start.start : end.end], self.scope)
+        except ValueError as e:
+            raise JaxprSyntaxError(f"{e} It stands in {_line(self.text, start.start)}") from None
+        if isinstance(size, Dim):
+            self.dimensions |= size.variables()
+        return size
+
+    def ends_dimension(self) -> bool:
+        """Whether a comma, what closes the shape, or another parameter follows."""
+        token = self.tokens[self.at]
+        return token.text in (",", "]", ")") or self.at_line_end() or self.peek(1).text == "="
+
+    def is_dimension(self) -> bool:
+        """Whether a symbolic size follows, of variables that a shape has shown before."""
+        token, following = self.peek(), self.peek(1).text
+        if token.kind == "number":
+            return following in ("*", "+", "-", "^")
+        if token.text in ("floordiv", "mod", "max", "min"):
+            return following == "("
+        return token.text == "-" or token.text in self.dimensions
 
     def atom(self) -> Var | Literal:
         token = self.peek()
@@ -289,6 +323,8 @@ class _Parser:
         token = self.peek()
         if token.kind == "string":
             return ast.literal_eval(self.next().text)
+        if shared and self.dimensions and self.is_dimension():
+            return self.dimension()
         if token.kind in ("number", "complex"):
             return _number(self.next().text)
         if token.kind == "opaque":

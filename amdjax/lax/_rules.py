@@ -11,7 +11,6 @@ one operand, or one of the words below.
 from __future__ import annotations
 
 import builtins
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.dims import as_size
 from amdjax.core.lowering import Lowering, Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.transforms import ops
@@ -114,8 +114,8 @@ def as_ints(values: Any, name: str) -> Shape:
     """
     try:
         if isinstance(values, _ITERABLE) and not isinstance(values, str):
-            return tuple(map(operator.index, values))
-        return (operator.index(values),)
+            return tuple(map(as_size, values))
+        return (as_size(values),)
     except TypeError as e:
         why = str(e).partition("\n")[0]
         raise TypeError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import as_size
 from amdjax.core.lowering import Element, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -237,7 +237,7 @@ def dynamic_slice_in_dim(
     axis = canonical_axis(axis, len(shape), "dynamic_slice_in_dim: axis")
     starts: list[Any] = [0] * len(shape)
     sizes = list(shape)
-    starts[axis], sizes[axis] = start_index, operator.index(slice_size)
+    starts[axis], sizes[axis] = start_index, as_size(slice_size)
     return dynamic_slice(operand, starts, sizes, allow_negative_indices=allow_negative_indices)
 
 

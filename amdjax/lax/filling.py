@@ -12,6 +12,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
 from amdjax.core.constraints import sharding_like
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import NUMBER, Shape, as_axes, as_ints, aval_of, check_dtype, shape_of
@@ -48,6 +49,8 @@ def _filled(shape: Shape, value: Any, dtype: Any, weak_type: bool) -> Any:
         return np.zeros(shape, dtype)
     if isinstance(dtype, dtypes.ExtendedDType):
         return dtype.full(shape, value)
+    if is_symbolic_dim(value):
+        value = value.__jax_array__()
     if not isinstance(value, Array):
         # A number becomes a literal of the right type, not an operation that converts it.
         value = _as_number(value, dtype)

@@ -9,6 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import min_dim
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -327,7 +328,7 @@ def take_along(x: Any, positions: Any, axis: int) -> Any:
         x,
         expand_dims(positions, (rank,)),
         dnums,
-        tuple(1 if d == axis else min(n, 1) for d, n in enumerate(shape_of(x))),
+        tuple(1 if d == axis else min_dim(n, 1) for d, n in enumerate(shape_of(x))),
         unique_indices=True,
         mode=GatherScatterMode.PROMISE_IN_BOUNDS,
     )

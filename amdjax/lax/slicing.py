@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import as_size
 from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
@@ -158,12 +158,12 @@ def slice_in_dim(
     shape = shape_of(operand)
     axis = canonical_axis(axis, len(shape), "slice_in_dim: axis")
     size = shape[axis]
-    start = 0 if start_index is None else operator.index(start_index)
-    limit = size if limit_index is None else operator.index(limit_index)
+    start = 0 if start_index is None else as_size(start_index)
+    limit = size if limit_index is None else as_size(limit_index)
     starts, limits, strides = [0] * len(shape), list(shape), [1] * len(shape)
     starts[axis] = start + size if start < 0 else start
     limits[axis] = limit + size if limit < 0 else limit
-    strides[axis] = operator.index(stride)
+    strides[axis] = as_size(stride)
     return slice(operand, starts, limits, strides)
 
 
@@ -181,7 +181,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
         [2, 5]
     """
     shape = shape_of(operand)
-    index = operator.index(index)
+    index = as_size(index)
     axis = canonical_axis(axis, len(shape), "index_in_dim: axis")
     size = shape[axis]
     position = index + size if index < 0 else index

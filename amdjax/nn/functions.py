@@ -13,6 +13,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.trace import concrete_or_error
 from amdjax.numpy._util import (
     ArrayLike,
@@ -525,11 +526,12 @@ def one_hot(x: ArrayLike, num_classes: int, *, dtype: Any = None, axis: int | st
                [0., 0., 1.]], dtype=float32)
     """
     x = jnp.asarray(x) if isinstance(x, (list, tuple)) else as_array("one_hot", x)
-    where = "The error arose in jax.nn.one_hot argument `num_classes`."
-    known = concrete_or_error(None, num_classes, where)
-    if known.shape or not is_kind(known.dtype, np.integer):
-        raise TypeError(f"one_hot: num_classes must be an integer, got {num_classes!r}.")
-    num_classes = int(known)
+    if not is_symbolic_dim(num_classes):
+        where = "The error arose in jax.nn.one_hot argument `num_classes`."
+        known = concrete_or_error(None, num_classes, where)
+        if known.shape or not is_kind(known.dtype, np.integer):
+            raise TypeError(f"one_hot: num_classes must be an integer, got {num_classes!r}.")
+        num_classes = int(known)
     if num_classes < 0:
         raise ValueError(f"one_hot: num_classes must not be negative, got {num_classes}.")
     if not isinstance(axis, (int, np.integer)):

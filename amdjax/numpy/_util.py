@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,6 +14,7 @@ from amdjax.core.aval import refuse_masked
 from amdjax.core.backend import get_backend
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
+from amdjax.core.dims import as_size, is_symbolic_dim
 from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.pytree import tree_map
 from amdjax.core.trace import Tracer, concrete_or_error
@@ -298,7 +298,7 @@ def canonical_shape(shape: Any) -> tuple[int, ...]:
     if not isinstance(shape, (tuple, list)):
         shape = (shape,) if np.ndim(shape) == 0 else tuple(shape)
     try:
-        return tuple(operator.index(n) for n in shape)
+        return tuple(map(as_size, shape))
     except TypeError:
         hint = ""
         if any(isinstance(n, Tracer) for n in shape):
@@ -326,7 +326,7 @@ def canonical_axes(axis: Axis, ndim: int) -> tuple[int, ...]:
 def concrete_int(x: Any, what: str) -> int:
     """`x` as a Python int; under tracing the error says which argument must be known."""
     try:
-        return concrete_or_error(operator.index, x, f"It is {what}.")
+        return concrete_or_error(as_size, x, f"It is {what}.")
     except ConcretizationTypeError:
         raise
     except TypeError:
@@ -357,8 +357,10 @@ def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     return scalar_array(value, dtype, weak)
 
 
-def _host_scalar(value: Any, dtype: np.dtype) -> np.ndarray:
+def _host_scalar(value: Any, dtype: np.dtype) -> Any:
     """`value` as `dtype`; integers beyond the range of a narrow dtype wrap."""
+    if is_symbolic_dim(value):
+        return lax.convert_element_type(value, dtype)
     try:
         return np.asarray(value, dtype)
     except OverflowError:

@@ -15,6 +15,7 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.constraints import sharding_like
+from amdjax.core.dims import Dim, is_symbolic_dim, max_dim
 from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.trace import Tracer, is_concrete
 from amdjax.numpy._util import (
@@ -29,6 +30,7 @@ from amdjax.numpy._util import (
     is_arraylike,
     is_kind,
     on_device,
+    strong,
     user_dtype,
 )
 
@@ -342,7 +344,7 @@ def _concrete(x: Any, what: str) -> Any:
         raise ConcretizationTypeError(
             x, f"It arose in the {what}, which decides the shape of the result."
         )
-    if isinstance(x, (bool, int, float, complex)):
+    if isinstance(x, (bool, int, float, complex, Dim)):
         return x
     try:
         return operator.index(x)
@@ -354,6 +356,8 @@ def _steps(first: Any, last: Any, stride: Any) -> int:
     """The number of elements of a range."""
     if builtins.all(isinstance(v, int) for v in (first, last, stride)):
         return len(range(first, last, stride))
+    if builtins.any(map(is_symbolic_dim, (first, last, stride))):
+        return max_dim(-((first - last) // stride), 0)
     return builtins.max(0, math.ceil((last - first) / stride))
 
 
@@ -364,6 +368,6 @@ def _progression(length: int, first: Any, stride: Any, dtype: Any) -> Array:
     wide = np.dtype(np.float32) if narrow else dtype
     values = lax.iota(wide, length)
     if stride != 1:
-        values = lax.mul(values, np.asarray(stride).astype(wide))
-    values = lax.add(values, np.asarray(first).astype(wide)) if first else values
+        values = lax.mul(values, strong(values, stride))
+    values = lax.add(values, strong(values, first)) if first != 0 else values
     return lax.convert_element_type(values, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.dims import as_size, is_symbolic_dim, max_dim, min_dim
 from amdjax.core.errors import NonConcreteBooleanIndexError
 from amdjax.core.slices import Slice
 from amdjax.core.trace import is_concrete
@@ -240,6 +242,8 @@ def _entry(item: Any, n: int) -> Entry:
 
 def _slice_entry(item: slice, n: int) -> Entry:
     try:
+        if any(map(is_symbolic_dim, (n, item.start, item.stop))):
+            return _symbolic_window(item, n)
         start, stop, step = item.indices(n)
     except TypeError:
         raise IndexError(
@@ -248,6 +252,25 @@ def _slice_entry(item: slice, n: int) -> Entry:
             " sized array at a dynamic position, try lax.dynamic_slice/dynamic_update_slice."
         ) from None
     return Window(start, step, len(range(start, stop, step)))
+
+
+def _symbolic_window(item: slice, n: Any) -> Window:
+    """What a slice takes of an axis where the size or a bound is symbolic."""
+    step = 1 if item.step is None else operator.index(item.step)
+    if not step:
+        raise ValueError("slice step cannot be zero")
+    first, end = (0, n) if step > 0 else (n - 1, -1)  # where the slice may begin and end
+
+    def bound(value: Any, default: Any) -> Any:
+        if value is None:
+            return default
+        value = as_size(value)
+        least, most = (0, n) if step > 0 else (-1, n - 1)
+        return min_dim(max_dim(value + n if value < 0 else value, least), most)
+
+    start, stop = bound(item.start, first), bound(item.stop, end)
+    span = stop - start if step > 0 else start - stop
+    return Window(start, step, max_dim((span + abs(step) - 1) // abs(step), 0))
 
 
 def parse_mode(mode: Mode, default: Mode) -> Mode:

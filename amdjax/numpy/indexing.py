@@ -18,6 +18,7 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.numpy._util import (
     as_array,
     broadcast_arrays,
@@ -25,6 +26,7 @@ from amdjax.numpy._util import (
     is_kind,
     scalar_of,
     select,
+    strong,
 )
 from amdjax.numpy.index_syntax import (
     Dynamic,
@@ -132,11 +134,13 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
             dropped.append(axis)
             continue
         first, step, count = entry.start, entry.step, entry.count
+        # Without steps, what follows holds of no elements too, as a symbolic count may turn out.
+        some = count != 0 if abs(step) == 1 else bool(count)
         if step < 0:
             flipped.append(axis)
-            first, step = first + (count - 1) * step if count else 0, -step
-        starts.append(first if count else 0)
-        limits.append(first + (count - 1) * step + 1 if count else 0)
+            first, step = first + (count - 1) * step if some else 0, -step
+        starts.append(first if some else 0)
+        limits.append(first + (count - 1) * step + 1 if some else 0)
         steps.append(step)
         out += 1
     if any(s != 0 for s in starts) or tuple(limits) != x.shape or any(s != 1 for s in steps):
@@ -236,9 +240,9 @@ def _wrapped(at: Any, n: int) -> Any:
     at = as_array("index", at)
     if is_kind(at.dtype, np.unsignedinteger):
         return at
-    narrow = n > dtypes.iinfo(at.dtype).max
+    narrow = dtypes.iinfo(at.dtype).max < (2**31 - 1 if is_symbolic_dim(n) else n)
     at = convert(at, np.dtype("int32") if narrow else at.dtype)
-    return select(lax.lt(at, np.zeros((), at.dtype)), lax.add(at, np.asarray(n, at.dtype)), at)
+    return select(lax.lt(at, np.zeros((), at.dtype)), lax.add(at, strong(at, n)), at)
 
 
 @dataclass

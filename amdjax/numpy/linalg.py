@@ -38,6 +38,7 @@ from amdjax.numpy._util import (
     select,
     stop_gradient,
 )
+from amdjax.numpy.creation import eye
 from amdjax.numpy.decompositions import (
     adjoint,
     as_matrix,
@@ -239,7 +240,7 @@ def inv(a: ArrayLike) -> Array:
     """
     a = as_square("inv", a)
     n = a.shape[-1]
-    return solve(a, broadcast_to(convert(np.eye(n, dtype=np.float32), a.dtype), a.shape))
+    return solve(a, broadcast_to(eye(n, dtype=a.dtype), a.shape))
 
 
 @custom_jvp

@@ -423,7 +423,7 @@ def _whole_numbers(x: Array) -> list[Array]:
 def _roll_known(a: Array, by: int, axis: int) -> Array:
     n = a.shape[axis]
     by = by % n if n else 0
-    if not by:
+    if by == 0:
         return a
     ends = lax.slice_in_dim(a, n - by, n, axis=axis), lax.slice_in_dim(a, 0, n - by, axis=axis)
     return lax.concatenate(ends, axis)

@@ -29,6 +29,7 @@ from amdjax.numpy._util import (
     on_device,
     promote_dtypes,
     promote_dtypes_inexact,
+    scalar_of,
     select,
     user_dtype,
 )
@@ -86,7 +87,7 @@ def _linspace(
         # Both ends are weighted, so that neither cancellation nor the last step is lost.
         count = intervals if endpoint else num
         real = dtypes.finfo(natural).dtype
-        weight = convert(lax.div(lax.iota(real, count), np.asarray(intervals, real)), natural)
+        weight = convert(lax.div(lax.iota(real, count), scalar_of(intervals, real)), natural)
         weight = lax.reshape(weight, (count,) + (1,) * len(shape))
         rest = lax.sub(constant(weight, 1), weight)
         first, last = lax.expand_dims(start, (0,)), lax.expand_dims(stop, (0,))

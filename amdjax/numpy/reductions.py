@@ -14,6 +14,7 @@ from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.numpy._util import (
     ArrayLike,
     Axis,
@@ -254,7 +255,8 @@ def _count(shape: tuple[int, ...], axes: tuple[int, ...], where: Array | None, k
            dtype: np.dtype) -> Any:  # fmt: skip
     """How many elements a mean runs over: a number, or an array where a mask decides."""
     if where is None:
-        return np.asarray(math.prod(shape[i] for i in axes), dtype)
+        count = math.prod(shape[i] for i in axes)
+        return convert(count, dtype) if is_symbolic_dim(count) else np.asarray(count, dtype)
     return sum(broadcast_to(where, shape), axes, dtype=dtype, keepdims=keepdims)
 
 
@@ -366,7 +368,7 @@ def _var(
         squares = lax.square(centered)
     total = sum(squares, axes, keepdims=keepdims, where=where)
     count = _count(a.shape, axes, where, keepdims, compute)
-    if where is None:
+    if isinstance(count, np.ndarray):
         free = float(count) - ddof
         value = lax.div(total, np.asarray(free if free > 0 else np.nan, compute))
     else:

@@ -13,6 +13,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import max_dim
 from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.trace import is_concrete
 from amdjax.numpy import _util
@@ -26,6 +27,7 @@ from amdjax.numpy._util import (
     is_kind,
     promote_dtypes,
     refuse_out,
+    strong,
 )
 from amdjax.numpy.arithmetic import clip, mod
 from amdjax.numpy.conversion import asarray
@@ -198,7 +200,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
     results = []
     for axis, fill in enumerate(fills):
         stride = math.prod(x.shape[axis + 1 :])
-        position = lax.rem(lax.div(flat, index.type(stride)), index.type(x.shape[axis]))
+        position = lax.rem(lax.div(flat, strong(flat, stride)), strong(flat, x.shape[axis]))
         position, fill = promote_dtypes(position, as_array("nonzero", 0 if fill is None else fill))
         results.append(_util.select(found, position, fill))
     return tuple(results)
@@ -292,10 +294,10 @@ def take(
     if n == 0 and indices.size:
         raise IndexError("Cannot do a non-empty jnp.take() from an empty axis.")
     if mode == "wrap":
-        indices, mode = mod(indices, indices.dtype.type(n)), "promise_in_bounds"
+        indices, mode = mod(indices, strong(indices, n)), "promise_in_bounds"
     elif mode == "clip":
         clipped = lax.max(indices, np.zeros((), indices.dtype))
-        indices = lax.min(clipped, np.asarray(max(n - 1, 0), indices.dtype))
+        indices = lax.min(clipped, strong(indices, max_dim(n - 1, 0)))
         mode = "promise_in_bounds"
     else:
         mode = "fill" if mode is None else mode

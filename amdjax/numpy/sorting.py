@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import largest
 from amdjax.core.trace import concrete_or_error
 from amdjax.numpy import reductions
 from amdjax.numpy._util import (
@@ -206,7 +206,7 @@ def _search(a: Array, v: Array, side: str, method: str) -> Array:
         return _search_by_sorting(a, v, side, index)
     low = lax.full(v.shape, 0, index)
     high = lax.full(v.shape, a.size, index)
-    steps = max(1, math.ceil(math.log2(a.size + 1)))
+    steps = max(1, largest(a.size).bit_length())
 
     def step(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds

@@ -10,6 +10,7 @@ from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
+from amdjax.core.dims import Dim, as_size, is_symbolic_dim
 from amdjax.core.effects import Effects, control_flow_allowed_effects, has_side_effects
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, close_consts, eval_jaxpr, memoize_on_jaxpr
 from amdjax.core.jaxpr_trace import hoist_tracers
@@ -84,7 +85,7 @@ def _scan_type(
     if type(reverse) is not bool:
         refuse_param("scan", "reverse", reverse, "bool")
     for name, count in (("num_consts", num_consts), ("num_carry", num_carry), ("length", length)):
-        if not isinstance(count, int) or count < 0:
+        if not isinstance(count, (int, Dim)) or count < 0:
             refuse_param("scan", name, count, "non-negative int")
     consts, carry, xs = split_list(avals, num_consts, num_carry)
     for x in xs:
@@ -443,7 +444,7 @@ def scan_length(what: str, xs: Any, rows: Sequence[Any], length: Any) -> int:
             )
     if length is not None:
         length = concrete_or_error(
-            int,
+            as_size if is_symbolic_dim(length) else int,
             length,
             f"The `length` argument to `{what}` expects a concrete `int` value. For a number of "
             "steps that is known only at run time use lax.while_loop or lax.fori_loop.",

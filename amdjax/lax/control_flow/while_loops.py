@@ -13,6 +13,7 @@ from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
+from amdjax.core.dims import is_symbolic_dim, max_dim
 from amdjax.core.effects import (
     Effects,
     control_flow_allowed_effects,
@@ -377,10 +378,11 @@ def fori_loop(
     check_callable("fori_loop", body_fun=body_fun)
     dtype = _bound_dtype(lower, upper)
     if is_concrete(lower) and is_concrete(upper):
-        length = max(int(upper) - int(lower), 0)
+        first, last = (x if is_symbolic_dim(x) else int(x) for x in (lower, upper))
+        length = max_dim(last - first, 0)
         if config.disable_jit and length == 0:
             return init_val
-        init = int(lower), init_val
+        init = first, init_val
         body = _for_body(body_fun, _scan_step)
         (_, result), _ = scan_body(body, init, None, length, unroll=1 if unroll is None else unroll)
         return result

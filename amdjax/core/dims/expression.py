@@ -1,0 +1,335 @@
+"""Symbolic dimensions as users see them: sizes of axes that only the arguments of a run tell."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias, cast
+
+from amdjax.core import dtypes
+from amdjax.core.dims import polynomial
+from amdjax.core.dims.operations import floordiv, greatest, mod
+from amdjax.core.dims.parse import parse_dimension
+from amdjax.core.dims.polynomial import Polynomial, constant_of, multiply, of, plus, scale
+from amdjax.core.dims.scope import SymbolicScope
+from amdjax.core.errors import InconclusiveDimensionOperation
+
+__all__ = ["Dim", "DimSize", "as_size", "is_symbolic_dim", "largest", "max_dim", "min_dim"]
+
+DimSize: TypeAlias = "Dim | int"
+
+
+class Dim:
+    """A symbolic dimension.
+
+    Made by `symbolic_shape` and by arithmetic. Integers on either side are taken as they are;
+    results that depend on no variable are integers. `==` is True where both sides are equal for
+    all sizes. `<` and the like raise where the answer depends on the sizes.
+
+    Args:
+      scope: what is known of the variables.
+      polynomial: its normal form, not a constant.
+    """
+
+    __slots__ = ("_hash", "polynomial", "scope")
+    __array_ufunc__ = None  # NumPy's numbers leave arithmetic with dimensions to the methods here
+
+    as_value: ClassVar[Callable[[Dim], Any]]
+    """Makes a scalar of a dimension: what operations use where the other operand is no size."""
+
+    def __init__(self, scope: SymbolicScope, polynomial: Polynomial):
+        self.scope = scope
+        self.polynomial = polynomial
+        self._hash = hash((id(scope), polynomial))
+
+    # Arithmetic
+
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, plus, operator.add)
+
+    def __radd__(self, other: Any) -> Any:
+        return self._with(other, plus, operator.add, swapped=True)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, _minus, operator.sub)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, _minus, operator.sub, swapped=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, multiply, operator.mul)
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._with(other, multiply, operator.mul, swapped=True)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._with(other, self._floordiv, operator.floordiv)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._with(other, self._floordiv, operator.floordiv, swapped=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._with(other, self._mod, operator.mod)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._with(other, self._mod, operator.mod, swapped=True)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(other, None, operator.truediv)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(other, None, operator.truediv, swapped=True)
+
+    def __divmod__(self, other: Any) -> tuple[Any, Any]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> tuple[Any, Any]:
+        return other // self, other % self
+
+    def __neg__(self) -> DimSize:
+        return wrapped(self.scope, scale(self.polynomial, -1))
+
+    def __pos__(self) -> Dim:
+        return self
+
+    def __pow__(self, power: Any, modulo: Any = None) -> Any:
+        exponent = _polynomial_of(power)
+        if exponent is None:
+            return Dim.as_value(self) ** power
+        count = constant_of(exponent)
+        if count is None or count < 0 or modulo is not None:
+            raise InconclusiveDimensionOperation(
+                f"Symbolic dimension '{self}' to the power {power!r}: only constant powers of at "
+                "least 0 are dimensions."
+            )
+        result: DimSize = 1
+        for _ in range(count):
+            result = result * self
+        return result
+
+    def _floordiv(self, a: Polynomial, b: Polynomial) -> Polynomial:
+        return floordiv(a, b, self.scope)
+
+    def _mod(self, a: Polynomial, b: Polynomial) -> Polynomial:
+        return mod(a, b, self.scope)
+
+    def _with(
+        self,
+        other: Any,
+        rule: Callable[[Polynomial, Polynomial], Polynomial] | None,
+        of_values: Callable[[Any, Any], Any],
+        *,
+        swapped: bool = False,
+    ) -> Any:
+        """A dimension where the other operand is a size, else the operation on values."""
+        theirs = self._operand(other) if rule is not None else None
+        if rule is None or theirs is None:
+            value = Dim.as_value(self)
+            return of_values(other, value) if swapped else of_values(value, other)
+        mine = self.polynomial
+        return wrapped(self.scope, rule(theirs, mine) if swapped else rule(mine, theirs))
+
+    def _operand(self, other: Any) -> Polynomial | None:
+        if isinstance(other, Dim) and other.scope is not self.scope:
+            raise ValueError(
+                f"Symbolic dimensions '{self}' and '{other}' have different scopes: make both with "
+                "one call of symbolic_shape, or give scope= to the second."
+            )
+        return _polynomial_of(other)
+
+    # Comparison
+
+    def __eq__(self, other: Any) -> bool:
+        theirs = _polynomial_of(other)
+        if theirs is None or (isinstance(other, Dim) and other.scope is not self.scope):
+            return False
+        return self.scope.equal(self.polynomial, theirs) is True
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __ge__(self, other: Any) -> bool:
+        return self._compare(other, ">=", 1, 0)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._compare(other, ">", 1, -1)
+
+    def __le__(self, other: Any) -> bool:
+        return self._compare(other, "<=", -1, 0)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._compare(other, "<", -1, -1)
+
+    def _compare(self, other: Any, symbol: str, sign: int, margin: int) -> bool:
+        """Whether the difference, times a sign and with a margin, is at least zero."""
+        theirs = self._operand(other)
+        if theirs is None:
+            return NotImplemented
+        difference = plus(self.polynomial, scale(theirs, -1))
+        answer = self.scope.is_at_least_zero(plus(scale(difference, sign), of(margin)))
+        if answer is not None:
+            return answer
+        opposite = {">=": "<", "<": ">=", ">": "<=", "<=": ">"}[symbol]
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension comparison '{self}' {symbol} '{other}' is inconclusive: the "
+            f"answer depends on the sizes. If it is the same for all that are meant, say so by the "
+            f"constraint '{self} {symbol} {other}' or '{self} {opposite} {other}'."
+            f"{self.scope.described()}"
+        )
+
+    def __bool__(self) -> bool:
+        least, most = self.scope.bounds(self.polynomial)
+        if least == most == 0:
+            return False
+        if (least is not None and least > 0) or (most is not None and most < 0):
+            return True
+        raise InconclusiveDimensionOperation(
+            f"Whether symbolic dimension '{self}' is zero depends on the sizes: add the constraint "
+            f"'{self} >= 1'.{self.scope.described()}"
+        )
+
+    # As a number
+
+    @property
+    def dtype(self) -> Any:
+        """The dtype of its value: that of Python integers, which yields in promotion."""
+        return dtypes.scalar_type_to_dtype(int, 0)
+
+    weak_type = True
+
+    def __jax_array__(self) -> Any:
+        return Dim.as_value(self)
+
+    def __int__(self) -> int:
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension '{self}' used in a context that requires a constant: give the "
+            "axis a fixed size, or compute with the dimension itself."
+        )
+
+    __index__ = __int__
+
+    def __repr__(self) -> str:
+        return polynomial.text(self.polynomial)
+
+    def __copy__(self) -> Dim:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Dim:
+        return self
+
+    def variables(self) -> set[str]:
+        """The names of the variables it depends on."""
+        return polynomial.variables(self.polynomial)
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        """The size where the variables have values.
+
+        Args:
+          sizes: the value of each variable.
+
+        Raises:
+          KeyError: a variable has none.
+        """
+        return cast("int", polynomial.evaluate(self.polynomial, sizes.__getitem__))
+
+
+def wrapped(scope: SymbolicScope, a: Polynomial) -> DimSize:
+    """A dimension, or an integer if the polynomial is constant."""
+    constant = constant_of(a)
+    return Dim(scope, a) if constant is None else constant
+
+
+def _minus(a: Polynomial, b: Polynomial) -> Polynomial:
+    return plus(a, scale(b, -1))
+
+
+def _polynomial_of(x: Any) -> Polynomial | None:
+    """Of a size, None for what is none."""
+    if isinstance(x, Dim):
+        return x.polynomial
+    try:
+        return of(operator.index(x))
+    except TypeError:
+        return None
+
+
+def symbolic_dimension(text: str, scope: SymbolicScope) -> DimSize:
+    """The dimension that a text describes.
+
+    Raises:
+      ValueError: it describes none.
+    """
+    return wrapped(scope, parse_dimension(text, scope))
+
+
+def as_size(x: Any) -> Any:
+    """`x` as the size of an axis: a Python int or a symbolic dimension.
+
+    Raises:
+      TypeError: it is neither.
+    """
+    return x if type(x) is Dim else operator.index(x)
+
+
+def largest(size: DimSize) -> int:
+    """A bound of a size: of a symbolic one the greatest that it can have, as far as is known."""
+    if not isinstance(size, Dim):
+        return size
+    most = size.scope.bounds(size.polynomial)[1]
+    return 2**63 - 1 if most is None else most
+
+
+def is_symbolic_dim(size: Any) -> bool:
+    """Whether the size of an axis is symbolic.
+
+    Args:
+      size: an integer or a symbolic dimension.
+
+    Returns:
+      Whether it is the latter.
+
+        >>> is_symbolic_dim(3)
+        False
+    """
+    return isinstance(size, Dim)
+
+
+def max_dim(*sizes: DimSize) -> Any:
+    """The greatest of sizes, symbolic ones too, of which `max` needs to know which it is.
+
+    Args:
+      sizes: integers and symbolic dimensions.
+
+    Returns:
+      An integer or a symbolic dimension.
+
+        >>> max_dim(3, 5)
+        5
+    """
+    return _extreme(sizes, "max")
+
+
+def min_dim(*sizes: DimSize) -> Any:
+    """The least of sizes, symbolic ones too, of which `min` needs to know which it is.
+
+    Args:
+      sizes: integers and symbolic dimensions.
+
+    Returns:
+      An integer or a symbolic dimension.
+
+        >>> min_dim(3, 5)
+        3
+    """
+    return _extreme(sizes, "min")
+
+
+def _extreme(sizes: tuple[DimSize, ...], kind: str) -> DimSize:
+    symbolic = [x for x in sizes if isinstance(x, Dim)]
+    if not symbolic:
+        return max(sizes) if kind == "max" else min(sizes)
+    operands = [symbolic[0]._operand(x) for x in sizes]
+    if None in operands:
+        raise TypeError(f"{kind}_dim: sizes must be integers or symbolic dimensions, got {sizes}")
+    scope = symbolic[0].scope
+    return wrapped(scope, greatest([x for x in operands if x is not None], scope, kind))

@@ -1,0 +1,128 @@
+"""Normal forms of what is no polynomial: quotients, remainders, maxima and minima.
+
+Each takes out what is a polynomial, and what its facts decide; the rest becomes an unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from amdjax.core.dims.polynomial import (
+    Operation,
+    Polynomial,
+    atom_of,
+    common_factor,
+    constant_of,
+    divide,
+    of,
+    plus,
+    scale,
+    text,
+)
+from amdjax.core.errors import InconclusiveDimensionOperation
+
+__all__ = ["Facts", "floordiv", "greatest", "mod"]
+
+Bounds = tuple[int | None, int | None]
+"""The least and the greatest value, None where there is none."""
+
+
+class Facts(Protocol):
+    """What is known of the unknowns."""
+
+    def bounds(self, a: Polynomial) -> Bounds:
+        """Of the values that a polynomial takes."""
+
+    def modulo(self, a: Polynomial, divisor: int) -> Polynomial:
+        """A polynomial with the same remainder, in which known remainders are constants."""
+
+    def unknown(self, operation: Operation) -> Polynomial:
+        """The polynomial that an operation is: what is known to equal it, or an unknown."""
+
+
+def floordiv(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
+    """`a // b`, rounded down."""
+    if _is_negative(b, a, facts):
+        a, b = scale(a, -1), scale(b, -1)
+    whole, rest = divide(a, b)
+    if not rest or _is_between(rest, b, facts):
+        return whole
+    divisor = constant_of(b)
+    if divisor is None:
+        return plus(whole, facts.unknown(Operation("floordiv", (rest, b))))
+    # floor((g*x + c) / (g*d)) = floor((x + floor(c / g)) / d)
+    *others, (_, constant) = rest if not rest[-1][0] else (*rest, ((), 0))
+    common = math.gcd(divisor, *(c for _, c in others))
+    rest = plus(*(((m, c // common),) for m, c in others), of(constant // common))
+    divisor //= common
+    atom = atom_of(rest)
+    if isinstance(atom, Operation) and atom.kind == "floordiv":
+        inner = constant_of(atom.args[1])
+        if inner is not None:  # floor(floor(x / d) / e) = floor(x / (d*e))
+            return plus(whole, floordiv(atom.args[0], of(inner * divisor), facts))
+    if divisor == 1:
+        return plus(whole, rest)
+    return plus(whole, facts.unknown(Operation("floordiv", (rest, of(divisor)))))
+
+
+def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
+    """`a % b`, with the sign of `b`."""
+    if _is_negative(b, a, facts):
+        return scale(mod(scale(a, -1), scale(b, -1), facts), -1)
+    divisor = constant_of(b)
+    if divisor is not None:
+        a = facts.modulo(a, divisor)
+    _, rest = divide(a, b)
+    if not rest or _is_between(rest, b, facts):
+        return rest
+    if divisor is not None:
+        common = math.gcd(divisor, common_factor(rest))
+        if common > 1:
+            reduced = tuple((m, c // common) for m, c in rest)
+            return scale(mod(reduced, of(divisor // common), facts), common)
+    return facts.unknown(Operation("mod", (rest, b)))
+
+
+def greatest(args: Sequence[Polynomial], facts: Facts, kind: str = "max") -> Polynomial:
+    """The maximum, or the minimum if `kind` says so."""
+    sign = 1 if kind == "max" else -1
+    kept: list[Polynomial] = []
+    for arg in args:
+        atom = atom_of(arg)
+        nested = atom.args if isinstance(atom, Operation) and atom.kind == kind else (arg,)
+        for one in nested:
+            if not any(_exceeds(other, one, sign, facts) for other in kept):
+                kept = [other for other in kept if not _exceeds(one, other, sign, facts)]
+                kept.append(one)
+    if len(kept) == 1:
+        return kept[0]
+    return facts.unknown(Operation(kind, tuple(sorted(kept, key=str))))
+
+
+def _exceeds(a: Polynomial, b: Polynomial, sign: int, facts: Facts) -> bool:
+    least, _ = facts.bounds(scale(plus(a, scale(b, -1)), sign))
+    return least is not None and least >= 0
+
+
+def _is_between(rest: Polynomial, b: Polynomial, facts: Facts) -> bool:
+    """Whether `0 <= rest < b`."""
+    least, _ = facts.bounds(rest)
+    gap, _ = facts.bounds(plus(b, scale(rest, -1)))
+    return least is not None and least >= 0 and gap is not None and gap >= 1
+
+
+def _is_negative(b: Polynomial, a: Polynomial, facts: Facts) -> bool:
+    """The sign of a divisor, which must be known."""
+    if not b:
+        raise ZeroDivisionError("symbolic dimension divided by zero, or modulo zero")
+    least, most = facts.bounds(b)
+    if least is not None and least > 0:
+        return False
+    if most is not None and most < 0:
+        return True
+    raise InconclusiveDimensionOperation(
+        f"Symbolic dimension '{text(a)}' divided by '{text(b)}', which may be zero: add the "
+        f"constraint '{text(b)} >= 1'."
+    )

@@ -1,0 +1,200 @@
+"""Polynomials with integer coefficients, of which symbolic dimensions are made.
+
+The unknowns are variables and operations that are no polynomials. A polynomial is kept in one
+normal form:
+
+    b*t + floordiv(t, 16) - 1
+
+    {((b, 1), (t, 1)): 1,  ((floordiv(t, 16), 1),): 1,  (): -1}
+      monomial         coefficient                     the constant
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+__all__ = [
+    "Atom", "Monomial", "Operation", "Polynomial", "atom_of", "constant_of", "evaluate", "multiply",
+    "of", "order", "plus", "product_of", "scale", "text", "variables",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An unknown that is computed of polynomials: `kind(*args)`."""
+
+    kind: str  # of OPERATIONS
+    args: tuple[Polynomial, ...]
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.args))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join(map(text, self.args))})"
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    "floordiv": lambda a, b: a // b,
+    "mod": lambda a, b: a % b,
+    "max": max,
+    "min": min,
+}
+
+Atom: TypeAlias = str | Operation
+Monomial: TypeAlias = tuple[tuple[Atom, int], ...]
+"""Powers of unknowns, in the order of their texts; () is the constant's."""
+
+Polynomial: TypeAlias = tuple[tuple[Monomial, int], ...]
+"""Coefficients by monomial, none of them zero, in the order of `order`; () is zero."""
+
+
+def of(x: int | Atom) -> Polynomial:
+    """A constant or an unknown as a polynomial."""
+    if isinstance(x, int):
+        return (((), x),) if x else ()
+    return ((((x, 1),), 1),)
+
+
+def _normal(terms: Mapping[Monomial, int]) -> Polynomial:
+    return tuple(sorted(((m, c) for m, c in terms.items() if c), key=lambda term: order(term[0])))
+
+
+def order(monomial: Monomial) -> Any:
+    """What terms are sorted by: the greatest degree first, then names."""
+    return -sum(p for _, p in monomial), [(str(atom), -power) for atom, power in monomial]
+
+
+def plus(*summands: Polynomial) -> Polynomial:
+    """The sum."""
+    terms: dict[Monomial, int] = {}
+    for summand in summands:
+        for monomial, factor in summand:
+            terms[monomial] = terms.get(monomial, 0) + factor
+    return _normal(terms)
+
+
+def scale(a: Polynomial, factor: int) -> Polynomial:
+    """Each coefficient times an integer."""
+    return tuple((monomial, c * factor) for monomial, c in a) if factor else ()
+
+
+def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
+    """The product."""
+    terms: dict[Monomial, int] = {}
+    for left, x in a:
+        for right, y in b:
+            monomial = product_of(left, right)
+            terms[monomial] = terms.get(monomial, 0) + x * y
+    return _normal(terms)
+
+
+def product_of(left: Monomial, right: Monomial) -> Monomial:
+    """The product of monomials."""
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) + power
+    return tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+
+
+def divide(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
+    """`q` and `r` with `a = q * b + r`, where no term of `r` is a multiple of `b`'s first one.
+
+    Multiples are those with integer factors. The division of polynomials by the leading term;
+    by an integer, each coefficient of the remainder ends in `[0, b)`.
+    """
+    (lead, factor), *_ = b
+    whole: Polynomial = ()
+    rest: Polynomial = ()
+    left = a
+    while left:
+        (monomial, coefficient), *others = left
+        ratio = _quotient(monomial, lead)
+        times = coefficient // factor if ratio is not None else 0
+        if times and (not lead or coefficient % factor == 0):
+            assert ratio is not None
+            part = ((ratio, times),)
+            whole = plus(whole, part)
+            left = plus(left, scale(multiply(part, b), -1))
+            if left and left[0][0] == monomial:  # what an integer leaves of a coefficient
+                rest, left = plus(rest, left[:1]), left[1:]
+        else:
+            rest, left = plus(rest, ((monomial, coefficient),)), tuple(others)
+    return whole, rest
+
+
+def _quotient(left: Monomial, right: Monomial) -> Monomial | None:
+    powers = dict(left)
+    for atom, power in right:
+        powers[atom] = powers.get(atom, 0) - power
+        if powers[atom] < 0:
+            return None
+    return tuple((atom, power) for atom, power in powers.items() if power)
+
+
+def common_factor(a: Polynomial) -> int:
+    """The greatest integer that divides all coefficients."""
+    return math.gcd(*(c for _, c in a))
+
+
+def constant_of(a: Polynomial) -> int | None:
+    """The value of a polynomial without unknowns, None if it has any."""
+    if not a:
+        return 0
+    return a[0][1] if not a[0][0] else None
+
+
+def atom_of(a: Polynomial) -> Atom | None:
+    """The unknown that a polynomial is, None if it is more than one alone."""
+    if len(a) == 1 and a[0][1] == 1 and len(a[0][0]) == 1 and a[0][0][0][1] == 1:
+        return a[0][0][0][0]
+    return None
+
+
+def atoms(a: Polynomial) -> Iterable[Atom]:
+    """The unknowns of the terms, those inside operations left out."""
+    return dict.fromkeys(atom for monomial, _ in a for atom, _ in monomial)
+
+
+def variables(a: Polynomial) -> set[str]:
+    """The names of all variables, those inside operations too."""
+    found: set[str] = set()
+    for atom in atoms(a):
+        found.update([atom] if isinstance(atom, str) else set().union(*map(variables, atom.args)))
+    return found
+
+
+def evaluate(a: Polynomial, value: Callable[[str], Any], zero: Any = 0) -> Any:
+    """The value where variables have values: integers, or anything else with arithmetic."""
+    total = zero
+    for monomial, factor in a:
+        powers = (_value(atom, value, zero) ** power for atom, power in monomial)
+        total = total + math.prod(powers, start=factor)
+    return total
+
+
+def _value(atom: Atom, value: Callable[[str], Any], zero: Any) -> Any:
+    if isinstance(atom, str):
+        return value(atom)
+    return OPERATIONS[atom.kind](*(evaluate(x, value, zero) for x in atom.args))
+
+
+def text(a: Polynomial) -> str:
+    """How it is printed: '2*t + floordiv(t, 16) - 1'."""
+    written = ""
+    for monomial, factor in a:
+        sign = ("- " if factor < 0 else "") if not written else f" {'-' if factor < 0 else '+'} "
+        written += sign + _term(monomial, abs(factor))
+    return written or "0"
+
+
+def _term(monomial: Monomial, factor: int) -> str:
+    powers = [f"{atom}^{power}" if power > 1 else str(atom) for atom, power in monomial]
+    return "*".join([*([str(factor)] if factor != 1 or not powers else []), *powers])

@@ -1,0 +1,337 @@
+"""What is known of symbolic dimensions: ranges of variables, and the constraints of users."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from amdjax.core.dims.linear import Contradiction, minimum
+from amdjax.core.dims.operations import Bounds
+from amdjax.core.dims.parse import parse_constraint
+from amdjax.core.dims.polynomial import (
+    Atom,
+    Monomial,
+    Operation,
+    Polynomial,
+    atom_of,
+    atoms,
+    constant_of,
+    multiply,
+    of,
+    plus,
+    scale,
+)
+
+__all__ = ["SymbolicScope"]
+
+_LEAST, _GREATEST = 1, 2**31 - 1  # of sizes of which nothing else is told
+_MAX_ROWS = 200  # of a linear program: what more would decide is said to be unknown
+
+
+class SymbolicScope:
+    """The variables of a family of symbolic dimensions and what is known of them.
+
+    Dimensions of two scopes cannot meet in one expression. Variables are at least 1 and
+    less than 2**31 if no constraint says otherwise.
+
+    Args:
+      constraints: texts as "a >= 2*b", "t <= 512", "mod(t, 8) == 0".
+
+    Raises:
+      ValueError: a text is no constraint, or no sizes satisfy all of them.
+
+    >>> scope = SymbolicScope(["a >= 8", "mod(b, 4) == 0"])
+    >>> a, b = amdjax.export.symbolic_shape("a, b", scope=scope)
+    >>> a >= 3, b % 2, a + b >= 12
+    (True, 0, True)
+    """
+
+    def __init__(self, constraints: Sequence[str] = ()):
+        if isinstance(constraints, str):
+            raise ValueError(
+                f"constraints: must be a sequence of strings, got the string {constraints!r}"
+            )
+        self.constraints: tuple[str, ...] = ()
+        self._rows: list[Polynomial] = []  # of which each is at least zero
+        self._ranges: dict[Atom, Bounds] = {}
+        self._equal: dict[Atom, Polynomial] = {}
+        self._residues: dict[str, tuple[int, int]] = {}  # modulus and remainder, by variable
+        self._bounds: dict[Polynomial, Bounds] = {}
+        for constraint in constraints:
+            self._add(constraint)
+
+    def __repr__(self) -> str:
+        return f"SymbolicScope({list(self.constraints)})"
+
+    def described(self) -> str:
+        """A sentence on the constraints, for messages."""
+        if not self.constraints:
+            return ""
+        return f"\nThe constraints so far: {', '.join(map(repr, self.constraints))}."
+
+    # Facts
+
+    def variable(self, name: str) -> Polynomial:
+        """The polynomial that a variable is."""
+        return self._equal.get(name, of(name))
+
+    def unknown(self, operation: Operation) -> Polynomial:
+        return self._equal.get(operation, of(operation))
+
+    def modulo(self, a: Polynomial, divisor: int) -> Polynomial:
+        constant, unknown = 0, []
+        for monomial, factor in a:
+            modulus, residue = self._residue(monomial)
+            if factor * modulus % divisor == 0:
+                constant += factor * residue
+            else:
+                unknown.append((monomial, factor))
+        return plus(tuple(unknown), of(constant % divisor))
+
+    def _residue(self, monomial: Monomial) -> tuple[int, int]:
+        """A modulus, the greatest known, and the remainder that it leaves of a monomial."""
+        modulus, residue = 0, 1  # of 1, whose remainder by anything is known
+        for atom, power in monomial:
+            known = self._residues.get(atom, (1, 0)) if isinstance(atom, str) else (1, 0)
+            for _ in range(power):
+                modulus, residue = (
+                    math.gcd(modulus * known[0], modulus * known[1], known[0] * residue),
+                    residue * known[1],
+                )
+        return modulus, residue % modulus if modulus else residue
+
+    def equal(self, a: Polynomial, b: Polynomial) -> bool | None:
+        """Whether two dimensions are the same for all sizes, for none (False), or for some."""
+        if a == b:
+            return True
+        difference = plus(a, scale(b, -1))
+        least, most = self.bounds(difference)
+        if least == most == 0:
+            return True
+        apart = (least is not None and least > 0) or (most is not None and most < 0)
+        return False if apart or self._never_zero(difference) else None
+
+    def _never_zero(self, a: Polynomial) -> bool:
+        """Whether a divisor leaves another remainder than zero, whatever the sizes are."""
+        common = math.gcd(*(c for monomial, c in a if monomial))
+        divisors = {common, *(modulus for modulus, _ in self._residues.values())} - {0, 1}
+        return any(constant_of(self.modulo(a, d)) not in (None, 0) for d in divisors)
+
+    def bounds(self, a: Polynomial) -> Bounds:
+        """The least and the greatest value of a dimension, as far as they are known."""
+        found = self._bounds.get(a)
+        if found is None:
+            constant = constant_of(a)
+            found = (constant, constant) if constant is not None else self._by_all_facts(a)
+            self._bounds[a] = found
+        return found
+
+    def is_at_least_zero(self, a: Polynomial) -> bool | None:
+        """Whether a dimension is at least zero for all sizes, for none (False), or for some."""
+        for bounds in (self._interval, self.bounds):  # the cheap ones first
+            least, most = bounds(a)
+            if least is not None and least >= 0:
+                return True
+            if most is not None and most < 0:
+                return False
+        return None
+
+    def _by_all_facts(self, a: Polynomial) -> Bounds:
+        """Bounds by linear programs over all inequalities that are known."""
+        constant = a[-1][1] if not a[-1][0] else 0
+        form = [(monomial, c) for monomial, c in a if monomial]
+        common = math.gcd(*(c for _, c in form))
+        objective = {monomial: c // common for monomial, c in form}
+        rows = self._relevant(a)
+        # Monomials are integers, so the form is one too: bounds are rounded before they are scaled.
+        low = minimum(objective, rows)
+        high = minimum({monomial: -c for monomial, c in objective.items()}, rows)
+        least = None if low is None else low * common + constant
+        most = None if high is None else -high * common + constant
+        return _narrower(self._interval(a), (least, most))
+
+    def _relevant(self, a: Polynomial) -> list[tuple[dict[Monomial, int], int]]:
+        """The inequalities that speak of a polynomial's unknowns, and of those they bring."""
+        rows: dict[Polynomial, None] = {}
+        waiting, seen = [monomial for monomial, _ in a], set()
+        constraints = list(self._rows)
+        while waiting and len(rows) < _MAX_ROWS:
+            monomial = waiting.pop()
+            if not monomial or monomial in seen:
+                continue
+            seen.add(monomial)
+            found = list(self._implied(monomial))
+            near = {atom for atom, _ in monomial}
+            found += [row for row in constraints if near.intersection(atoms(row))]
+            for row in found:
+                if row not in rows and any(m for m, _ in row):
+                    rows[row] = None
+                    waiting += [m for m, _ in row]
+        return [({m: c for m, c in row if m}, sum(c for m, c in row if not m)) for row in rows]
+
+    def _implied(self, monomial: Monomial) -> Iterator[Polynomial]:
+        """What holds of a monomial by itself: each of the polynomials is at least zero."""
+        for atom, _ in monomial:
+            yield from self._sides(of(atom), self._range(atom))
+            if isinstance(atom, Operation):
+                yield from self._definition(atom)
+            rest = tuple((x, p - (x == atom)) for x, p in monomial if (x, p) != (atom, 1))
+            if rest:  # (x - least) * (rest - least) >= 0, and so on
+                for left in self._sides(of(atom), self._range(atom)):
+                    for right in self._sides(((rest, 1),), self._interval(((rest, 1),))):
+                        yield multiply(left, right)
+
+    @staticmethod
+    def _sides(a: Polynomial, bounds: Bounds) -> Iterator[Polynomial]:
+        least, most = bounds
+        if least is not None:
+            yield plus(a, of(-least))
+        if most is not None:
+            yield plus(of(most), scale(a, -1))
+
+    def _definition(self, atom: Operation) -> Iterator[Polynomial]:
+        """What an operation's arguments say of it."""
+        this, args = of(atom), atom.args
+        if atom.kind == "floordiv":  # b*q <= a <= b*q + b - 1
+            rest = plus(args[0], scale(multiply(args[1], this), -1))
+            divisor = constant_of(args[1])
+            exact = constant_of(self.modulo(args[0], divisor)) if divisor else None
+            least, most = (of(exact),) * 2 if exact is not None else ((), plus(args[1], of(-1)))
+            yield plus(rest, scale(least, -1))
+            yield plus(most, scale(rest, -1))
+        elif atom.kind == "mod":
+            yield plus(args[1], of(-1), scale(this, -1))
+            whole = multiply(args[1], of(Operation("floordiv", args)))
+            rest = plus(args[0], scale(whole, -1), scale(this, -1))
+            yield from (rest, scale(rest, -1))
+        else:
+            sign = 1 if atom.kind == "max" else -1
+            for arg in args:
+                yield scale(plus(this, scale(arg, -1)), sign)
+
+    # Intervals: bounds that need no linear program
+
+    def _interval(self, a: Polynomial) -> Bounds:
+        total: Bounds = (0, 0)
+        for monomial, factor in a:
+            product: Bounds = (factor, factor)
+            for atom, power in monomial:
+                for _ in range(power):
+                    product = _interval_product(product, self._range(atom))
+            total = _interval_sum(total, product)
+        return total
+
+    def _range(self, atom: Atom) -> Bounds:
+        told = self._ranges.get(atom, (None, None))
+        if isinstance(atom, str):
+            first = _LEAST if told[0] is None else told[0]
+            modulus, residue = self._residues.get(atom, (1, 0))
+            return first + (residue - first) % modulus, _GREATEST if told[1] is None else told[1]
+        (least, most), *others = map(self._interval, atom.args)
+        if atom.kind == "floordiv":  # by a divisor of at least 1
+            low, high = others[0]
+            found: Bounds = _quotient(least, high, low), _quotient(most, low, high)
+        elif atom.kind == "mod":
+            found = _narrower((0, None), (None, None if others[0][1] is None else others[0][1] - 1))
+            if least is not None and least >= 0:
+                found = _narrower(found, (None, most))
+        else:
+            best = max if atom.kind == "max" else min
+            lows, highs = zip((least, most), *others, strict=True)
+            found = _known(best, lows), _known(best, highs)
+        return _narrower(found, told)
+
+    # Constraints
+
+    def _add(self, constraint: str) -> None:
+        left, symbol, right = parse_constraint(constraint, self)
+        self.constraints += (constraint,)
+        rows = {
+            ">=": [plus(left, scale(right, -1))],
+            "<=": [plus(right, scale(left, -1))],
+            ">": [plus(left, scale(right, -1), of(-1))],
+            "<": [plus(right, scale(left, -1), of(-1))],
+            "==": [plus(left, scale(right, -1)), plus(right, scale(left, -1))],
+        }[symbol]
+        self._rows += rows
+        for row in rows:
+            self._learn_range(row)
+        self._bounds.clear()
+        try:
+            if symbol == "==":
+                self._add_equality(left, right)
+            for row in self._rows:
+                if (constant_of(row) or 0) < 0:
+                    raise Contradiction(f"{constraint} holds of no sizes")
+                minimum({}, self._relevant(row))
+        except Contradiction:
+            raise ValueError(
+                f"constraints: no sizes satisfy {', '.join(map(repr, self.constraints))}"
+            ) from None
+
+    def _add_equality(self, left: Polynomial, right: Polynomial) -> None:
+        atom = atom_of(left)
+        if isinstance(atom, Operation) and atom.kind == "mod":
+            variable, modulus = atom_of(atom.args[0]), constant_of(atom.args[1])
+            residue = constant_of(right)
+            if isinstance(variable, str) and modulus is not None and residue is not None:
+                told = self._residues.get(variable, (1, 0))
+                self._residues[variable] = _both_residues(told, (modulus, residue))
+        if atom is not None and atom not in set(atoms(right)):
+            self._equal[atom] = right
+
+    def _learn_range(self, row: Polynomial) -> None:
+        """What a constraint on one unknown alone says of its range; of a variable it replaces 1."""
+        terms = [(monomial, c) for monomial, c in row if monomial]
+        constant = row[-1][1] if row and not row[-1][0] else 0
+        if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0][1] != 1:
+            return
+        ((((atom, _),), factor),) = terms
+        low, high = -(constant // factor), constant // -factor
+        told = (low, None) if factor > 0 else (None, high)
+        self._ranges[atom] = _narrower(told, self._ranges.get(atom, (None, None)))
+
+
+def _quotient(a: int | None, of_positive: int | None, of_negative: int | None) -> int | None:
+    """A bound of quotients: which bound of the divisor counts depends on the dividend's sign."""
+    if a is None:
+        return None
+    divisor = of_positive if a >= 0 else of_negative
+    return a // divisor if divisor is not None else (0 if a >= 0 else -1)
+
+
+def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
+    """The modulus and the remainder that follow from two (the Chinese remainder theorem)."""
+    (m, r), (n, s) = a, b
+    common = math.gcd(m, n)
+    if (s - r) % common or not 0 <= s < n:
+        raise Contradiction("remainders exclude each other")
+    steps = (s - r) // common * pow(m // common, -1, n // common) % (n // common)
+    return math.lcm(m, n), r + m * steps
+
+
+def _known(best: Callable[..., int], values: Sequence[int | None]) -> int | None:
+    return None if None in values else best(values)
+
+
+def _narrower(a: Bounds, b: Bounds) -> Bounds:
+    lows = [x for x in (a[0], b[0]) if x is not None]
+    highs = [x for x in (a[1], b[1]) if x is not None]
+    return max(lows, default=None), min(highs, default=None)
+
+
+def _interval_sum(a: Bounds, b: Bounds) -> Bounds:
+    low, high = (None if x is None or y is None else x + y for x, y in zip(a, b))
+    return low, high
+
+
+def _interval_product(a: Bounds, b: Bounds) -> Bounds:
+    ends = [(x, y) for x in _ends(a) for y in _ends(b)]
+    products = [0.0 if 0 in (x, y) else x * y for x, y in ends]
+    low, high = min(products), max(products)
+    return (None if math.isinf(low) else int(low)), (None if math.isinf(high) else int(high))
+
+
+def _ends(a: Bounds) -> tuple[Any, Any]:
+    return (-math.inf if a[0] is None else a[0]), (math.inf if a[1] is None else a[1])

@@ -1,0 +1,89 @@
+"""Programs of symbolic shapes made into programs of given sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amdjax.core.aval import AbstractValue, ShapedArray
+from amdjax.core.dim_values import dim_as_value_p
+from amdjax.core.dims import Dim
+from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.ref import AbstractRef
+
+__all__ = ["instantiate"]
+
+
+def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
+    """The program that a symbolic one is for given sizes.
+
+    Args:
+      closed: the program.
+      sizes: the size of each of its dimension variables.
+
+    Returns:
+      A program in which no dimension is symbolic: values of dimensions are literals.
+
+    Raises:
+      KeyError: a variable has no size.
+    """
+    return _Instance(sizes).closed(closed)
+
+
+class _Instance:
+    """What a program becomes of which the dimension variables have values."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        self.sizes = sizes
+        self.atoms: dict[Var, Atom] = {}
+
+    def closed(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        return ClosedJaxpr(self.jaxpr(closed.jaxpr), closed.consts)
+
+    def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+        constvars, invars = (list(map(self.bound, v)) for v in (jaxpr.constvars, jaxpr.invars))
+        eqns = [new for eqn in jaxpr.eqns if (new := self.eqn(eqn)) is not None]
+        return Jaxpr(constvars, invars, list(map(self.atom, jaxpr.outvars)), eqns)
+
+    def eqn(self, eqn: JaxprEqn) -> JaxprEqn | None:
+        if eqn.primitive is dim_as_value_p:
+            (out,) = eqn.outvars
+            self.atoms[out] = Literal(self.value(eqn.params["dim"]), out.aval)
+            return None
+        invars = list(map(self.atom, eqn.invars))
+        params = {name: self.value(value) for name, value in eqn.params.items()}
+        outvars = list(map(self.bound, eqn.outvars))
+        return JaxprEqn(eqn.primitive, invars, outvars, params, eqn.effects, eqn.source)
+
+    def bound(self, var: Var) -> Var:
+        new = type(var)(self.aval(var.aval))
+        if type(var) is not DropVar:
+            self.atoms[var] = new
+        return new
+
+    def atom(self, atom: Atom) -> Atom:
+        return atom if isinstance(atom, Literal) else self.atoms[atom]
+
+    def aval(self, aval: AbstractValue) -> Any:
+        if isinstance(aval, AbstractRef):
+            return aval.of(self.aval(aval.inner_aval))
+        if isinstance(aval, ShapedArray) and any(isinstance(d, Dim) for d in aval.shape):
+            return aval.update(shape=tuple(map(self.value, aval.shape)))
+        return aval
+
+    def value(self, value: Any) -> Any:
+        """A parameter: programs, shapes and sizes, also inside sequences and dictionaries."""
+        if isinstance(value, Dim):
+            return value.evaluate(self.sizes)
+        if isinstance(value, ClosedJaxpr):
+            return _Instance(self.sizes).closed(value)
+        if isinstance(value, Jaxpr):
+            return _Instance(self.sizes).jaxpr(value)
+        if isinstance(value, AbstractValue):
+            return self.aval(value)
+        if isinstance(value, dict):
+            return {key: self.value(x) for key, x in value.items()}
+        if isinstance(value, (tuple, list)):
+            parts = map(self.value, value)
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+        return value
