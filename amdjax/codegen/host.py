@@ -29,6 +29,12 @@ class HostMachine:
         """Whether the CPU has an LLVM feature such as `avx512fp16`."""
         return f"+{feature}" in self.features.split(",")
 
+    @property
+    def dot_dtypes(self) -> tuple[str, ...]:
+        """Of what one vector instruction sums the products in each 32-bit lane."""
+        found = ("i8", "u8") if self.has("avx512vnni") else ()
+        return (*found, "bf16") if self.has("avx512bf16") else found
+
 
 @cache
 def host() -> HostMachine:

@@ -57,6 +57,21 @@ def lower_pointwise(
     return rule(f, *xs, **attrs)
 
 
+def dot_words(f: Function, types: tuple[str, str], a: Value, b: Value, acc: Value) -> Value:
+    """What `ops.DotWords` is where no instruction does it: four bytes, or two of bfloat16."""
+    words, total = a.type, acc.type
+    if types[0] == "bf16":
+        shift, upper = llvm.const(words, 16), llvm.const(words, 0xFFFF0000)
+        for part in (lambda x: f.and_(x, upper), lambda x: f.shl(x, shift)):
+            acc = f.fma(f.bitcast(part(a), total), f.bitcast(part(b), total), acc)
+        return acc
+    for byte in range(4):
+        up, down = llvm.const(words, 24 - 8 * byte), llvm.const(words, 24)
+        x, y = f.lshr(f.shl(a, up), down), f.ashr(f.shl(b, up), down)
+        acc = f.add(acc, f.mul(x, y))
+    return acc
+
+
 def _compare(f: Function, name: str, dtype: str, a: Value, b: Value) -> Value:
     if dtype in FLOATS:
         return f.fcmp(_FLOAT_COMPARE[name], a, b)

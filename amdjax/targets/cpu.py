@@ -17,7 +17,7 @@ class CpuTarget:
       threads: threads that run a kernel.
       l1_bytes: data cache of one core.
       l2_bytes: second-level cache of one core.
-      dots_bytes: one instruction sums products of four bytes in each 32-bit lane.
+      dot_dtypes: of what one instruction sums the products in each 32-bit lane.
       matrix_dtypes: what a matrix unit multiplies that this process may use.
     """
 
@@ -25,7 +25,7 @@ class CpuTarget:
     threads: int = 1
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
-    dots_bytes: bool = False
+    dot_dtypes: tuple[str, ...] = ()
     matrix_dtypes: tuple[str, ...] = ()
 
     @property

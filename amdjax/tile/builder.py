@@ -290,9 +290,9 @@ class Builder:
             return self._pure_op(ops.Dot, (a, b, acc))
         return self._pure_op(ops.Dot, (a, b, acc), tiling=tiling)
 
-    def dot4(self, a: Value, b: Value, acc: Value) -> Value:
-        """`acc` plus the dot products of four bytes in 32-bit lanes: `a` unsigned, `b` signed."""
-        return self._pure_op(ops.Dot4, (a, b, acc))
+    def dot_words(self, types: tuple[str, str], a: Value, b: Value, acc: Value) -> Value:
+        """`acc` plus the dot products of what 32-bit lanes hold; see `ops.DotWords`."""
+        return self._pure_op(ops.DotWords, (a, b, acc), types=types)
 
     def contract(
         self,

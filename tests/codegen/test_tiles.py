@@ -1,5 +1,6 @@
 """Tile programs on every backend: memory, shapes, combining, control flow, against NumPy."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -182,20 +183,37 @@ def test_products_of_tiles():
     np.testing.assert_allclose(y, want, atol=9 * 2**-24 * (np.abs(a) @ np.abs(b) + 1).max())
 
 
+def dot_words(types, a, b, c):
+    y = np.zeros_like(c)
+    sums = "i32" if c.dtype == np.int32 else "f32"
+
+    def write(k, a, b, c, y):
+        words = [k.load(p, 0, (16,)) for p in (a, b)]
+        k.store(y, 0, k.dot_words(types, *words, k.load(c, 0, (16,))))
+
+    run_kernel(write, a.view(np.int32), b.view(np.int32), c, y, a=("i32", "in"), b=("i32", "in"),
+               c=(sums, "in"), y=(sums, "out"))  # fmt: skip
+    return y
+
+
 def test_products_of_four_bytes():
     rng = np.random.default_rng(0)
     a, b = rng.integers(0, 255, 64).astype(np.uint8), rng.integers(-128, 127, 64).astype(np.int8)
-    c, y = rng.integers(-99, 99, 16).astype(np.int32), np.zeros(16, np.int32)
-
-    def write(k, a, b, c, y):
-        words = [k.load(p, 0, (16,), dtype="i32") for p in (a, b)]
-        k.store(y, 0, k.dot4(*words, k.load(c, 0, (16,))))
-
-    run_kernel(write, a.view(np.int32), b.view(np.int32), c, y, a=("i32", "in"), b=("i32", "in"),
-               c=("i32", "in"), y=("i32", "out"))  # fmt: skip
+    c = rng.integers(-99, 99, 16).astype(np.int32)
+    y = dot_words(("u8", "i8"), a, b, c)
     np.testing.assert_array_equal(
         y, c + (a.astype(np.int32) * b).reshape(16, 4).sum(1, dtype=np.int32)
     )
+
+
+def test_products_of_two_bfloat16():
+    """One rounding for each product that is added, that of the upper halves first."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(32).astype(ml_dtypes.bfloat16) for _ in range(2))
+    c = (100 * rng.standard_normal(16)).astype(np.float32)
+    products = (a.astype(np.float64) * b.astype(np.float64)).reshape(16, 2)
+    want = ((c + products[:, 1]).astype(np.float32) + products[:, 0]).astype(np.float32)
+    np.testing.assert_array_equal(dot_words(("bf16", "bf16"), a, b, c), want)
 
 
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])

@@ -70,7 +70,7 @@ def _products(k: tile.Builder) -> None:
     x = k.load(a, 0, (16, 32))
     k.store(y, 0, k.dot(x, k.load(a, 512, (32, 16)), k.load(y, 0, (16, 16))))
     words = k.load(b, 0, (256,))
-    k.store(z, 8, k.dot4(words, words, words))
+    k.store(z, 8, k.dot_words(("u8", "i8"), words, words, words))
     k.atomic("add", y, k.const("index", 0), k.load(a, 0))
     k.store(y, 1, k.atomic("max", z, k.const("index", 0), k.load(b, 0)))
     k.atomic("add", y, k.iota(256), k.load(a, 0, (256,)))

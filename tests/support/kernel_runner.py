@@ -21,7 +21,7 @@ def target(count: int = 4) -> CpuTarget:
     caches = machine.l1d_bytes, machine.l2_bytes
     return CpuTarget(
         machine.vector_bits, count, *caches,
-        dots_bytes=machine.has("avx512vnni"), matrix_dtypes=amx.dtypes(),
+        dot_dtypes=machine.dot_dtypes, matrix_dtypes=amx.dtypes(),
     )  # fmt: skip
 
 

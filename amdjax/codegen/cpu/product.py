@@ -1,14 +1,16 @@
-"""Products of tiles: by vector lanes, by VNNI and by AMX."""
+"""Products of tiles: by vector lanes, by dot products of words and by AMX."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from amdjax import tile
-from amdjax.codegen import llvm
 from amdjax.codegen.cpu import amx
 from amdjax.codegen.cpu.emitter import CpuEmitter, Rep
 from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import Type
+from amdjax.codegen.pointwise import dot_words
 from amdjax.tile import ops
 
 __all__ = ["LOWERINGS"]
@@ -33,19 +35,28 @@ def lower_dot(c: CpuEmitter, op: ops.Dot) -> list[Rep]:
     return [out]
 
 
-@LOWERINGS.of(ops.Dot4)
-def lower_dot4(c: CpuEmitter, op: ops.Dot4) -> list[Rep]:
+class _Words(NamedTuple):
+    """An instruction on 16 words: what a CPU that has it is called, its name, what it takes."""
+
+    feature: str
+    name: str
+    operand: Type
+
+
+_WORDS = {
+    "u8": _Words("avx512vnni", "llvm.x86.avx512.vpdpbusd.512", Type("i8", 64)),
+    "bf16": _Words("avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.512", Type("bfloat", 32)),
+}
+
+
+@LOWERINGS.of(ops.DotWords)
+def lower_dot_words(c: CpuEmitter, op: ops.DotWords) -> list[Rep]:
     a, b, acc = (c.scalar(v) for v in op.operands)
-    f, t = c.f, acc.type
-    if t.lanes == 16 and host().has("avx512vnni"):
-        as_bytes = Type("i8", 64)
-        name = "llvm.x86.avx512.vpdpbusd.512"
-        return [f.call(name, t, acc, f.bitcast(a, as_bytes), f.bitcast(b, as_bytes))]
-    for byte in range(4):
-        up, down = llvm.const(t, 24 - 8 * byte), llvm.const(t, 24)
-        x, y = f.lshr(f.shl(a, up), down), f.ashr(f.shl(b, up), down)
-        acc = f.add(acc, f.mul(x, y))
-    return [acc]
+    f, of = c.f, _WORDS[op.types[0]]
+    if acc.type.lanes == 16 and host().has(of.feature):
+        words = (f.bitcast(x, of.operand) for x in (a, b))
+        return [f.call(of.name, acc.type, acc, *words)]
+    return [dot_words(f, op.types, a, b, acc)]
 
 
 @LOWERINGS.of(ops.AmxProduct)

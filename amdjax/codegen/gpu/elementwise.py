@@ -14,7 +14,7 @@ from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.positions import Coordinates, Held, Positional, Rep
 from amdjax.codegen.gpu.registers import elementwise, joined, register
 from amdjax.codegen.llvm import Value
-from amdjax.codegen.pointwise import lower_convert as converted
+from amdjax.codegen.pointwise import dot_words, lower_convert as converted
 from amdjax.tile import ops
 
 __all__ = ["LOWERINGS"]
@@ -117,10 +117,15 @@ def lower_iota(g: GpuEmitter, op: ops.Iota) -> list[Rep]:
     return [Positional(count)]
 
 
-@LOWERINGS.of(ops.Dot4)
-def lower_dot4(g: GpuEmitter, op: ops.Dot4) -> list[Rep]:
+@LOWERINGS.of(ops.DotWords)
+def lower_dot_words(g: GpuEmitter, op: ops.DotWords) -> list[Rep]:
+    def one(a: Value, b: Value, acc: Value) -> Value:
+        if op.acc.dtype in tile.FLOATS:
+            return dot_words(g.f, op.types, a, b, acc)
+        return g.isa.dot4(g.f, a, b, acc)
+
     def product(*xs: Value) -> Value:
         registers = [[register(g.f, x, r) for x in xs] for r in range(xs[0].type.lanes or 1)]
-        return joined(g.f, [g.isa.dot4(g.f, *words) for words in registers])
+        return joined(g.f, [one(*words) for words in registers])
 
     return _each(g, op, product)

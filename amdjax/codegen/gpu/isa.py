@@ -14,6 +14,7 @@ from typing import ClassVar
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu import amdgpu_object
 from amdjax.codegen.llvm import I1, I32, VOID, Function, Type, Value
+from amdjax.codegen.pointwise import dot_words
 from amdjax.targets import GpuTarget
 
 __all__ = ["Isa", "by_words", "isa_of"]
@@ -93,11 +94,7 @@ class Isa(ABC):
 
     def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
         """`acc` and the products of four bytes each: those of `a` are unsigned, of `b` signed."""
-        for byte in range(4):
-            up, down = llvm.const(I32, 24 - 8 * byte), llvm.const(I32, 24)
-            x, y = f.lshr(f.shl(a, up), down), f.ashr(f.shl(b, up), down)
-            acc = f.add(acc, f.mul(x, y))
-        return acc
+        return dot_words(f, ("u8", "i8"), a, b, acc)
 
     @abstractmethod
     def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:

@@ -40,7 +40,7 @@ def cpu_target() -> CpuTarget:
     machine = host()
     return CpuTarget(
         machine.vector_bits, threads.num_threads(), machine.l1d_bytes, machine.l2_bytes,
-        dots_bytes=machine.has("avx512vnni"), matrix_dtypes=amx.dtypes(),
+        dot_dtypes=machine.dot_dtypes, matrix_dtypes=amx.dtypes(),
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from amdjax.kernels.attention.dropping import kept_pair
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import TileShape
-from amdjax.kernels.products.cpu.packed import Rows, multiply
+from amdjax.kernels.products.cpu.micro_kernel import Rows, multiply
 from amdjax.kernels.shaped import ShapedContext, ShapedKernel
 from amdjax.schedule.row_plan import counted
 

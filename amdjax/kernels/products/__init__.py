@@ -13,9 +13,13 @@ Which file is asked when, in this order:
   - `cpu/few_columns.py`: convolutions with very few features in their result.
   - `cpu/direct.py`: small matrices, and those with few rows or columns, read where they lie.
   - `cpu/amx.py`: bfloat16 and bytes where the CPU has AMX.
-  - `cpu/vnni.py`: bytes where it has VNNI.
+  - `cpu/vnni.py`: bfloat16 and bytes where vector instructions sum the products in a word.
+  - `cpu/implicit.py`: convolutions whose windows overlap, read from a padded copy.
   - `cpu/packed.py`: all others, from packed panels (`packing.py`, `reading.py`) in blocks that fit
-    the caches (`blocking.py`).
+    the caches (`blocking.py`), by one micro-kernel (`micro_kernel.py`).
+
+  AMX and VNNI pack words (`words.py`). Of VNNI, implicit and packed products the one that is
+  estimated to be fastest is taken.
 - On GPUs (`gpu/dispatch.py`):
   - `gpu/depthwise.py`, `gpu/depthwise_gradient.py`: convolutions whose groups have one feature, and
     the gradients of their kernels.

@@ -44,7 +44,7 @@ from amdjax.tile.ops.memory import (
     Store,
     StoreAt,
 )
-from amdjax.tile.ops.product import AmxProduct, Collect, Contract, Dot, Dot4, ScratchProduct
+from amdjax.tile.ops.product import AmxProduct, Collect, Contract, Dot, DotWords, ScratchProduct
 from amdjax.tile.ops.shape import (
     Broadcast,
     Compress,
@@ -62,7 +62,7 @@ from amdjax.tile.ops.shape import (
 __all__ = [
     "COMPARISONS", "ELEMENTWISE", "NARROW", "Add", "AmxProduct", "And", "Arrive", "Atomic",
     "Bitcast", "Broadcast", "Collect", "Comparison", "Compress", "Const", "Contract", "Convert",
-    "Cumulative", "Div", "Dot", "Dot4", "Elementwise", "Expand", "Extract", "For", "Ge",
+    "Cumulative", "Div", "Dot", "DotWords", "Elementwise", "Expand", "Extract", "For", "Ge",
     "GridBarrier", "Gt", "If", "Interleave", "Iota", "Le", "Load", "LoadAt", "Lt", "Max", "Min",
     "Mul", "Ne", "Neg", "Not", "Once", "Or", "Prefetch", "ProgramBarrier", "ProgramId", "Reduce",
     "ReduceBy", "Rem", "Reshape", "ScratchProduct", "Select", "Shift", "Shl", "ShrArithmetic",

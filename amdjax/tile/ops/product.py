@@ -1,4 +1,4 @@
-"""Matrix products: of tiles, of vectors of bytes, of what lies in memory."""
+"""Matrix products: of tiles, of vectors of words, of what lies in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from amdjax.tile.attributes import Attribute, DotTiling, Flag, Memory, Sides, Ti
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
 from amdjax.tile.types import BOOL, INDEX, TileType
 
-__all__ = ["AmxProduct", "Collect", "Contract", "Dot", "Dot4", "ScratchProduct"]
+__all__ = ["AmxProduct", "Collect", "Contract", "Dot", "DotWords", "ScratchProduct"]
 
 
 class Dot(Op, name="dot", traits=Trait.PURE):
@@ -33,19 +33,30 @@ class Dot(Op, name="dot", traits=Trait.PURE):
             expect(operands == (self.a.dtype, 1), f"{self.tiling} is for operands of another kind")
 
 
-class Dot4(Op, name="dot4", traits=Trait.PURE):
-    """`acc` plus the dot products of four bytes in 32-bit lanes: `a` unsigned, `b` signed."""
+#: What `DotWords` multiplies, and in what it sums.
+WORD_TYPES = {("u8", "i8"): ("i32", "u32"), ("bf16", "bf16"): ("f32",)}
+
+
+class DotWords(Op, name="dot_words", traits=Trait.PURE):
+    """`acc` plus the dot products of what 32-bit lanes hold: four bytes, or two of bfloat16.
+
+    `types` are those of the elements of `a` and `b`. A CPU's instruction for bfloat16 takes
+    subnormal numbers as zero and adds the upper halves' product first; each sum is rounded.
+    """
 
     __slots__ = ()
     a, b, acc = Operand(0), Operand(1), Operand(2)
+    types = Attribute[tuple[str, str]]()
 
     def result_types(self) -> tuple[TileType, ...]:
         return (self.acc.type,)
 
     def check(self) -> None:
         same = self.a.shape == self.b.shape == self.acc.shape
-        words = all(v.dtype in ("i32", "u32") for v in self.operands)
-        expect(same and words, "dot4 takes words of one shape")
+        words = all(v.dtype in ("i32", "u32") for v in (self.a, self.b))
+        expect(same and words, "dot_words takes words of one shape")
+        sums = WORD_TYPES.get(self.types, ())
+        expect(self.acc.dtype in sums, f"no sums of {self.types} in {self.acc.dtype}")
 
 
 class Contract(Op, name="contract", traits=Trait.READS):

@@ -19,7 +19,7 @@ from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis
 from amdjax.kernels.products.cpu.depthwise_gradient import KernelGradient
 from amdjax.kernels.products.cpu.lane_convolution import UNROLLED_TAPS, LaneConvolution
-from amdjax.kernels.products.cpu.packed import multiply_add
+from amdjax.kernels.products.cpu.micro_kernel import multiply_add
 from amdjax.kernels.products.writing import Writer
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
 from amdjax.schedule.search import Family, Solver, busy_time, shares

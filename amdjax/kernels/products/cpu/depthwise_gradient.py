@@ -10,7 +10,7 @@ from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis
 from amdjax.kernels.products.convolution import phase_offset
 from amdjax.kernels.products.cpu.lane_convolution import LaneConvolution
-from amdjax.kernels.products.cpu.packed import multiply_add
+from amdjax.kernels.products.cpu.micro_kernel import multiply_add
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, Temp
 

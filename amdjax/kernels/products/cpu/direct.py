@@ -25,7 +25,7 @@ from amdjax.kernels.products.contraction import (
     tile_candidates,
     tile_cost,
 )
-from amdjax.kernels.products.cpu.packed import multiply, multiply_add
+from amdjax.kernels.products.cpu.micro_kernel import multiply, multiply_add
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_lanes, store_tile

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis, Contraction, ProductProblem, lane_count
-from amdjax.kernels.products.cpu.packed import multiply_add
+from amdjax.kernels.products.cpu.micro_kernel import multiply_add
 from amdjax.kernels.products.cpu.reading import Reader
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_lanes

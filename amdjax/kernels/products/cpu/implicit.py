@@ -34,7 +34,7 @@ from amdjax.kernels.products.cpu.blocking import (
     PROGRAM_CYCLES,
     extents,
 )
-from amdjax.kernels.products.cpu.packed import multiply
+from amdjax.kernels.products.cpu.micro_kernel import multiply
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_sums

@@ -11,7 +11,7 @@ parts are added by a second launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,7 +21,6 @@ from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
     Sink,
-    TileShape,
     choose_tile,
     tile_candidates,
     tile_cost,
@@ -33,6 +32,7 @@ from amdjax.kernels.products.cpu.blocking import (
     choose_blocking,
     line_stride,
 )
+from amdjax.kernels.products.cpu.micro_kernel import Rows, multiply, multiply_add
 from amdjax.kernels.products.cpu.packing import (
     PanelPacker,
     copy_lines,
@@ -48,11 +48,7 @@ from amdjax.schedule.search import Solver
 from amdjax.targets.cpu import CpuTarget
 
 Value = tile.Value
-Rows = list[list[Value]]
-PREFETCH = 16  # steps in depth
 MOST_TILES = 4  # of different shapes that are looked at
-
-Add = Callable[[tile.Builder, Value, Value, Value], Value]
 
 
 def _class_of(size: int) -> int:
@@ -75,46 +71,6 @@ def _room(size: int) -> int:
     while room < size:
         room *= 4
     return room if room <= 1 << 17 else ceil_div(size, 1 << 15) << 15
-
-
-def multiply(
-    k: tile.Builder,
-    shape: TileShape,
-    accumulate: str,
-    steps: Value | int,
-    load_a: Callable[[Value, int], Value],
-    load_b: Callable[[Value, int], Value],
-    init: Rows | None,
-    add: Add | None = None,
-    prefetch: Sequence[tile.Buffer] = (),
-) -> Rows:
-    """The micro-kernel: `init + Σ a[:, i] b[i, :]` for `i` in `range(steps)`, all in registers.
-
-    `load_a(i, row)` gives a scalar, `load_b(i, vector)` a vector; `add` takes the place of
-    `multiply_add`. What is far apart in `prefetch` is asked for `PREFETCH` steps ahead.
-    """
-    add = add or multiply_add
-    rows, vectors, lanes = shape.rows, shape.vectors, (shape.lanes,)
-    zero = k.const(accumulate, 0, lanes)
-    flat = [zero] * (rows * vectors) if init is None else [x for row in init for x in row]
-
-    def step(i: Value, *accumulators: Value) -> list[Value]:
-        b = [load_b(i, v) for v in range(vectors)]
-        out = []
-        for r in range(rows):
-            a = k.broadcast(load_a(i, r), lanes)
-            out += [add(k, a, b[v], accumulators[r * vectors + v]) for v in range(vectors)]
-        return out
-
-    distance = PREFETCH if prefetch else 0
-    accumulators = k.for_(0, steps, 1, step, flat, prefetch=prefetch, prefetch_distance=distance)
-    return [list(accumulators[r * vectors : (r + 1) * vectors]) for r in range(rows)]
-
-
-def multiply_add(k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
-    if total.dtype in tile.FLOATS:
-        return k.op("fma", a, b, total)
-    return (a * b) + total
 
 
 @dataclass(frozen=True)
@@ -183,6 +139,9 @@ PACKED = Solver(
 
 class PackedProduct:
     """A contraction as launches: packing, blocks, and adding the parts of split sums."""
+
+    #: Elements in depth that a step of the micro-kernel takes.
+    per = 1
 
     def __init__(self, ctx: ShapedContext, problem: Contraction, blocking: Blocking):
         self.ctx, self.target, self.problem = ctx, ctx.target, problem
@@ -262,20 +221,25 @@ class PackedProduct:
     def _scratch(self) -> None:
         p, blocking, k = self.problem, self.blocking, self.k
         shape = blocking.tile
-        self.by_line = self.a_reader.depth_contiguous or not p.a.depth
-        rows, depth = blocking.rows * shape.rows, blocking.depth
-        room, depth = room_for(self.program, depth)
-        self.stride = line_stride(shape, depth)
-        size = rows * (self.stride if self.by_line else depth) + shape.lanes
-        self.a = k.scratch("a", p.accumulate, room(size))
+        room, depth = room_for(self.program, blocking.depth)
+        self._place_rows()
         if not self.shared:
-            self.panel_depth = round_up(depth, shape.lanes)
+            self.panel_depth = round_up(depth, self.packer.lanes)
             size = blocking.columns * self.panel_depth * shape.columns + shape.lanes
-            self.panels = k.scratch("b", p.accumulate, room(size))
+            self.panels = k.scratch("b", self.packer.dtype, room(size))
         self.partial = blocking.depth < ceil_div(p.depth, blocking.splits)
         tiles = blocking.rows * blocking.columns if self.partial else 1
         size = tiles * shape.rows * shape.columns
         self.c = k.scratch("c", p.accumulate, room(size))
+
+    def _place_rows(self) -> None:
+        """Scratch for the rows of a block."""
+        blocking, shape = self.blocking, self.blocking.tile
+        self.by_line = self.a_reader.depth_contiguous or not self.problem.a.depth
+        room, depth = room_for(self.program, blocking.depth)
+        self.stride = line_stride(shape, depth)
+        size = blocking.rows * shape.rows * (self.stride if self.by_line else depth) + shape.lanes
+        self.a = self.k.scratch("a", self.problem.accumulate, room(size))
 
     # One block
 
@@ -355,34 +319,38 @@ class PackedProduct:
     def _tile(self, block: Block, i: Value, j: Value) -> None:
         """Multiply panel `i` of rows and `j` of columns, counted from the first of the block."""
         program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
-        steps = block.stop - block.start
+        steps = self._steps(block.stop - block.start + (self.per - 1))
         prefetch_step = program.num("ahead", max(2, ceil_div(shape.columns, blocking.rows)))
         if self.shared:
-            b_base = self._panel(block.panel + j) + block.start * shape.columns
+            b_base = self._steps(self._panel(block.panel + j) + block.start * shape.columns)
         else:
-            b_base = j * (self.panel_depth * shape.columns)
+            b_base = j * (self.panel_depth // self.per * shape.columns)
         if self.by_line:
-            a_base, row_stride, step_stride = i * (shape.rows * self.stride), self.stride, 1
+            row_stride, step_stride = self.stride // self.per, 1
+            a_base = i * (shape.rows * row_stride)
         else:
             a_base, row_stride, step_stride = i * shape.rows * steps, 1, shape.rows
         # The next panel arrives in the second-level cache while this one is used.
         distance = (
             b_base
-            + program.num("padded", self.packer.depth) * shape.columns
+            + self._steps(program.num("padded", self.packer.depth)) * shape.columns
             + i * steps * prefetch_step
         )
         row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
         self._prefetch_result(row, column, block.last)
 
+        a, panels = self.a, self.panels
+        if self.per > 1:
+            a, panels = (replace(x, dtype="i32") for x in (a, panels))
+
         def load_a(s: Value, r: int) -> Value:
             if r == 0 and self.shared:
-                k.prefetch(self.panels, distance + s * prefetch_step, level=2)
-            return k.load(self.a, a_base + s * step_stride + r * row_stride)
+                k.prefetch(panels, distance + s * prefetch_step, level=2)
+            return k.load(a, a_base + s * step_stride + r * row_stride)
 
         def load_b(s: Value, v: int) -> Value:
-            return k.load(
-                self.panels, b_base + s * shape.columns + v * shape.lanes, (shape.lanes,), (1,)
-            )
+            at = b_base + s * shape.columns + v * shape.lanes
+            return k.load(panels, at, (shape.lanes,), (1,))
 
         size = shape.rows * shape.columns
         c_base = k.const("index", 0)
@@ -401,6 +369,10 @@ class PackedProduct:
                 lambda: self._finish(row, column, c_base, accumulators),
                 lambda: self._keep(c_base, accumulators),
             )
+
+    def _steps(self, elements: Value) -> Value:
+        """Whole steps of the micro-kernel in a number of elements."""
+        return elements if self.per == 1 else elements // self.per
 
     def _prefetch_result(self, row: Value, column: Value, last: Literal[True] | Value) -> None:
         """Have the lines that a tile will be stored to."""

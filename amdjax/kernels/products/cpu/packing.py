@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, round_up
@@ -22,6 +23,7 @@ from amdjax.targets.cpu import CpuTarget
 Value = tile.Value
 
 UNROLLED = 48  # vectors or taps that are copied without loops
+PREFETCH_DISTANCE = 48  # vectors of lines that are copied
 
 
 def copy_lines(
@@ -47,17 +49,23 @@ def copy_lines(
 
     def one(i: Value) -> None:
         line_base, line = part.line(i)
+        later, _ = part.line(i + ceil_div(PREFETCH_DISTANCE * lanes, stride))
         row = i * stride
 
         def run(
             offset: Value, shifts: list[Value], low: Value, high: Value, position: Value
         ) -> None:
-            def strip(e: Value) -> None:
-                mask = k.iota(lanes, "i32") < k.convert(high - e, "i32")
+            def strip(e: Value, mask: Value | None = None) -> None:
+                k.prefetch(reader.buffer, later + offset + e)
                 x = load(line_base + offset + e, e, line, shifts, mask)
                 k.store(target, row + position + (e - low), x, (1,))
 
-            k.for_(low, high, lanes, strip)
+            def rest() -> None:
+                strip(end, k.iota(lanes, "i32") < k.convert(high - end, "i32"))
+
+            end = high - (high - low) % lanes
+            k.for_(low, end, lanes, strip)
+            k.if_(end < high, rest)
 
         def straight() -> None:
             *outer, inner = reader.source.depth
@@ -93,23 +101,54 @@ def _vectors(reader: Reader, lanes: int) -> int:
     return product(outer) * ceil_div(inner.extent, lanes)
 
 
-def pack_lanes(
-    part: Part, lines: int, target: tile.Buffer, at: Value, lanes: int, granularity: int = 1
-) -> None:
-    """One panel of `lines` lines by depth, from `at` in `target`.
+class PanelVector(NamedTuple):
+    """Lanes over lines of a panel.
 
-    The part's first line is a multiple of `lines`. Up to `lanes` elements after the panel are
+    Args:
+      offset: where they go in a row of panels.
+      left: lines of the panel, from the first of them on.
+      place: where they lie.
+    """
+
+    offset: Value | int
+    left: int
+    place: LanesPlace
+
+
+def panel_vectors(
+    part: Part, lines: int, lanes: int, panels: Sequence[Value | int]
+) -> list[PanelVector]:
+    """The lanes of neighboring panels that are packed at once, by where each begins."""
+    return [
+        PanelVector(begin + v, lines - v, part.lanes(n * lines + v, lanes, lines))
+        for n, begin in enumerate(panels)
+        for v in range(0, lines, lanes)
+    ]
+
+
+def pack_lanes(
+    part: Part,
+    lines: int,
+    target: tile.Buffer,
+    at: Value,
+    lanes: int,
+    granularity: int = 1,
+    panels: Sequence[Value | int] = (0,),
+) -> None:
+    """Panels of `lines` lines by depth, which begin at `panels` behind `at` in `target`.
+
+    The part's first line is a multiple of `lines`. Up to `lanes` elements after a panel are
     overwritten. `granularity` divides the depth where the part starts and stops.
     """
     reader, k = part.reader, part.reader.k
-    vectors = [(v, part.lanes(v, lanes, lines)) for v in range(0, lines, lanes)]
+    vectors = panel_vectors(part, lines, lanes, panels)
 
-    def load(place: LanesPlace, v: int, offset: Value, mask: Value | None) -> Value:
-        if lines - v < lanes:
-            own = k.iota(lanes, "i32") < k.const("i32", lines - v)
+    def load(vector: PanelVector, offset: Value, mask: Value | None) -> Value:
+        if vector.left < lanes:
+            own = k.iota(lanes, "i32") < k.const("i32", vector.left)
             mask = own if mask is None else mask & own
         x: Value | None = None
-        for origin, exists in place.segments:
+        for origin, exists in vector.place.segments:
             here = exists if mask is None else mask if exists is None else mask & exists
             if origin.shape:
                 strip = k.load_at(reader.buffer, origin + offset, here)
@@ -126,9 +165,9 @@ def pack_lanes(
         def step(i: Value) -> None:
             there = offset + reader.inner_step(i)
             row = at + (position + (i - low)) * lines
-            for v, place in vectors:
-                mask = reader.inside(reader.moved(place.coords, shifts, i), (lanes,))
-                k.store(target, row + v, load(place, v, there, mask), (1,))
+            for vector in vectors:
+                mask = reader.inside(reader.moved(vector.place.coords, shifts, i), (lanes,))
+                k.store(target, row + vector.offset, load(vector, there, mask), (1,))
 
         k.for_(low, high, 1, step)
 
@@ -140,7 +179,7 @@ def pack_lanes(
     fixed = not any(reader.source.depth[0].shifts)
     masks: dict[tuple[int, int], Value | None] = {}
 
-    def mask_of(t: int, v: int, place: LanesPlace, outer: Sequence[Value]) -> Value | None:
+    def mask_of(t: int, place: LanesPlace, outer: Sequence[Value]) -> Value | None:
         moved = [
             (c + k.convert(o, c.dtype)) + k.const(c.dtype, m)
             for c, o, m in zip(place.coords, outer, taps[t][1])
@@ -150,21 +189,25 @@ def pack_lanes(
     still = [k.const("index", 0)] * len(part.coords)
     if fixed:
         masks = {
-            (t, v): mask_of(t, v, place, still) for t in range(len(taps)) for v, place in vectors
+            (t, n): mask_of(t, vector.place, still)
+            for t in range(len(taps))
+            for n, vector in enumerate(vectors)
         }
 
     def block(o: Value) -> None:
         offset, outer = reader.place("depth", [o], k.const("index", 0), still)
         row = at + (o * len(taps) - part.start) * lines
         for t, (tap, _) in enumerate(taps):
-            for v, place in vectors:
-                mask = masks[t, v] if fixed else mask_of(t, v, place, outer)
-                k.store(target, row + (t * lines + v), load(place, v, offset + tap, mask), (1,))
+            for n, vector in enumerate(vectors):
+                mask = masks[t, n] if fixed else mask_of(t, vector.place, outer)
+                there = row + t * lines + vector.offset
+                k.store(target, there, load(vector, offset + tap, mask), (1,))
 
     count = k.const("index", len(taps))
     k.for_(part.start // count, part.stop // count, 1, block)
 
 
+GROUP = 4  # panels at most that are packed at once, so that memory is read in longer runs
 CHUNK = 64  # depth that one program of a transposing pack handles at a time
 
 
@@ -199,39 +242,45 @@ class PanelPacker:
         program = Program(self.ctx, "pack", runtime=plain)
         k = program.k
         reader = Reader(program, source, "b")
+        side_by_side = plain and reader.lines_contiguous and not self.is_complex
+        group = math.gcd(self.panels, GROUP) if side_by_side else 1
         target = program.buffer(self.result, self.dtype, "out")
         depth = program.num("depth", self.steps)
-        padded, panels = program.num("padded", self.depth), program.num("panels", self.panels)
-        length = self._chunk()
+        padded = program.num("padded", self.depth)
+        groups = program.num("groups", self.panels // group)
+        length = self._chunk(group)
         chunks = ceil_div(self.steps, length)
         count, size = program.num("chunks", chunks), program.num("length", length)
         pid = k.program_id()
         start = (pid % count) * size
         stop = k.min(start + size, depth)
         pid = pid // count
-        panel, entry = pid % panels, pid // panels
+        first, entry = pid % groups * group, pid // groups
         batch = program.split(entry, "b.batch", source.batch)
-        part = Part.of(reader, batch, panel * self.columns, start, stop)
-        self.pack(part, target, (pid * padded + start) * self.columns)
+        part = Part.of(reader, batch, first * self.columns, start, stop)
+        panels = [n * padded * self.columns for n in range(1, group)]
+        self.pack(part, target, (pid * group * padded + start) * self.columns, (0, *panels))
         elements = self.batches * self.panels * self.depth * self.columns
-        return program.launch(self.batches * self.panels * chunks, 0.3 * elements)
+        return program.launch(self.batches * self.panels // group * chunks, 0.3 * elements)
 
-    def _chunk(self) -> int:
-        """Depth that one program packs."""
+    def _chunk(self, group: int) -> int:
+        """Depth that one program packs of its panels."""
         depth = self.steps
-        programs = self.batches * self.panels
+        programs = self.batches * self.panels // group
         wanted = max(1, ceil_div(4 * self.target.threads, programs))
         granularity = math.lcm(self.lanes, self.granularity)
         return round_up(max(depth // wanted, 4 * self.lanes), granularity)
 
-    def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
-        """The panel of a part to `at` in `target`."""
+    def pack(
+        self, part: Part, target: tile.Buffer, at: Value, panels: Sequence[Value | int] = (0,)
+    ) -> None:
+        """The panel of a part to `at` in `target`, or several, by where they begin behind it."""
         if self.is_complex:
             self._complex(part, target, at)
         elif part.reader.depth_contiguous and not part.reader.lines_contiguous:
             self._transposing(part, target, at)
         else:
-            pack_lanes(part, self.columns, target, at, self.lanes, self.granularity)
+            pack_lanes(part, self.columns, target, at, self.lanes, self.granularity, panels)
 
     def _transposing(self, part: Part, target: tile.Buffer, at: Value) -> None:
         """Lines are contiguous: copy strips of them, then turn squares in registers."""

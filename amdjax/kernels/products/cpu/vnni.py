@@ -1,137 +1,170 @@
-"""Products of bytes: four steps of depth at once.
+"""Products of bytes and of bfloat16 by vector instructions that sum the products in a word.
 
-A 32-bit lane holds four bytes of a row of `a` or of a column of `b`, and one instruction multiplies
-and adds them all. It takes bytes of `a` as unsigned: signed ones are moved up by 128 while they are
+A 32-bit lane holds four bytes (VNNI) or two of bfloat16 (AVX512_BF16) of a row of `a` or of a
+column of `b`, and one instruction multiplies and adds them all.
+
+That for bytes takes those of `a` as unsigned: signed ones are moved up by 128 while they are
 packed, and sums start from -128 times the sum of the column.
+
+That for bfloat16 adds one product after the other in float32, each sum rounded to nearest even,
+whatever the mode, and takes subnormal numbers, of its operands and of its sums, as zero. Next to
+float32 products of the same numbers a sum of n lacks at most n · 2^-126 for what it flushes, and
+2^-126 |y| for each x that is subnormal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from amdjax import tile
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
-    Axis,
     Contraction,
     ProductProblem,
-    Source,
+    TileShape,
     choose_tile,
+    tile_candidates,
+    tile_cost,
 )
-from amdjax.kernels.products.cpu.blocking import Blocking, choose_blocking
-from amdjax.kernels.products.cpu.packed import PackedProduct
+from amdjax.kernels.products.cpu.blocking import (
+    Blocking,
+    block_time,
+    blockings,
+    choose_blocking,
+)
+from amdjax.kernels.products.cpu.packed import MOST_TILES, PackedProduct
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.reading import Part
+from amdjax.kernels.products.cpu.words import WordPacker, WordPlan, WordRows, takes_words
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.search import Solver
-from amdjax.targets.cpu import CpuTarget
+from amdjax.targets.cpu import AMX_ROW_BYTES, CpuTarget
+from amdjax.tile import itemsize
 
 Value = tile.Value
+T = TypeVar("T")
 
 UP = 128  # by how much signed bytes of `a` are moved
+RUN = 8  # cycles to begin copying what lies side by side in a row of `a`
+
+#: Of what instructions multiply, the dtype of sums.
+_SUMS = {("bf16", "bf16"): "f32", ("i8", "i8"): "i32", ("u8", "i8"): "i32"}
 
 
 @dataclass(frozen=True)
-class VnniPlan:
-    """A blocked product whose steps are four bytes deep.
-
-    Args:
-      problem: the contraction in words of four bytes.
-      bytes: `b` as it lies in memory.
-      signed: whether bytes of `a` are.
-      blocking: how it is cut.
-    """
-
-    problem: Contraction
-    bytes: Source
-    signed: bool
-    blocking: Blocking
+class VnniPlan(WordPlan):
+    """A packed product whose steps are words."""
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return VnniProduct(ctx, self).calls()
 
     def __str__(self) -> str:
-        return f"VNNI product of {self.problem}, four bytes each, {self.blocking}"
+        return f"VNNI product of {self.problem} of {self.types[0]}, {self.blocking}"
 
 
 def usual_vnni(product: ProductProblem, target: CpuTarget) -> VnniPlan | None:
-    """The plan of a product of bytes; None where machine or layout have no use of it."""
+    """The plan for words; None where machine or layout have no use of it."""
     p = product.merged
-    return None if p.depth * p.columns < 1 << 12 else next(iter(vnni_plans(product, target)), None)
+    if p.depth * p.columns < 1 << 12:
+        return None
+    shapes = [choose_tile(target, p.rows, p.columns, p.accumulate)]
+    return next((_plan(p, cut) for cut in _cuts(p, target, shapes, choose_blocking)), None)
 
 
 def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
-    """The plan of a product of bytes."""
-    problem = product.merged
-    a, b = problem.a, problem.b
-    if problem.accumulate != "i32" or a.dtype not in ("i8", "u8") or b.dtype != "i8":
-        return []
-    if target.vector_bits < 512 or not target.dots_bytes:
-        return []
-    if a.limits or b.limits or len(a.depth) != 1 or len(b.depth) != 1 or len(b.lines) > 1:
-        return []
-    words = _in_words(a)
-    if words is None:
-        return []
-    signed = a.dtype == "i8"
-    in_words = replace(
-        problem,
-        a=replace(words, flip=0x80808080 if signed else 0),
-        b=_in_words(b) or replace(b, depth=(Axis(problem.depth // 4, 1),)),
+    """Plans of several tiles and blocks."""
+    p = product.merged
+    shapes = sorted(
+        tile_candidates(target, p.rows, p.columns, p.accumulate),
+        key=lambda shape: tile_cost(shape, p.rows, p.columns),
     )
-    shape = choose_tile(target, problem.rows, problem.columns, "i32")
-    blocking = replace(choose_blocking(in_words, target, shape), splits=1, shared=True)
-    return [VnniPlan(in_words, b, signed, blocking)]
+    found = [cut for cuts in _cuts(p, target, shapes[:MOST_TILES], blockings) for cut in cuts]
+    return list(dict.fromkeys(_plan(p, cut) for cut in found))
 
 
-VNNI = Solver("VNNI", vnni_plans, usual=usual_vnni, tier=4)
+def _cuts(
+    problem: Contraction, target: CpuTarget, shapes: Iterable[TileShape], cut: Callable[..., T]
+) -> Iterator[T]:
+    """What `cut` makes of a product; nothing where machine or layout have no use of words."""
+    types = problem.a.dtype, problem.b.dtype
+    able = target.vector_bits >= 512 and set(types) <= set(target.dot_dtypes)
+    if not able or not takes_words(problem, _SUMS.get(types)):
+        return
+    size = itemsize(problem.a.dtype)
+    for shape in shapes:
+        steps = VnniShape(shape.rows, shape.vectors, shape.lanes, 4 // size)
+        yield cut(problem, target, steps, size, AMX_ROW_BYTES // size)
 
 
-def _in_words(source: Source) -> Source | None:
-    """The source in units of four bytes along its depth."""
-    (depth,) = source.depth
-    others = (*source.batch, *source.lines)
-    if (
-        depth.stride != 1
-        or depth.extent % 4
-        or source.offset % 4
-        or any(x.stride % 4 for x in others)
-    ):
-        return None
+def _plan(problem: Contraction, blocking: Blocking) -> VnniPlan:
+    if problem.a.dtype == "i8":  # sums start from those of columns, which packing all of `b` gives
+        blocking = replace(blocking, splits=1, shared=True)
+    return VnniPlan.of(problem, blocking)
 
-    def quarter(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        return tuple(replace(x, stride=x.stride // 4) for x in axes)
 
-    return replace(
-        source, dtype="i32", offset=source.offset // 4, batch=quarter(source.batch),
-        lines=quarter(source.lines), depth=(Axis(depth.extent // 4, 1),),
-    )  # fmt: skip
+def vnni_cost(product: ProductProblem, plan: VnniPlan, target: CpuTarget) -> float:
+    """Cycles, about, of one thread."""
+    p, blocking = plan.problem, plan.blocking
+    time = block_time(p, target, blocking)
+    if len(p.a.depth) < 2:
+        return time
+    wide = ceil_div(p.columns, blocking.columns * blocking.tile.columns)
+    runs = p.batches * p.rows * (p.depth // p.a.depth[-1].extent) * wide
+    return time + RUN * runs / target.threads
+
+
+VNNI = Solver("VNNI", vnni_plans, vnni_cost, usual_vnni, tier=5)
+
+
+@dataclass(frozen=True)
+class VnniShape(TileShape):
+    """The part of the result in registers, whose steps are words.
+
+    Args:
+      per: elements in a word.
+    """
+
+    per: int = 4
+
+    @property
+    def cycles(self) -> float:
+        """Cycles of one element in depth."""
+        return super().cycles / self.per
 
 
 class VnniProduct(PackedProduct):
-    """A blocked product whose steps are four bytes deep."""
+    """A packed product whose steps are words."""
 
     def __init__(self, ctx: ShapedContext, plan: VnniPlan):
-        self.signed, self.bytes = plan.signed, plan.bytes
-        self.gathers = plan.problem.b.dtype != "i32"
-        super().__init__(ctx, plan.problem, plan.blocking)
+        problem, self.signed = plan.problem, plan.types[0] == "i8"
+        self.types = ("u8", "i8") if self.signed else plan.types
+        if self.signed:
+            problem = replace(problem, a=replace(problem.a, flip=UP))
+        self.per = 4 // itemsize(problem.a.dtype)
+        super().__init__(ctx, problem, plan.blocking)
 
     def make_packer(self) -> PanelPacker:
-        shape = self.blocking.tile
-        arguments = (self.ctx, self.problem, shape.columns, shape.lanes, self.target)
-        packer = (
-            VnniPacker(*arguments, source=self.bytes) if self.gathers else PanelPacker(*arguments)
-        )
-        self.starts = Temp("i32", packer.batches * packer.panels * shape.columns)
+        columns = self.blocking.tile.columns
+        packer = WordPacker(self.ctx, self.problem, columns, self.target)
+        self.starts = Temp("i32", packer.batches * packer.panels * columns)
         return packer
 
+    def _place_rows(self) -> None:
+        self.rows = WordRows(self.program, self.a_reader, self.problem, self.blocking)
+        self.a, self.stride, self.by_line = self.rows.buffer, self.rows.stride, True
+
+    def _pack_a(self, part: Part, high: Value) -> None:
+        self.rows.pack(part, high)
+
     def calls(self) -> list[Call]:
-        accumulators = [self._column_sums()] if self.signed else []
-        return [self.packer.call(), *accumulators, self._product(self.problem.out)]
+        calls = super().calls()
+        return [calls[0], self._column_sums(), *calls[1:]] if self.signed else calls
 
     def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
-        return k.dot4(a, b, total)
+        return k.dot_words(self.types, a, b, total)
 
     def start(self, panel: Value, first: Literal[True] | Value) -> list[Value]:
         zero = super().start(panel, first)
@@ -152,53 +185,19 @@ class VnniProduct(PackedProduct):
         packer, shape = self.packer, self.blocking.tile
         program = Program(self.ctx, "column_sums", runtime=True)
         k, lanes = program.k, (shape.lanes,)
-        panels, out = (
-            program.buffer(packer.result, "i32"),
-            program.buffer(self.starts, "i32", "out"),
-        )
-        steps, padded = program.num("steps", packer.steps), program.num("padded", packer.depth)
+        panels = program.buffer(packer.result, "i32")
+        out = program.buffer(self.starts, "i32", "out")
+        words = ceil_div(packer.steps, self.per), packer.depth // self.per
+        steps, padded = (program.num(n, x) for n, x in zip(("steps", "padded"), words, strict=True))
         ones, panel = k.const("i32", 0x01010101, lanes), k.program_id()
         for v in range(shape.vectors):
 
             def step(i: Value, total: Value) -> Value:
                 at = (panel * padded + i) * shape.columns + v * shape.lanes
-                return k.dot4(ones, k.load(panels, at, lanes, (1,)), total)
+                return k.dot_words(self.types, ones, k.load(panels, at, lanes, (1,)), total)
 
             (total,) = k.for_(0, steps, 1, step, [k.const("i32", 0, lanes)])
             total = total * k.const("i32", -UP, lanes)
             k.store(out, panel * shape.columns + v * shape.lanes, total, (1,))
         count = packer.batches * packer.panels
-        return program.launch(count, 0.1 * count * packer.depth * shape.columns)
-
-
-class VnniPacker(PanelPacker):
-    """Packs columns that lie side by side: the bytes of four rows go into one word."""
-
-    def __init__(self, *arguments: object, source: Source):
-        super().__init__(*arguments)  # type: ignore[arg-type]
-        self.granularity = 1
-        self.source = replace(source, batch=tuple(source.batch[i] for i in self.batch))
-
-    def pack(self, part: Part, target: tile.Buffer, at: Value) -> None:
-        reader, k = part.reader, part.reader.k
-        for v in range(0, self.columns, self.lanes):
-            place = part.lanes(v, self.lanes, self.columns)
-            ((origin, exists),) = place.segments
-
-            def step(i: Value) -> None:
-                word: Value | None = None
-                for byte in range(4):
-                    there = origin + reader.inner_step(i * 4 + byte)
-                    x = (
-                        k.load_at(reader.buffer, there, exists)
-                        if origin.shape
-                        else k.load(reader.buffer, there, (self.lanes,), (1,), exists)
-                    )
-                    x = k.convert(k.bitcast(x, "u8"), "u32")
-                    x = x << k.const("u32", 8 * byte, x.shape) if byte else x
-                    word = x if word is None else word | x
-                assert word is not None
-                row = at + (i - part.start) * self.columns
-                k.store(target, row + v, k.bitcast(word, "i32"), (1,))
-
-            k.for_(part.start, part.stop, 1, step)
+        return program.launch(count, 0.1 * count * words[1] * shape.columns)

@@ -20,7 +20,7 @@ from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
 from amdjax.kernels.products.convolution import phase_offset
-from amdjax.kernels.products.cpu.packed import multiply_add
+from amdjax.kernels.products.cpu.micro_kernel import multiply_add
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
