@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from math import gcd
@@ -40,6 +41,16 @@ class LoopVar(Symbol):
         super().__init__(name, 0, max(extent - 1, 0))
         self.extent = extent
 
+    @contextmanager
+    def within(self, start: int, stop: int) -> Iterator[None]:
+        """For what is written in a part of the loop, where the variable's range is smaller."""
+        whole = self.lo, self.hi
+        self.lo, self.hi = start, stop - 1
+        try:
+            yield
+        finally:
+            self.lo, self.hi = whole
+
 
 class Dynamic(Symbol):
     """An index read from data: wraps a value of the element builder."""
@@ -59,7 +70,7 @@ class Quotient(Symbol):
 
     @staticmethod
     def of(inner: Index, by: int, remainder: bool) -> Quotient:
-        key = (inner, by, remainder)
+        key = (inner, by, remainder, inner.range())  # ranges are smaller in parts of loops
         found = Quotient._known.get(key)
         if found is None:
             if len(Quotient._known) > 10_000:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
@@ -16,6 +17,7 @@ from amdjax.schedule.writer import STREAM_FROM, Machine, lane_count
 CHUNK = 4096  # elements that a program handles ...
 CHUNK_COST = 4 << 20  # ... unless they cost more than this together
 PROGRAM = 100  # elements that take as long as beginning a program
+MOST_RANGES = 8  # of a loop that get code of their own
 APART = 4  # elements in a row that take as long as one that lies apart from its neighbors
 
 
@@ -48,6 +50,7 @@ class CpuMapPlan:
       inner: loops around it in a program.
       outer: loops over programs.
       flat: whether one kernel serves every length of the only loop.
+      ranges: parts of the loop in lanes, one after the other, that differ in what is computed.
       transposition: of square tiles, where there are some.
     """
 
@@ -58,6 +61,7 @@ class CpuMapPlan:
     inner: tuple[LoopVar, ...] = ()
     outer: tuple[LoopVar, ...] = ()
     flat: bool = False
+    ranges: tuple[range, ...] = ()
     transposition: Transposition | None = None
 
     @property
@@ -91,6 +95,8 @@ class CpuMapPlan:
         out += f", {self.count} lanes over {self.lane_var.name}, {self.chunk} of it in a program"
         if self.inner:
             out += f", in loops over {' '.join(v.name for v in self.inner)}"
+        if len(self.ranges) > 1:
+            out += f", apart from {' '.join(str(p.start) for p in self.ranges)}"
         return out + (", any length" if self.flat else "")
 
 
@@ -114,9 +120,10 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
         (min(lane_var.extent, chunk), _inner_loops(outer, lane_var.extent, chunk))
         for chunk in chunks
     )
+    ranges = _ranges(domain, lane_var, count)
     for chunk, inner in ways:
         rest = outer[: len(outer) - len(inner)]
-        plans.append(CpuMapPlan(domain, lane_var, count, chunk, inner, rest))
+        plans.append(CpuMapPlan(domain, lane_var, count, chunk, inner, rest, ranges=ranges))
     return plans
 
 
@@ -163,6 +170,24 @@ def crossing_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
             if var is not lane_var and var.extent >= 8 and o.coefficient(var) == 1:
                 return var
     return None
+
+
+def _ranges(domain: Domain, lane_var: LoopVar, count: int) -> tuple[range, ...]:
+    """Parts of the loop in lanes between which conditions on its variable alone change.
+
+    What is joined, or padded, is computed in each part from the operands that lie there.
+    """
+    n = lane_var.extent
+    places = {0, n}
+    for i in domain.irregular:
+        if len(i.terms) == 1 and i.terms[0][0] is lane_var and abs(i.terms[0][1]) == 1:
+            # Where `var + const >= 0` begins to hold, and `const - var >= 0` holds no more.
+            place = -i.const if i.terms[0][1] == 1 else i.const + 1
+            places |= {place} if 0 < place < n else set()
+    starts = sorted(places)
+    ranges = tuple(range(a, b) for a, b in pairwise(starts))
+    fit = len(ranges) <= MOST_RANGES and all(len(p) >= count for p in ranges)
+    return ranges if fit else (range(n),)
 
 
 def is_flat(domain: Domain) -> bool:

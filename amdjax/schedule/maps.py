@@ -84,17 +84,26 @@ class CpuMapEmitter(MapEmitter):
         self._lane_loop(var, start, k.min(start + chunk, k.size(size)))
 
     def _blocks(self, lane_var: LoopVar) -> None:
-        k, plan, n = self.k, self.plan, lane_var.extent
-        pid = k.program_id()
-        start: tile.Value | int = 0
-        stop: tile.Value | int = n
+        k, plan = self.k, self.plan
+        pid, start, stop = k.program_id(), None, None
         if plan.chunks > 1:
             chunks = k.const("index", plan.chunks)
             start = (pid % chunks) * plan.chunk
-            stop = k.min(start + plan.chunk, n)
+            stop = k.min(start + plan.chunk, lane_var.extent)
             pid = pid // plan.chunks
         self.w.bind_outer(plan.outer, pid)
-        self._loop_over(plan.inner, lambda: self._lane_loop(lane_var, start, stop))
+        self._loop_over(plan.inner, lambda: self._ranges(lane_var, start, stop))
+
+    def _ranges(self, lane_var: LoopVar, start: tile.Value | None, stop: tile.Value | None) -> None:
+        """The parts of the loop in lanes, as far as they lie between two places, one by one."""
+        for part in self.plan.ranges:
+            low: tile.Value | int = part.start
+            high: tile.Value | int = part.stop
+            if start is not None and stop is not None:
+                low = self.k.max(start, low)
+                high = self.k.max(self.k.min(stop, high), low)
+            with lane_var.within(part.start, part.stop):
+                self._lane_loop(lane_var, low, high)
 
     def _loop_over(self, variables: Sequence[LoopVar], body: Callable[[], Any]) -> None:
         """A nest of scalar loops around `body`."""
