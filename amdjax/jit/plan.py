@@ -41,11 +41,11 @@ from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
 from amdjax.kernels.shaped import ShapedContext, find_plan, lower_shaped
-from amdjax.passes import prepare, prepare_body, slice_products_in_loops
+from amdjax.passes import prepare, prepare_body, recompute_in_loops, slice_products_in_loops
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.element_loops import separate_numbers
-from amdjax.schedule.equations import is_bitcast
+from amdjax.schedule.equations import cost_again, is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.schedule.gpu.calls import fit_gpu
 from amdjax.schedule.gpu.partition import Resident
@@ -115,7 +115,7 @@ class Planner:
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder(self.target)
-        closed = self._sliced(prepare(closed, self.observe, self.has_kernels))
+        closed = self._arranged(prepare(closed, self.observe, self.has_kernels))
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}
         inputs = self.next_slot
@@ -289,10 +289,11 @@ class Planner:
 
     def prepare_body(self, closed: ClosedJaxpr, eqn: JaxprEqn) -> ClosedJaxpr:
         """A loop body or branch of `eqn` after all passes."""
-        return self._sliced(prepare_body(closed, eqn, self.observe, self.has_kernels))
+        return self._arranged(prepare_body(closed, eqn, self.observe, self.has_kernels))
 
-    def _sliced(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        """Products of which a CPU's caches rather hold slices are made so."""
+    def _arranged(self, closed: ClosedJaxpr) -> ClosedJaxpr:
+        """What loops rather compute than read, they compute; slices of products on CPUs alone."""
+        closed = recompute_in_loops(closed, cost_again)
         return slice_products_in_loops(closed) if isinstance(self.target, CpuTarget) else closed
 
     def view(self, env: dict[Var, View], atom: Any) -> View:

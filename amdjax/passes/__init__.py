@@ -12,6 +12,7 @@ from amdjax.passes.attention import recognize_attention
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
+from amdjax.passes.loop_residuals import recompute_in_loops as recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops as slice_products_in_loops
 from amdjax.passes.loop_sums import sum_after_loops
 from amdjax.passes.rules import simplify

@@ -9,6 +9,8 @@ from amdjax.core.jaxpr import JaxprEqn, Literal
 from amdjax.core.lowering import Element, Pointwise
 from amdjax.tile.ops.elementwise import ELEMENTWISE
 
+RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
+
 
 def is_inlinable(eqn: JaxprEqn) -> bool:
     """Whether an element of the result can be computed wherever it is needed."""
@@ -38,6 +40,12 @@ def own_cost(eqn: JaxprEqn) -> float:
     if not isinstance(rule, Element):
         return 0.5
     return rule.cost(eqn.params) if callable(rule.cost) else rule.cost
+
+
+def cost_again(eqn: JaxprEqn) -> float:
+    """Of an element that is computed once more; infinite where that is not worth it."""
+    apart = is_inlinable(eqn) and not reads_many(eqn)
+    return own_cost(eqn) if apart and own_cost(eqn) <= RECOMPUTE_LIMIT else math.inf
 
 
 def reads_many(eqn: JaxprEqn) -> bool:

@@ -24,11 +24,17 @@ from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.element_loops import ElementLoop, element_loops
-from amdjax.schedule.equations import is_bitcast, is_inlinable, own_cost, reads_many, size_of
+from amdjax.schedule.equations import (
+    RECOMPUTE_LIMIT,
+    is_bitcast,
+    is_inlinable,
+    own_cost,
+    reads_many,
+    size_of,
+)
 from amdjax.schedule.index import Index, LoopVar, placed
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
-RECOMPUTE_LIMIT = 6  # cost above which a value with several readers is worth keeping
 #: The same on a GPU, which computes more in the time memory takes; within a kernel nothing is
 #: computed twice.
 RECOMPUTE_LIMIT_GPU = 20
