@@ -15,7 +15,6 @@ from amdjax.find.known import user_database
 from amdjax.find.lines import line_of, read_lines
 from amdjax.find.machines import version
 from amdjax.find.tuning import tune
-from amdjax.jit.finding import database_path
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,17 +22,23 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return int(options.run(options) or 0)
+    except KeyboardInterrupt:
+        return 130
     except (OSError, ValueError, sqlite3.Error) as e:
         print(f"amdjax.find: {e}", file=sys.stderr)
         return 1
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("python -m amdjax.find", description=__doc__)
+    # Not abbreviated: `clean --all` removes everything.
+    parser = argparse.ArgumentParser(
+        "python -m amdjax.find", description=__doc__, allow_abbrev=False
+    )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(run: Any, help: str, name: str = "") -> argparse.ArgumentParser:
-        added = commands.add_parser(name or run.__name__, help=help, description=help)
+        name = name or run.__name__
+        added = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
         added.set_defaults(run=run)
         return added
 
@@ -57,18 +62,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _database() -> Database:
+def _database(write: bool = False) -> Database:
     database = user_database()
     if database is None:
         raise ValueError("there is no database: AMDJAX_DB_PATH turns it off, or it cannot be used")
+    if write and not database.writable:
+        raise ValueError(f"{database.path} cannot be written")
     return database
 
 
 def show(options: argparse.Namespace) -> None:
     """Print results, problem by problem."""
-    print(database_path())
+    database = _database()
+    print(database.path)
+    known = list(database.rows())
+    kinds = sorted({k.problem.kind for k in known})
+    if options.kind and options.kind not in kinds:
+        raise ValueError(
+            f"no results of kind {options.kind!r}; there are {', '.join(kinds) or 'none'}"
+        )
     seen = None
-    for problem, machine, made_by, result in _database().rows():
+    for problem, machine, made_by, result in known:
         if options.kind and problem.kind != options.kind:
             continue
         place = problem, machine, made_by
@@ -93,14 +107,27 @@ def tune_function(options: argparse.Namespace) -> None:
     sys.path.insert(0, "")
     f, arguments = map(_named, (options.function, options.arguments))
     chosen = {name: getattr(options, name) for name in ("budget", "exhaustive", "target", "model")}
-    tune(f, *arguments(), **chosen)
+    given = arguments()
+    if not isinstance(given, (tuple, list)):
+        raise ValueError(f"{options.arguments} must return a tuple of arguments, got {given!r}")
+    tune(f, *given, **chosen)
 
 
 def _named(text: str) -> Any:
     module, separator, name = text.partition(":")
     if not separator:
         raise ValueError(f"{text!r} is not MODULE:NAME")
-    return getattr(importlib.import_module(module), name)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as e:
+        if e.name is None or not f"{module}.".startswith(f"{e.name}."):
+            raise  # of what the module imports
+        raise ValueError(f"{text}: there is no module {module!r} here or on the path") from None
+    except AttributeError:
+        raise ValueError(f"{text}: module {module!r} has no {name!r}") from None
+    if not callable(found):
+        raise ValueError(f"{text} must be a function, got {found!r}")
+    return found
 
 
 def export(options: argparse.Namespace) -> None:
@@ -112,7 +139,7 @@ def export(options: argparse.Namespace) -> None:
 
 def merge(options: argparse.Namespace) -> None:
     """Add the results of files."""
-    database, count = _database(), 0
+    database, count = _database(write=True), 0
     for path in options.files:
         for entry in _entries(path):
             database.record(*entry)
@@ -131,7 +158,7 @@ def _entries(path: Path) -> Iterator[Known]:
 
 def clean(options: argparse.Namespace) -> None:
     """Remove results."""
-    database = _database()
+    database = _database(write=True)
     count = database.forget(version=None if options.all else version())
     print(f"{count} results removed from {database.path}")
 

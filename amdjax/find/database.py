@@ -10,23 +10,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 import random
 import sqlite3
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from amdjax.find.problem import Problem
 from amdjax.schedule.search import Decision
 
-__all__ = ["SCHEMA", "Database", "Known", "MachineKey", "Result"]
+__all__ = ["SCHEMA", "STATUSES", "Database", "Known", "MachineKey", "Result"]
 
+T = TypeVar("T")
+STATUSES = ("right", "wrong", "failed", "inaccurate")
 SCHEMA = 1  # of tables; a database with a later one is left alone
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY_SECONDS = 30.0  # to wait while another process writes
 
 _TABLES = """
@@ -97,10 +101,18 @@ class Result:
         )  # fmt: skip
 
     @staticmethod
-    def of_row(row: Sequence[Any]) -> Result:
-        """The result of such values."""
-        decisions = tuple(Decision(*map(str, x)) for x in json.loads(row[0]))
-        return replace(Result(decisions, *row[1:]), estimated=bool(row[5]))
+    def of_row(row: Sequence[Any]) -> Result | None:
+        """The result of such values; None if a part of them is damaged."""
+        try:
+            decisions = tuple(Decision(*map(str, x)) for x in json.loads(row[0]))
+            seconds = None if row[2] is None else float(row[2])
+            is_timed = seconds is not None and 0 < seconds < math.inf
+            if row[1] not in STATUSES or is_timed != (row[1] == "right"):
+                return None
+            rest = float(row[3]), int(row[4]), bool(row[5]), str(row[6])
+            return Result(decisions, row[1], seconds, *rest)
+        except (ValueError, TypeError):
+            return None
 
 
 class Known(NamedTuple):
@@ -142,8 +154,9 @@ class Database:
             WHERE key IN ({marks}) AND name = ? AND status = 'right' AND seconds IS NOT NULL"""
         rows = self._read(query, *by_key, machine.name)
         return [
-            Known(by_key[key], MachineKey(machine.name, units), version, Result.of_row(rest))
+            Known(by_key[key], MachineKey(machine.name, units), version, result)
             for key, units, version, *rest in rows
+            if (result := Result.of_row(rest)) is not None
         ]
 
     def results(self, problem: Problem, machine: MachineKey, version: str) -> list[Result]:
@@ -153,7 +166,7 @@ class Database:
             WHERE key = ? AND name = ? AND units = ? AND version = ?
             ORDER BY status != 'right', estimated, seconds"""
         rows = self._read(query, _key(problem), machine.name, machine.units, version)
-        return [Result.of_row(row) for row in rows]
+        return [result for row in rows if (result := Result.of_row(row)) is not None]
 
     def rows(self) -> Iterator[Known]:
         """Everything, problem by problem."""
@@ -161,22 +174,22 @@ class Database:
             JOIN machines ON machines.id = machine JOIN problems ON problems.id = problem
             ORDER BY kind, problem, machine, version, status != 'right', estimated, seconds"""
         for kind, program, name, units, version, *rest in self._read(query):
-            machine = MachineKey(name, units)
-            yield Known(Problem(kind, program), machine, version, Result.of_row(rest))
+            result = Result.of_row(rest)
+            if result is not None:
+                yield Known(Problem(kind, program), MachineKey(name, units), version, result)
 
     # Writing
 
     def record(self, problem: Problem, machine: MachineKey, version: str, result: Result) -> None:
         """Add a result, in the place of an earlier one; an estimate never replaces a time."""
-        with self._writing() as db:
+        key, at = _key(problem), (machine.name, machine.units)
+
+        def insert(db: sqlite3.Connection) -> None:
             db.execute(
                 "INSERT OR IGNORE INTO problems (key, kind, program) VALUES (?, ?, ?)",
-                (_key(problem), problem.kind, problem.program),
+                (key, problem.kind, problem.program),
             )
-            db.execute(
-                "INSERT OR IGNORE INTO machines (name, units) VALUES (?, ?)",
-                (machine.name, machine.units),
-            )
+            db.execute("INSERT OR IGNORE INTO machines (name, units) VALUES (?, ?)", at)
             db.execute(
                 f"""INSERT INTO solutions (problem, machine, version, {_COLUMNS}, time)
                 SELECT problems.id, machines.id, ?, ?, ?, ?, ?, ?, ?, ?, ? FROM problems, machines
@@ -185,10 +198,10 @@ class Database:
                   spread = excluded.spread, workspace = excluded.workspace,
                   estimated = excluded.estimated, note = excluded.note, time = excluded.time
                 WHERE excluded.estimated <= solutions.estimated""",
-                (
-                    version, *result.row(), time.time(), _key(problem), machine.name, machine.units,
-                ),
-            )  # fmt: skip
+                (version, *result.row(), time.time(), key, *at),
+            )
+
+        self._write(insert)
 
     def forget(self, problem: Problem | None = None, version: str | None = None) -> int:
         """Remove results.
@@ -200,14 +213,18 @@ class Database:
         Returns:
           How many were removed.
         """
-        with self._writing() as db:
+        key = None if problem is None else _key(problem)
+
+        def delete(db: sqlite3.Connection) -> int:
             found = db.execute(
                 """DELETE FROM solutions WHERE (? IS NULL OR version != ?)
                 AND (? IS NULL OR problem IN (SELECT id FROM problems WHERE key = ?))""",
-                (version, version, *[None if problem is None else _key(problem)] * 2),
+                (version, version, key, key),
             )
             db.execute("DELETE FROM problems WHERE id NOT IN (SELECT problem FROM solutions)")
             return found.rowcount
+
+        return self._write(delete)
 
     def close(self) -> None:
         """Give the file back."""
@@ -219,19 +236,38 @@ class Database:
     # The file
 
     def _read(self, query: str, *values: Any) -> list[Any]:
-        with self._connected() as db:
-            return db.execute(query, values).fetchall()
+        return self._sound(lambda db: db.execute(query, values).fetchall())
 
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._connected() as db:
-            db.execute("BEGIN IMMEDIATE")
+    def _write(self, change: Callable[[sqlite3.Connection], T]) -> T:
+        """Change the database, all or nothing."""
+        if not self.writable:
+            raise sqlite3.OperationalError("it cannot be written")
+
+        def transaction(db: sqlite3.Connection) -> T:
             try:
-                yield db
+                db.execute("BEGIN IMMEDIATE")
+                result = change(db)
+                db.execute("COMMIT")
             except BaseException:
-                db.execute("ROLLBACK")
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
                 raise
-            db.execute("COMMIT")
+            return result
+
+        return self._sound(transaction)
+
+    def _sound(self, use: Callable[[sqlite3.Connection], T]) -> T:
+        """Use the database; one that turns out to be damaged is set aside."""
+        with self._connected() as db:
+            try:
+                return use(db)
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as e:
+                if not self.writable or not _is_damage(e):
+                    raise
+                self.close()
+                self._set_aside(e)
+        with self._connected() as db:
+            return use(db)
 
     @contextlib.contextmanager
     def _connected(self) -> Iterator[sqlite3.Connection]:
@@ -247,9 +283,9 @@ class Database:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             return self._prepared()
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as e:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as e:
+            if not _is_damage(e):
+                raise
             self._set_aside(e)
             return self._prepared()
 
@@ -262,12 +298,29 @@ class Database:
         except sqlite3.OperationalError:  # no place for what WAL mode shares
             db.close()
             db = self._connect(f"{name}&immutable=1")
+        try:
+            self._require_schema(db)
+        except BaseException:
+            db.close()
+            raise
         return db
 
+    def _require_schema(self, db: sqlite3.Connection) -> None:
+        schema = _schema(db)
+        if schema > SCHEMA:
+            raise sqlite3.OperationalError(
+                f"{self.path} was written by a later version of amdjax: schema {schema}, "
+                f"of which this one knows {SCHEMA}; set AMDJAX_DB_PATH to another file"
+            )
+        if schema == 0:
+            raise sqlite3.OperationalError(f"{self.path} is no database of find")
+
     def _connect(self, name: str) -> sqlite3.Connection:
-        return sqlite3.connect(
+        db = sqlite3.connect(
             name, _BUSY_SECONDS, isolation_level=None, check_same_thread=False, uri=True
         )
+        db.text_factory = lambda data: data.decode("utf-8", "replace")  # damaged text too
+        return db
 
     def _prepared(self) -> sqlite3.Connection:
         """A connection to a sound database of our schema."""
@@ -283,20 +336,16 @@ class Database:
                         db.execute(statement)
                     db.execute(f"PRAGMA user_version = {SCHEMA}")
                 db.execute("COMMIT")
-            if _schema(db) > SCHEMA:
-                raise sqlite3.OperationalError(
-                    f"{self.path} was written by a later version of amdjax: schema {_schema(db)}, "
-                    f"of which this one knows {SCHEMA}; set AMDJAX_DB_PATH to another file"
-                )
+            self._require_schema(db)
             (sound,) = db.execute("PRAGMA quick_check(1)").fetchone()
             if sound != "ok":
-                raise sqlite3.DatabaseError(sound)
+                raise _Damaged(sound)
         except BaseException:
             db.close()
             raise
         return db
 
-    def _set_aside(self, error: sqlite3.DatabaseError) -> None:
+    def _set_aside(self, error: Exception) -> None:
         aside = self.path.with_name(f"{self.path.name}.damaged-{time.time_ns()}")
         warnings.warn(
             f"{self.path} is damaged ({error}): it is now {aside.name}, and a new one is begun",
@@ -319,9 +368,29 @@ def _write_ahead(db: sqlite3.Connection) -> None:
             db.execute("PRAGMA journal_mode = WAL")
             return
         except sqlite3.OperationalError as e:
-            if e.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > last:
+            if _error_code(e) != sqlite3.SQLITE_BUSY or time.monotonic() > last:
                 raise
         time.sleep(random.uniform(0.001, 0.02))
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """A check found damage."""
+
+
+def _is_damage(error: Exception) -> bool:
+    """Whether an error says that a file is damaged, not that it cannot be used now.
+
+    Another table or column than ours is damage, too: the schema's number was looked at before. A
+    message that quotes what is damaged may be no text.
+    """
+    if isinstance(error, sqlite3.Error) and not isinstance(error, _Damaged):
+        is_other = any(x in str(error) for x in ("no such", "has no column", "mismatch"))
+        return _error_code(error) in _DAMAGE or is_other
+    return True
+
+
+def _error_code(error: sqlite3.Error) -> int:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # none where Python raised it
 
 
 def _schema(db: sqlite3.Connection) -> int:

@@ -50,34 +50,43 @@ def set_search(search: Search) -> None:
 
 
 def user_database() -> Database | None:
-    """The database to which results go; None if there is none, or it cannot be used."""
+    """The user's database, made if need be; None if there is to be none, or it cannot be used.
+
+    One that cannot be written is still read.
+    """
     path = database_path()
-    return None if path is None else _database(path, writable=True)
-
-
-def _database(path: Path, writable: bool) -> Database | None:
-    """The database of a file, opened once; None where it cannot be used, which a warning tells."""
+    if path is None:
+        return None
     with _lock:
         found = _open.get(path)
-        if path not in _open or (found is not None and writable and not path.exists()):
-            try:
-                found = Database(path, writable=writable)
-            except (sqlite3.Error, OSError) as e:
-                warnings.warn(f"{path} is not used as a database of find: {e}", stacklevel=3)
-                found = None
-            _open[path] = found
+        is_gone = found is not None and found.writable and not path.exists()
+        if path not in _open or is_gone:
+            found = _open[path] = _opened(path)
         return found
 
 
-def _readable_database() -> Database | None:
-    """The user's database where there is one, for reading if it cannot be written."""
+def _opened(path: Path) -> Database | None:
+    there = path.exists()
+    error: Exception | None = None
+    # WAL mode makes files beside it.
+    if not there or all(os.access(p, os.W_OK) for p in (path, path.parent)):
+        try:
+            return Database(path)
+        except (sqlite3.Error, OSError) as e:
+            error = e
+    if there:
+        try:
+            return Database(path, writable=False)
+        except (sqlite3.Error, OSError) as e:
+            error = error or e
+    warnings.warn(f"{path} is not used as a database of find: {error}", stacklevel=4)
+    return None
+
+
+def _existing_database() -> Database | None:
+    """The user's database where there is one."""
     path = database_path()
-    if path is None or not os.path.exists(path):
-        return None
-    if path in _open:
-        return _open[path]
-    places = path, path.parent  # WAL mode makes files beside it
-    return _database(path, all(os.access(p, os.W_OK) for p in places))
+    return None if path is None or not os.path.exists(path) else user_database()
 
 
 @contextlib.contextmanager
@@ -111,8 +120,8 @@ def known_decisions(step: Step, machine: Machine) -> Sequence[Decision]:
 
 
 def _forgotten(problem: Problem) -> Sequence[Decision]:
-    database = user_database()
-    if database is not None:
+    database = _existing_database()
+    if database is not None and database.writable:
         database.forget(problem)
     return ()
 
@@ -139,7 +148,7 @@ def _followed(step: Step, machine: Machine) -> Sequence[Decision]:
     estimates = shipped(machine.name) if isinstance(machine, GpuTarget) else {}
     if not isinstance(step, ShapedContext):
         estimates = {}  # which are of equations
-    if not estimates and _readable_database() is None:
+    if not estimates and _existing_database() is None:
         return ()
     problem, equation = problem_of(step), equation_of(step)
     problems = [problem] if equation is None else [problem, equation]
@@ -154,7 +163,7 @@ def _by_the_user(
     step: Step, problems: Sequence[Problem], machine: Machine
 ) -> Sequence[Decision] | None:
     """What the user's database has for a step, which is the first of some problems."""
-    database = _readable_database()
+    database = _existing_database()
     if database is None:
         return None
     try:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from amdjax.find.database import Known, MachineKey, Result
 from amdjax.find.problem import Problem
-from amdjax.schedule.search import Decision
 
 __all__ = ["line_of", "read_lines"]
+
+NAMES = [field.name for field in fields(Result)]
 
 
 def line_of(known: Known) -> str:
@@ -30,7 +31,11 @@ def read_lines(path: Path) -> Iterator[Known]:
     Raises:
       ValueError: a line holds none.
     """
-    for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path} is neither a database of find nor what export wrote") from None
+    for number, line in enumerate(lines, 1):
         try:
             data = json.loads(line)
             problem = Problem(str(data["kind"]), str(data["program"]))
@@ -41,8 +46,8 @@ def read_lines(path: Path) -> Iterator[Known]:
 
 
 def _result(data: dict[str, Any]) -> Result:
-    decisions = tuple(Decision(*map(str, d)) for d in data["decisions"])
-    seconds = None if data["seconds"] is None else float(data["seconds"])
-    status, note, estimated = str(data["status"]), str(data["note"]), bool(data["estimated"])
-    spread, workspace = float(data["spread"]), int(data["workspace"])
-    return Result(decisions, status, seconds, spread, workspace, estimated, note)
+    decisions = [[*map(str, d)] for d in data["decisions"]]
+    found = Result.of_row([json.dumps(decisions), *(data[name] for name in NAMES[1:])])
+    if found is None:
+        raise ValueError("a damaged result")
+    return found

@@ -36,7 +36,7 @@ from amdjax.targets import GpuTarget
 if TYPE_CHECKING:
     from amdjax.emulator.debug.counters import Counters
 
-__all__ = ["Session", "compiled"]
+__all__ = ["Session", "compiled", "require_machine"]
 
 SAMPLE_SECONDS = 2e-3  # at least as long runs are timed together ...
 LEAST_RUNS = 3  # ... and as many
@@ -64,6 +64,17 @@ def compiled(closed: ClosedJaxpr, machine: Machine, emulated: bool = False) -> P
     return Program(program, program.plan.arena_bytes)
 
 
+def require_machine(machine: Machine, model: bool) -> None:
+    """Raise ValueError unless plans can be timed on a machine, or by a model of it."""
+    if not isinstance(machine, GpuTarget):
+        if model:
+            raise ValueError("there is no model of CPUs, which are measured")
+    elif model and not machine.is_amdgpu:
+        raise ValueError(f"there is no model of {machine.name}")
+    elif not model and not is_here(machine):
+        raise ValueError(f"{machine.name} is not here; a model can rank its plans (model=True)")
+
+
 class Session:
     """Tries ways to solve one problem.
 
@@ -78,13 +89,7 @@ class Session:
 
     def __init__(self, problem: Problem, machine: Machine, model: bool = False):
         self.problem, self.machine, self.model = problem, machine, model
-        if isinstance(machine, GpuTarget):
-            if not model and not is_here(machine):
-                raise ValueError(f"{machine.name} is not here; a model can rank its plans")
-            if model and not machine.is_amdgpu:
-                raise ValueError(f"there is no model of {machine.name}")
-        elif model:
-            raise ValueError("there is no model of CPUs, which are measured")
+        require_machine(machine, model)
         if not problem.is_whole:
             raise ValueError(f"a parameter of this problem is a function: {problem}")
         found = [step for step in steps(problem.closed, machine) if problem_of(step) == problem]

@@ -25,7 +25,7 @@ from amdjax.schedule.search import Decision, UnknownDecision
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-__all__ = ["Solution", "find_solutions", "load_solution", "search"]
+__all__ = ["Search", "Solution", "find_solutions", "load_solution", "search"]
 
 FORMAT = 1  # of saved solutions
 EACH = 4  # plans of a solver that are tried unless the search is exhaustive
@@ -255,31 +255,56 @@ def search(
     Returns:
       All that is known, what is decided without measuring first.
     """
-    run = _Search(problem, machine, user_database(), refresh, model)
-    each = None if exhaustive else 1 if algorithms_only else EACH
-    for decisions in run.candidates(each):
-        run.result(decisions)
-        if time.monotonic() > deadline:
-            break
-    run.finish(deadline)
+    run = Search(problem, machine, refresh=refresh, model=model)
+    run.run(None if exhaustive else 1 if algorithms_only else EACH, deadline)
     return sorted(run.results.values(), key=lambda r: r.decisions != run.session.usual)
 
 
-class _Search:
-    """The ways of one problem that were tried."""
+class Search:
+    """The ways of one problem that were tried.
+
+    Args:
+      problem: what is to be computed.
+      machine: what computes it.
+      refresh: whether to measure again what is known.
+      model: whether times are a model's.
+    """
 
     def __init__(
-        self, problem: Problem, machine: Machine, database: Database | None, refresh: bool,
-        model: bool,
-    ):  # fmt: skip
+        self, problem: Problem, machine: Machine, *, refresh: bool = False, model: bool = False
+    ):
         self.session = Session(problem, machine, model)
         self.problem, self.key = problem, machine_key(machine)
-        self.database = database
+        self.database = database = user_database()
         self.measured = False
         self.results: dict[tuple[Decision, ...], Result] = {}
         if database is not None and not refresh:
-            known = database.results(problem, self.key, version())
-            self.results = {r.decisions: r for r in known if model or not r.estimated}
+            self.results = self._known(database, model)
+
+    def _known(self, database: Database, model: bool) -> dict[tuple[Decision, ...], Result]:
+        try:
+            known = database.results(self.problem, self.key, version())
+        except sqlite3.Error as e:
+            warnings.warn(f"{database.path} cannot be read: {e}", stacklevel=5)
+            return {}
+        return {r.decisions: r for r in known if model or not r.estimated}
+
+    def run(
+        self, each: int | None, deadline: float, report: Callable[[], None] = lambda: None
+    ) -> None:
+        """Try ways until a deadline.
+
+        Args:
+          each: plans of a solver that are tried; None for all.
+          deadline: when no further one is begun, as `time.monotonic` has it.
+          report: called after each.
+        """
+        for decisions in self.candidates(each):
+            self.result(decisions)
+            report()
+            if time.monotonic() > deadline:
+                break
+        self.finish(deadline)
 
     def result(self, decisions: tuple[Decision, ...]) -> Result:
         """What is known of a way, measured now if need be."""
@@ -298,8 +323,18 @@ class _Search:
         self.measured = True
         found = self.results[decisions] = self.session.measure(decisions, rounds)
         if self.database is not None:
-            self.database.record(self.problem, self.key, version(), found)
+            try:
+                self.database.record(self.problem, self.key, version(), found)
+            except (OSError, sqlite3.Error) as e:  # as of a full disk: the search is worth going on
+                path, self.database = self.database.path, None
+                warnings.warn(f"{path} does not record results: {e}", stacklevel=4)
         return found
+
+    @property
+    def usual_seconds(self) -> float:
+        """Of what is decided without measuring, once it was tried; 0 if that failed."""
+        found = self.results.get(self.session.usual)
+        return (found.seconds if found is not None else None) or 0.0
 
     def best(self) -> Result | None:
         """The fastest way so far."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,10 @@ from amdjax.core.pytree import tree_map
 from amdjax.find.known import applying, user_database
 from amdjax.find.machines import machine_named
 from amdjax.find.problem import Problem, is_independent, problem_of, steps
-from amdjax.find.session import Session
-from amdjax.find.solutions import Solution, search
+from amdjax.find.session import require_machine
+from amdjax.find.solutions import EACH, Search, Solution
 from amdjax.jit.api import clear_caches, jit
+from amdjax.jit.finding import database_path
 from amdjax.jit.refs import without_refs
 from amdjax.schedule.search import Decision
 from amdjax.schedule.writer import Machine
@@ -24,7 +25,9 @@ from amdjax.targets import GpuTarget
 
 __all__ = ["Tuning", "problems", "tune"]
 
-ROUNDS = 15  # in which the function is timed before and after, in turn
+ROUNDS = 15  # in which the function is timed before and after, in turn ...
+LEAST_ROUNDS = 3  # ... or so many, and on for ...
+TIMED_SHARE = 0.1  # ... of the budget besides
 
 
 def problems(
@@ -79,10 +82,10 @@ class Tuning:
     @property
     def speedup(self) -> float:
         """How many times as fast the function is."""
-        return self.before / self.after
+        return self.before / self.after if self.after else 1.0
 
     def __str__(self) -> str:
-        saved = (self.before - self.after) * 1e3
+        saved = round((self.before - self.after) * 1e3, 3) + 0.0  # no -0.0
         return (
             f"{self.before * 1e3:.3f} ms before, {self.after * 1e3:.3f} ms after: "
             f"{self.speedup:.2f} times as fast, {saved:.3f} ms saved a call; "
@@ -102,7 +105,8 @@ def tune(
     Args:
       f: a function of pytrees of arrays; jitted ones too.
       args: its arguments, arrays.
-      budget: seconds after which no further search is begun.
+      budget: seconds after which no further plan is tried; one that is being tried is finished, and
+        the function timed before and after, for a tenth of the budget if that is long.
       exhaustive: whether to try all plans of all algorithms.
       quiet: whether to show no progress and print no summary.
       target: `cpu`, or a GPU as in `gfx942`; the default device if None.
@@ -114,6 +118,8 @@ def tune(
     Raises:
       TypeError: `f` is no function.
       ValueError: `budget` is negative, or the target is not here and `model` is False.
+      KeyboardInterrupt: the search was interrupted; what was measured is kept, and a later search
+        goes on from there.
 
         >>> from amdjax import find
         >>> x = jnp.ones((200, 200))
@@ -126,67 +132,77 @@ def tune(
     if not budget >= 0:
         raise ValueError(f"tune: budget must be a number of seconds, got {budget}")
     machine, deadline = machine_named(target), time.monotonic() + budget
+    require_machine(machine, model)
     counts = _counted(f, args, machine)
-    best: dict[Problem, Solution] = {}
     unsolved: dict[Problem, str] = {}
-    weights = _most_expensive_first(counts, machine, unsolved, model)
-    left = sum(weights.values())
-    with _progress(len(weights), quiet) as show:
-        for problem in weights:
-            if time.monotonic() > deadline:
-                unsolved[problem] = "no time was left"
-                continue
-            now, cost = time.monotonic(), weights[problem]
-            share = now + (deadline - now) * cost / left
-            left -= cost
-            found = _solved(problem, machine, exhaustive, share, model)
-            if found is None:
-                unsolved[problem] = "no plan gave right results"
-                continue
-            best[problem], gain = found
-            show(f"{problem.kind}: {gain:.2f} times as fast by {best[problem].solver}")
+    searches = _searches(counts, machine, model, unsolved)
+    try:
+        with _progress(len(searches), quiet) as progress:
+            _search_all(searches, counts, None if exhaustive else EACH, deadline, progress)
+    except KeyboardInterrupt:
+        if not quiet and user_database() is not None:
+            print(f"interrupted: what was measured stays in {database_path()}")
+        raise
+    finally:
+        if user_database() is not None:
+            clear_caches()  # programs that were compiled by estimates
+    best: dict[Problem, Solution] = {}
+    for problem, run in searches.items():
+        found = run.best()
+        if len(run.results) < 2:
+            unsolved[problem] = "no time was left"
+        elif found is None:
+            unsolved[problem] = "no plan gave right results"
+        else:
+            best[problem] = Solution.of(problem, found, machine)
     if model:
+        before = sum(counts[problem] * searches[problem].usual_seconds for problem in best)
         after = sum(counts[problem] * solution.time for problem, solution in best.items())
-        before = sum(weights[problem] for problem in best)
     else:
         decided = {problem: solution.decisions for problem, solution in best.items()}
-        before, after = _timed(f, args, decided, machine)
-    if user_database() is not None:
-        clear_caches()  # programs that were compiled by estimates
+        before, after = _timed(f, args, decided, machine, TIMED_SHARE * budget)
     tuning = Tuning(before, after, tuple(best.values()), tuple(unsolved.items()))
     if not quiet:
         print(tuning)
     return tuning
 
 
-def _solved(
-    problem: Problem, machine: Machine, exhaustive: bool, deadline: float, model: bool
-) -> tuple[Solution, float] | None:
-    """The fastest way, and how many times as fast as the usual one."""
-    found = search(problem, machine, exhaustive=exhaustive, deadline=deadline, model=model)
-    right = [r for r in found if r.status == "right" and r.seconds is not None]
-    if not right:
-        return None
-    r = min(right, key=lambda r: r.seconds or 0.0)
-    best = Solution.of(problem, r, machine)
-    usual = found[0].seconds  # the first that is tried
-    return best, (usual or best.time) / best.time
-
-
-def _most_expensive_first(
-    counts: Counter[Problem], machine: Machine, unsolved: dict[Problem, str], model: bool
-) -> dict[Problem, float]:
-    """Problems with several solutions, and what all steps of each take by estimates."""
-    found: dict[Problem, float] = {}
-    for problem, count in counts.items():
+def _searches(
+    counts: Counter[Problem], machine: Machine, model: bool, unsolved: dict[Problem, str]
+) -> dict[Problem, Search]:
+    """Of each problem with several solutions, what is known of them."""
+    found: dict[Problem, Search] = {}
+    for problem in counts:
         try:
-            session = Session(problem, machine, model)
-            options = session.plan(listing=True).options
-            if any(len(o) > 1 for o in options):
-                found[problem] = count * session.usual_seconds
+            run = Search(problem, machine, model=model)
+            if any(len(options) > 1 for options in run.session.plan(listing=True).options):
+                found[problem] = run
         except ValueError as e:
             unsolved[problem] = str(e)
-    return dict(sorted(found.items(), key=lambda item: -item[1]))
+    return found
+
+
+def _search_all(
+    searches: dict[Problem, Search], counts: Counter[Problem], each: int | None, deadline: float,
+    progress: _Progress,
+) -> None:  # fmt: skip
+    """Time all problems as they are, then search the most expensive first, until a deadline."""
+    costs: dict[Problem, float] = {}
+    for problem, run in searches.items():
+        if time.monotonic() > deadline:
+            return
+        run.result(run.session.usual)
+        costs[problem] = counts[problem] * run.usual_seconds
+        progress.show(run, 0)
+    left = sum(costs.values())
+    for problem in sorted(costs, key=lambda p: -costs[p]):
+        now, run = time.monotonic(), searches[problem]
+        if now > deadline:
+            return
+        share = now + (deadline - now) * costs[problem] / (left or 1.0)
+        left -= costs[problem]
+        run.run(each, share, lambda: progress.show(run, 0))
+        progress.show(run, 1)
 
 
 def _timed(
@@ -194,8 +210,9 @@ def _timed(
     args: Sequence[Any],
     decided: dict[Problem, tuple[Decision, ...]],
     machine: Machine,
+    budget: float,
 ) -> tuple[float, float]:
-    """Seconds of a call by estimates and by decisions, in turn."""
+    """Seconds of a call by estimates and by decisions, in turn, for as long as a budget lasts."""
     lowered = _jitted(f).lower(*args)
     donates = any(lowered.traced.donated)
     programs = []
@@ -203,7 +220,8 @@ def _timed(
         with applying(decisions):
             programs.append(lowered.compile(machine if isinstance(machine, GpuTarget) else None))
     times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(ROUNDS):
+    last = time.monotonic() + budget
+    while len(times[0]) < LEAST_ROUNDS or (len(times[0]) < ROUNDS and time.monotonic() < last):
         for program, found in zip(programs, times, strict=True):
             given = tree_map(_copied, args) if donates else args
             start = time.perf_counter()
@@ -217,22 +235,42 @@ def _copied(x: Any) -> Any:
     return x.copy() if hasattr(x, "copy") else x
 
 
+class _Progress:
+    """Tells how many problems are done, and the best of the one at hand; a bar if there is tqdm.
+
+    Args:
+      bar: of tqdm; None to print lines.
+      quiet: whether to tell nothing.
+    """
+
+    def __init__(self, bar: Any = None, quiet: bool = False):
+        self._bar, self._quiet = bar, quiet
+
+    def show(self, run: Search, done: int) -> None:
+        """Tell of a search, after which so many more problems are done."""
+        best = run.best()
+        if self._quiet or best is None or (self._bar is None and not done):
+            return
+        gain = run.usual_seconds / (best.seconds or 1.0)
+        solver = Solution.of(run.problem, best, run.session.machine).solver
+        text = f"{run.problem.kind}, {len(run.results)} plans: {gain:.2f} times as fast by {solver}"
+        if self._bar is None:
+            print(text)
+            return
+        self._bar.set_postfix_str(text)
+        self._bar.update(done)
+
+
 @contextlib.contextmanager
-def _progress(total: int, quiet: bool) -> Any:
-    """Shows how many problems are done, and the last gain; a bar where there is tqdm."""
+def _progress(total: int, quiet: bool) -> Iterator[_Progress]:
     if quiet:
-        yield lambda text: None
+        yield _Progress(quiet=True)
         return
     try:
         # late: only people who look on need it
         from tqdm.auto import tqdm  # type: ignore[import-untyped]
     except ImportError:
-        yield print
+        yield _Progress()
         return
     with tqdm(total=total, desc="find", unit="problem") as bar:
-
-        def show(text: str) -> None:
-            bar.set_postfix_str(text)
-            bar.update()
-
-        yield show
+        yield _Progress(bar)

@@ -258,7 +258,8 @@ def test_command(path, tmp_path, capsys):
         out = capsys.readouterr().out
         assert str(PROBLEM) in out and "2.0 µs + 0.0: a: plan of a" in out and "error 3" not in out
         assert main(["show", "--all"]) == 0 and "wrong (error 3)" in capsys.readouterr().out
-        assert main(["show", "--kind", "scan"]) == 0 and "plan" not in capsys.readouterr().out
+        assert main(["show", "--kind", "scan"]) == 1 and "plan" not in capsys.readouterr().out
+        assert main(["show", "--kind", "sort"]) == 0 and "plan of a" in capsys.readouterr().out
         assert main(["export", str(exported)]) == 0
         rows = list(db.rows())
         assert len(exported.read_text().splitlines()) == 2
