@@ -20,6 +20,8 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core.config import config
+from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
@@ -88,8 +90,21 @@ def plan_program(
       observe: receives (stage, object) for every intermediate form, for dumps.
       loader: receives the kernels as they are made.
       by_line: whether equal steps that the user wrote on different lines get their own kernels.
+
+    Raises:
+      InconclusiveDimensionOperation: the shapes are symbolic.
     """
+    _refuse_symbolic(closed)
     return Planner(target, observe, loader, by_line).program(closed, donated)
+
+
+def _refuse_symbolic(closed: ClosedJaxpr) -> None:
+    for aval in (*closed.in_avals, *closed.out_avals):
+        if any(map(is_symbolic_dim, getattr(aval, "shape", ()))):
+            raise InconclusiveDimensionOperation(
+                f"A program with {aval.str_short()} is not compiled: its shape is symbolic. Trace "
+                "it with make_jaxpr or eval_shape, or give sizes as numbers."
+            )
 
 
 class Planner:

@@ -265,3 +265,12 @@ def test_sums_of_all_orders_are_one_object():
     a, b, c = symbolic_shape("a, b, c")
     sums = {sum(order) for order in itertools.permutations((a, 2 * b, c, 3))}
     assert len(sums) == 1
+
+
+def test_programs_of_symbolic_shapes_are_not_compiled():
+    (a,) = symbolic_shape("a")
+    lowered = amdjax.jit(lambda x: x * 2).lower(amdjax.ShapeDtypeStruct((a,), np.float32))
+    with pytest.raises(InconclusiveDimensionOperation, match=r"f32\[a\] is not compiled"):
+        lowered.compile()
+    with pytest.raises(InconclusiveDimensionOperation, match=r"f32\[a\] is not compiled"):
+        jnp.zeros((a,))

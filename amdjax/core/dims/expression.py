@@ -211,6 +211,9 @@ class Dim:
     def __repr__(self) -> str:
         return polynomial.text(self.polynomial)
 
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
     def __copy__(self) -> Dim:
         return self
 
