@@ -131,7 +131,7 @@ def test_floats_where_a_matrix_unit_multiplies_them():
     check("gfx942", (1, 40, 72, 2, 1, 32, 40), np.float32, is_causal=True)
 
 
-def check_gradient(gfx, sizes, dtype=F16, **options):
+def check_gradient(gfx, sizes, dtype=F16, bias_gradient=False, **options):
     *arrays, ct = operands(sizes, dtype)
     extra, params = parameters(sizes, options)
     wide = [x.astype(np.float64) for x in (*arrays, ct)]
@@ -142,10 +142,10 @@ def check_gradient(gfx, sizes, dtype=F16, **options):
     greatest = np.where(alone, np.float32(reference.LEAST), greatest)
     delta = np.swapaxes((out * wide[3]).sum(-1), 1, 2).astype(np.float32)
     given = [*arrays, *extra.values(), greatest, total, delta, ct]
-    params = {**params, "bias_gradient": False}
+    params = {**params, "bias_gradient": bias_gradient}
     runner = GpuRunner(attention_gradient_p, given, params, gfx)
-    assert len(runner.calls) == 2
-    for got, gradient in zip(runner(*given), want[:3], strict=True):
+    assert len(runner.calls) == 2 + bias_gradient
+    for got, gradient in zip(runner(*given), want[: 3 + bias_gradient], strict=True):
         assert_close(got, gradient, TOLERANCE[np.dtype(dtype)])
 
 
@@ -162,6 +162,25 @@ def test_gradient_of_sizes(gfx, sizes, is_causal):
 @pytest.mark.parametrize("name", in_turn(OPTIONS, 2, 1))
 def test_gradient_of_options(gfx, name):
     check_gradient(gfx, OPTION_SIZES, **OPTIONS[name])
+
+
+#: Axes of a bias, and options beside it.
+BIASES = {
+    "whole": ((2, 4, 40, 70), {}),
+    "of positions": ((1, 1, 40, 70), {"is_causal": True}),
+    "of keys": ((1, 4, 1, 70), {"key_value_lengths": np.array([70, 41], np.int32)}),
+    "of queries": ((2, 1, 40, 1), {"window": (9, 9)}),
+    "number": ((1, 1, 1, 1), {"rate": 0.3, "seeds": np.arange(4, dtype=np.uint32).reshape(2, 2)}),
+}
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("name", ["number", *in_turn(list(BIASES)[:-1], 2)])
+def test_gradient_of_bias(gfx, name):
+    """In the shape of the bias, summed where it is broadcast; in its own dtype."""
+    shape, options = BIASES[name]
+    bias = np.random.default_rng(2).normal(size=shape).astype(np.float32)
+    check_gradient(gfx, (2, 40, 70, 4, 2, 32, 20), bias=bias, bias_gradient=True, **options)
 
 
 @pytest.mark.parametrize("gfx", ["gfx90a", "gfx942", "gfx950", "gfx1201"])

@@ -104,6 +104,10 @@ def _reduced(
     bits = layout.thread_bits(axis)
     if bits is None:
         return _reduce_in_lds(g, merge, tiles, axis)
+    if len(shape) == 1 and bits & bits + 1:  # lanes in between repeat elements
+        layout = g.layouts.of(shape)
+        bits = layout.thread_bits(axis)
+        assert bits is not None
     held = [
         filled(g, g.in_layout(v, layout), layout, x)
         for v, x in zip(tiles, merge.neutral, strict=True)

@@ -1,0 +1,218 @@
+"""What kernels of attention's gradient on GPUs share: how they are cut, slopes of logits anew.
+
+A program has blocks of rows, queries or keys, which are left operands and stay in registers, and
+meets blocks of the other ones, right operands in LDS. Weights are computed anew from what the
+forward pass returned; the slopes of the logits from those, and products of cotangents and values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from amdjax import tile
+from amdjax.core.integers import ceil_div
+from amdjax.kernels.attention.gpu_blocks import Blocking, Registers, blockings, fits, lines
+from amdjax.kernels.attention.gpu_pairs import Pairs, always_has_key
+from amdjax.kernels.attention.problem import Attention
+from amdjax.kernels.shaped import ShapedContext
+from amdjax.targets import GpuTarget
+
+__all__ = ["GradientKernel", "GradientPart", "gradient_parts", "part_cost", "part_registers"]
+
+Value = tile.Value
+
+
+@dataclass(frozen=True)
+class GradientPart:
+    """Blocks of queries, each going through blocks of keys, or the other way around.
+
+    Args:
+      problem: the attention.
+      cut: its rows.
+      of_queries: whether rows are queries.
+    """
+
+    problem: Attention
+    cut: Blocking
+    of_queries: bool
+
+    @property
+    def rows(self) -> int:
+        """Of a head."""
+        return self.problem.queries if self.of_queries else self.problem.keys
+
+    @property
+    def columns(self) -> int:
+        """Of a head."""
+        return self.problem.keys if self.of_queries else self.problem.queries
+
+    @property
+    def heads(self) -> int:
+        """Of rows."""
+        return self.problem.heads if self.of_queries else self.problem.key_heads
+
+    @property
+    def blocks(self) -> int:
+        """Of rows, of each head."""
+        return ceil_div(self.rows, self.cut.rows)
+
+    @property
+    def features(self) -> tuple[int, int]:
+        """Of queries and keys in tiles, and of values."""
+        return self.cut.features(self.problem)
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether tiles of columns reach over what there is."""
+        return self.cut.is_ragged(self.problem, self.columns)
+
+    @property
+    def programs(self) -> int:
+        return self.problem.batch * self.heads * self.blocks
+
+
+def gradient_parts(problem: Attention, target: GpuTarget, of_queries: bool) -> list[GradientPart]:
+    """What fits the machine; with reads in turn only where nothing else does."""
+    rows = problem.queries if of_queries else problem.keys
+    cuts = list(blockings(problem, target, rows))
+    for in_turn in (False, True) if target.is_amdgpu else (False,):
+        found = [GradientPart(problem, replace(x, in_turn=in_turn), of_queries) for x in cuts]
+        fitting = [part for part in found if _fits(part, target)]
+        if fitting:
+            return fitting
+    return []
+
+
+def _fits(part: GradientPart, target: GpuTarget) -> bool:
+    return fits(part.cut, target, part_registers(part, target), sum(part.features), 2)
+
+
+def part_registers(part: GradientPart, target: GpuTarget) -> Registers:
+    """About as many as a lane needs."""
+    cut, (features, value_features) = part.cut, part.features
+    wide = features + value_features
+    multiplied = cut.sums(features if part.of_queries else wide) + cut.operand(wide)
+    operands = cut.operand(cut.columns) + cut.right_operand(max(cut.columns, *part.features))
+    prefetched = cut.prefetched(target, wide, part.is_ragged)
+    return Registers(_computed(part, target) + operands + prefetched, multiplied)
+
+
+def _computed(part: GradientPart, target: GpuTarget) -> int:
+    """Registers for what is computed of a block of pairs.
+
+    These are logits, weights, slopes, both as operands, and what is computed on the way, of which
+    LLVM's scheduler for AMD holds more at a time than NVIDIA's assembler.
+    """
+    cut, problem = part.cut, part.problem
+    block, given = cut.sums(cut.columns), len({"bias", "mask"} & set(problem.given))
+    if cut.in_turn:
+        return (7 + given + problem.is_masked_by_position + bool(problem.rate)) * block
+    # Elements of bias and mask with their places, which in the second kernel lie across.
+    places = given * (40 + (4 if part.of_queries else 6) * block)
+    blocks = 7 + problem.is_masked_by_position if target.is_amdgpu else 4
+    return (blocks + 2 * bool(problem.rate)) * block + places
+
+
+def part_cost(part: GradientPart, target: GpuTarget) -> float:
+    """Clocks of a compute unit, for all programs that it gets."""
+    cut, wide, costs = part.cut, sum(part.features), target.costs
+    pairs = cut.rows * cut.columns
+    products = 2 * pairs * (wide + part.features[0]) / cut.atom.flops
+    reads = 2 * cut.waves * cut.columns * wide * cut.atom.operand_bytes / costs.lds_rate
+    slopes = pairs * 14 / min(cut.waves * target.wave_size, 128)
+    brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
+    steps = ceil_div(part.columns, cut.columns) * part.problem.heads // part.heads
+    step = products + reads + slopes + brought / 2 + costs.stall / 2
+    return ceil_div(part.programs, target.compute_units) * (steps * step + costs.program)
+
+
+class GradientKernel:
+    """A kernel of the gradient: its operands, and the slopes of a block of pairs.
+
+    Args:
+      ctx: the equation.
+      part: how it is cut.
+      name: of the kernel.
+    """
+
+    def __init__(self, ctx: ShapedContext, part: GradientPart, name: str):
+        self.ctx, self.part, self.problem, self.cut = ctx, part, part.problem, part.cut
+        self.kernel = ctx.kernel(name)
+        self.k = self.kernel.k
+        self.k.schedule.workgroup = part.cut.waves * ctx.gpu.wave_size
+        known = ("maximum", "total", "delta", "cotangent")
+        names = ("query", "key", "value", *self.problem.given, *known)
+        self.inputs = {name: self.kernel.input(x) for name, x in zip(names, ctx.inputs)}
+
+    def _lines(self, name: str, first: Value, count: int, batch: Value, head: Value) -> Value:
+        """A tile of an operand; of cotangents, zeros for queries that are padding."""
+        k, p = self.k, self.problem
+        wide, value_wide = self.part.features
+        of_queries = name in ("query", "cotangent")
+        extents = (p.queries, p.heads) if of_queries else (p.keys, p.key_heads)
+        if not of_queries and self.part.of_queries:
+            head = head // p.group
+        of_values = name in ("value", "cotangent")
+        features = p.value_features if of_values else p.features
+        shape = count, value_wide if of_values else wide
+        place = batch, first, head
+        x = lines(k, self.inputs[name], shape, place, (*extents, features))
+        if name == "cotangent" and "query_lengths" in p.given:
+            length = k.convert(k.load(self.inputs["query_lengths"], batch), "index")
+            line = k.iota(count) + k.broadcast(first, (count,))
+            used = k.broadcast(k.expand(line < k.broadcast(length, (count,)), 1), shape)
+            x = k.select(used, x, k.const(x.dtype, 0, shape))
+        return x
+
+    def _statistics(self, pairs: Pairs, first: Value, count: int) -> list[Value]:
+        """Of queries: what `Pairs.power` subtracts, one by the sum of exponentials, and delta."""
+        k, p = self.k, self.problem
+        at = (pairs.batch * p.heads + pairs.head) * p.queries + first
+        mask = None
+        if p.queries % count:
+            mask = k.iota(count) + k.broadcast(first, (count,)) < p.queries
+        maximum, total, delta = (
+            k.load(self.inputs[name], at, (count,), (1,), mask, other, eager=mask is None)
+            for name, other in (("maximum", 0), ("total", 1), ("delta", 0))
+        )
+        bound = pairs.bound_of(maximum)
+        # Of at least one; a division has branches, for each element that a lane has of them.
+        return [bound, k.op("rsqrt", total * total, rounded="f16"), delta]
+
+    def _slopes(
+        self, pairs: Pairs, own: Sequence[Value], others: Sequence[Value],
+        statistics: Sequence[Value], places: tuple[Value, Value], masked: bool,
+    ) -> tuple[Value, Value]:  # fmt: skip
+        """Of the logits of a block, and the weights as they multiply values.
+
+        Args:
+          pairs: of the head.
+          own: of rows, what is multiplied with keys or queries, and with values or cotangents.
+          others: the same of columns.
+          statistics: of the queries.
+          places: the first query and the first key.
+          masked: whether some pairs may take no part.
+        """
+        k, p, part, cut = self.k, self.problem, self.part, self.cut
+        shape, (wide, value_wide) = (cut.rows, cut.columns), part.features
+        zero = k.const("f32", 0, shape)
+        across = 1 if part.of_queries else 0
+
+        def spread(x: Value) -> Value:
+            return k.broadcast(k.expand(x, across), shape)
+
+        bound, share, delta = statistics[0], *map(spread, statistics[1:])
+        x = k.dot(own[0], k.transpose(others[0]), zero, cut.tiling(cut.columns, wide))
+        kept = pairs.kept(shape, *places) if masked else None
+        x = pairs.logits(x, *places, masked, kept)
+        weights = pairs.power(x, bound, across) * share
+        slope = k.dot(own[1], k.transpose(others[1]), zero, cut.tiling(cut.columns, value_wide))
+        not_dropped = pairs.not_dropped(shape, *places)
+        if not_dropped is not None:
+            slope = k.select(not_dropped, slope * k.const("f32", 1 / (1 - p.rate), shape), zero)
+        slope = weights * (slope - delta)
+        if not_dropped is not None:
+            weights = k.select(not_dropped, weights, zero)
+        may_lack = not always_has_key(p) or pairs.query_length is not None
+        return (slope if kept is None or not may_lack else k.select(kept, slope, zero)), weights
