@@ -281,12 +281,14 @@ class _Rounds:
             hoisted = self._hoisted(resident)
             start = p.time
             self._round(hoisted)
-            done = persist(p, start, self.counter, self.length, carry.alternating)
-            if not done:
+            launched = persist(p, start, self.counter, self.length, carry.alternating)
+            if launched is not None:
                 take_back()
-        if done and self.length % 2:
+        if launched is not None:
+            p.observe("schedule", launched)
+        elif self.length % 2:
             carry.swap()
-        return done
+        return launched is None
 
     def _resident(self) -> Resident:
         """How the steps of a round share what they make among programs that stay resident."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 
 from amdjax.core.jaxpr import Literal, Var
@@ -79,9 +80,10 @@ def _cheapest(target: GpuTarget, usual: ResidentPlan, width: int) -> Partition |
         return resident_clocks(target, plan)
 
     found = min(resident_plans(target, problem, width), key=clocks, default=None)
-    if found is None or clocks(found) > clocks(usual) + target.costs.grid_barrier:
+    if found is None:
         return None
-    return found.partition
+    barrier = target.costs.grid_barrier(math.prod(usual.grid))
+    return found.partition if clocks(found) <= clocks(usual) + barrier else None
 
 
 def _reads(

@@ -23,7 +23,14 @@ from amdjax.jit.plan import Planner
 from amdjax.kernels.gpu_loops import EACH, threads_for
 from amdjax.runtime import vm
 from amdjax.schedule.gpu.calls import NARROW_INDEX
-from amdjax.schedule.gpu.persistent import STILL, Shift, Stage, Wait, plan_persistent
+from amdjax.schedule.gpu.persistent import (
+    STILL,
+    LaunchedRounds,
+    Shift,
+    Stage,
+    Wait,
+    plan_persistent,
+)
 from amdjax.targets import GpuTarget
 from amdjax.tile import ops
 
@@ -54,7 +61,7 @@ def persist(
     counter: int,
     rounds: int,
     alternating: Mapping[int, Alternation],
-) -> bool:
+) -> LaunchedRounds | None:
     """Write a loop as one launch in place of the instructions of its body, if that pays.
 
     Args:
@@ -65,27 +72,26 @@ def persist(
       alternating: by the slots that the loop exchanges.
 
     Returns:
-      Whether it is written.
+      Why it is not written; None if it is.
     """
-    if not isinstance(p.target, GpuTarget):
-        return False
+    assert isinstance(p.target, GpuTarget)
     loop = _Loop(p.target, counter, start, alternating)
     if not all(map(loop.take, p.instructions[start:])):
-        return False
+        return LaunchedRounds(rounds, "not all of a round is launches and copies at known places")
     stages, arguments = loop.stages()
     aligns = [s.kernel.align for s in stages] + [x.align for x in arguments if not x.is_number]
     plan = plan_persistent(p.target, rounds, stages, min(aligns, default=1))
-    if plan is None:
-        return False
+    if isinstance(plan, LaunchedRounds):
+        return plan
     kernel = plan.emit()
     if not _fits_lds(kernel, p.target):
-        return False
+        return LaunchedRounds(rounds, "its kernel would take more LDS than there is")
     p.observe("schedule", plan)
     del p.instructions[start:]
     counts = p.constant("arrivals of grid barriers", np.zeros(1, np.uint32), 4)
     views = [*(x.view for x in arguments), counts, number(plan.programs)]
     p.emit(vm.CALL, kernel, plan.programs, 1, len(views), *views)
-    return True
+    return None
 
 
 def _fits_lds(kernel: tile.Kernel, target: GpuTarget) -> bool:

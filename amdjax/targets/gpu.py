@@ -183,7 +183,7 @@ class GpuCosts:
       program: clocks until a program multiplies, and that its last stores take.
       program_issue: of that, clocks that other programs on the CU cannot use.
       launch: clocks that a second launch costs.
-      grid_barrier: clocks that programs wait for each other where all are resident.
+      atomic: clocks from one atomic operation on a word to the next one on it.
       arrival: clocks that the last program of a tile takes before it adds the parts of others.
       not_hidden: share of what a CU does besides what takes longest that is not hidden by it.
       busy_threads: threads of a CU from which more of them hide no more latency.
@@ -197,10 +197,19 @@ class GpuCosts:
     program: int = 1500
     program_issue: int = 300
     launch: int = 8000
-    grid_barrier: int = 3000
+    atomic: int = 8
     arrival: int = 2000
     not_hidden: float = 0.2
     busy_threads: int = 1024
+
+    def grid_barrier(self, programs: int) -> int:
+        """About the clocks for which resident programs wait for each other.
+
+        Threads gather before one of them arrives and after it has seen all others; an atomic goes
+        to the second-level cache, what the last one stored there comes back, and atomics of all
+        programs follow each other. With 128 programs that is 3000, as was seen on an H100.
+        """
+        return 2 * self.stall + 2 * self.load_latency + programs * self.atomic
 
 
 @dataclass(frozen=True)

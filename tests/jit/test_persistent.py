@@ -173,16 +173,20 @@ def test_programs_wait_for_what_others_have(f, barriers):
 
 @pytest.mark.cpu_only(ON_GPUS)
 def test_what_stays_a_loop():
-    """Rounds that call Python, whose products want many programs, or that a program reads back."""
+    """Rounds that call Python, or carry what is too large for two halves; the schedule says so."""
     x, w = draw(4, 12), draw(12, 12)
     called = lambda h, _: (
         amdjax.pure_callback(np.sin, amdjax.ShapeDtypeStruct(h.shape, h.dtype), h),
         None,
     )
-    assert persistent_kernels(lambda x: lax.scan(called, x, None, length=4), x) == ([], True)
+    f = lambda x: lax.scan(called, x, None, length=4)
+    assert persistent_kernels(f, x) == ([], True)
+    assert "4 rounds as launches: not all of a round is" in str_of(f, x, stage="schedule")
     big, square = np.zeros((1 << 15, 1024), np.float32), np.zeros((1024, 1024), np.float32)
     product = lambda x, w: lax.scan(lambda h, _: (h @ w, None), x, None, length=4)[0]
     assert persistent_kernels(product, big, square) == ([], True)
+    text = str_of(product, big, square, stage="schedule")
+    assert "4 rounds as launches: not all of a round is" in text
     (kernel,), loops = persistent_kernels(product, x, w)
     assert not loops and kernel.grid > 1
 

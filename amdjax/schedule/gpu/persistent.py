@@ -22,7 +22,7 @@ from amdjax.targets import GpuTarget, occupancy
 from amdjax.targets.mma import CELL_BYTES
 from amdjax.tile import Buffer, Builder, Value, ops
 
-__all__ = ["STILL", "PersistentPlan", "Shift", "Stage", "Wait", "plan_persistent"]
+__all__ = ["STILL", "LaunchedRounds", "PersistentPlan", "Shift", "Stage", "Wait", "plan_persistent"]
 
 MOST_STAGES = 16  # of a round: the code of all is one kernel
 MOST_ARRIVALS = 1 << 31  # at all grid barriers of a launch, which are counted in 32 bits
@@ -126,10 +126,26 @@ class PersistentPlan:
         )
 
 
+@dataclass(frozen=True)
+class LaunchedRounds:
+    """A loop whose rounds are launches.
+
+    Args:
+      rounds: of the loop.
+      reason: why they are not one.
+    """
+
+    rounds: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.rounds} rounds as launches: {self.reason}"
+
+
 def plan_persistent(
     target: GpuTarget, rounds: int, stages: Sequence[Stage], align: int
-) -> PersistentPlan | None:
-    """The plan of a loop as one launch; None where launches of its own serve a stage better.
+) -> PersistentPlan | LaunchedRounds:
+    """The plan of a loop as one launch, or why launches of its own serve a stage better.
 
     Args:
       target: the GPU.
@@ -137,27 +153,34 @@ def plan_persistent(
       stages: of a round.
       align: bytes of which all addresses are multiples.
     """
-    if rounds < 2 or not 0 < len(stages) <= MOST_STAGES:
-        return None
+
+    def launched(reason: str) -> LaunchedRounds:
+        return LaunchedRounds(rounds, reason)
+
+    if not 0 < len(stages) <= MOST_STAGES:
+        return launched(f"{counted(len(stages), 'kernel')} a round")
     workgroup = _workgroup(target, stages)
     if workgroup is None:
-        return None
+        return launched("no number of threads serves all kernels")
     if len(stages) > 1 and _lds(target, stages, workgroup) > target.lds_bytes:
-        return None
+        return launched("kernels take more LDS together than there is")
     programs = min(_resident(target, stages, workgroup), max(s.grid for s in stages))
     if any(s.multiplies and s.grid > programs for s in stages):
-        return None
+        return launched(f"a product has more programs than the {programs} that are resident")
     plan = PersistentPlan(rounds, tuple(stages), programs, workgroup, align)
     if programs * rounds * plan.barriers >= MOST_ARRIVALS:
-        return None
-    return plan if _clocks(plan, target) < len(stages) * target.costs.launch else None
+        return launched("arrivals at barriers are more than 32 bits count")
+    clocks, launches = _clocks(plan, target), len(stages) * target.costs.launch
+    if clocks >= launches:
+        return launched(f"barriers and turns take {clocks} clocks a round, launches {launches}")
+    return plan
 
 
-def _clocks(plan: PersistentPlan, target: GpuTarget) -> float:
+def _clocks(plan: PersistentPlan, target: GpuTarget) -> int:
     """What a round costs besides the work of its programs, were all resident."""
     costs = target.costs
     turns = sum(ceil_div(s.grid, plan.programs) - 1 for s in plan.stages)
-    return plan.barriers * costs.grid_barrier + turns * costs.program
+    return plan.barriers * costs.grid_barrier(plan.programs) + turns * costs.program
 
 
 def _workgroup(target: GpuTarget, stages: Sequence[Stage]) -> int | None:
