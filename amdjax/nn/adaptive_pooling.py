@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -16,6 +17,7 @@ from amdjax.nn._arguments import Ints, check_floating, ints
 from amdjax.nn._taps import adaptive_windows, gather_taps, mean_taps
 from amdjax.nn.pooling import avg_pool, max_pool, space_axes
 from amdjax.numpy._util import ArrayLike, as_array, convert
+from amdjax.transforms import custom_jvp
 
 __all__ = ["adaptive_avg_pool", "adaptive_max_pool"]
 
@@ -68,9 +70,9 @@ def adaptive_max_pool(
         return max_pool(x, window, return_indices=return_indices, layout=layout)
     # Channels last are the lanes in which windows are compared.
     first = axes[0] > 1
-    parts = _adaptive_max_pool(jnp.moveaxis(x, 1, -1) if first else x, new)
-    y, indices = (jnp.moveaxis(part, -1, 1) if first else part for part in parts)
-    return (y, indices) if return_indices else y
+    parts = _adaptive_max_pool(jnp.moveaxis(x, 1, -1) if first else x, new, bool(return_indices))
+    y, *indices = (jnp.moveaxis(part, -1, 1) if first else part for part in parts)
+    return (y, *indices) if return_indices else y
 
 
 def _checked(
@@ -98,19 +100,45 @@ def _adaptive_avg_pool(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) ->
     return convert(gather_taps(x, taps), dtype)
 
 
-@composite(static_argnames="new")
-def _adaptive_max_pool(x: Array, new: tuple[int, ...]) -> tuple[Array, Array]:
-    """The elements and positions, for channels last."""
+@composite(static_argnames=("new", "with_indices"))
+def _adaptive_max_pool(x: Array, new: tuple[int, ...], with_indices: bool) -> tuple[Array, ...]:
+    """The elements, and the positions if they are wanted, for channels last."""
     n, *space, channels = x.shape
-    table = _members(tuple(space), new)
     rows = lax.reshape(x, (n, math.prod(space), channels))
+    if with_indices:
+        indices = _positions(rows, tuple(space), new)
+        parts = [jnp.take_along_axis(rows, indices, 1, mode="promise_in_bounds"), indices]
+    else:
+        parts = [_largest(rows, tuple(space), new)]
+    return tuple(lax.reshape(part, (n, *new, channels)) for part in parts)
+
+
+@functools.partial(custom_jvp, nondiff_argnums=(1, 2))
+def _largest(rows: Array, space: tuple[int, ...], new: tuple[int, ...]) -> Array:
+    """The largest elements of the windows; only a derivative asks where they are."""
+    return jnp.max(jnp.take(rows, _members(space, new), axis=1, mode="clip"), 2)
+
+
+def _largest_jvp(
+    space: tuple[int, ...], new: tuple[int, ...], primals: tuple[Array], tangents: tuple[Array]
+) -> tuple[Array, Array]:
+    indices = _positions(primals[0], space, new)
+    y, dy = (
+        jnp.take_along_axis(x, indices, 1, mode="promise_in_bounds") for x in (*primals, *tangents)
+    )
+    return y, dy
+
+
+_largest.defjvp(_largest_jvp)
+
+
+def _positions(rows: Array, space: tuple[int, ...], new: tuple[int, ...]) -> Array:
+    """Where the largest elements of the windows are."""
+    table = _members(space, new)
     windows = jnp.take(lax.stop_gradient(rows), table, axis=1, mode="clip")
     chosen = convert(jnp.argmax(windows, 2), np.int32)
     which = np.arange(len(table), dtype=np.int32)[:, None] * table.shape[1]
-    indices = jnp.take(table.ravel(), which + chosen, mode="clip")
-    y = jnp.take_along_axis(rows, indices, 1, mode="promise_in_bounds")
-    shape = (n, *new, channels)
-    return lax.reshape(y, shape), lax.reshape(indices, shape)
+    return jnp.take(table.ravel(), which + chosen, mode="clip")
 
 
 def _members(space: tuple[int, ...], new: tuple[int, ...]) -> np.ndarray:

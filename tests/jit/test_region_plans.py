@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import amdjax.numpy as jnp
-from amdjax import jit
+from amdjax import ShapeDtypeStruct, jit
 from amdjax.jit.plan import plan_program
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.kernels.shaped import ShapedContext, plan_shaped
@@ -60,6 +60,17 @@ def test_lanes_run_along_what_is_contiguous_where_places_are_data():
     observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
     plan_program(jit(f).trace(*args).jaxpr, CPU, observe=observe)
     assert "lanes over i2" in str(observed[0]).splitlines()[-1]
+
+
+@pytest.mark.parametrize("count, lanes", [(50_000, 64), (50, 32)])
+def test_pieces_of_large_tables_are_long(count, lanes):
+    """A table in the caches serves short ones as fast."""
+    observed = []
+    table, places = ShapeDtypeStruct((count, 512), np.float32), np.zeros((64, 32), np.int32)
+    observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
+    sums = jit(lambda t, i: t.at[i].get(mode="clip").sum(1))
+    plan_program(sums.trace(table, places).jaxpr, CPU, observe=observe)
+    assert f" {lanes} lanes over rows" in str(observed[0]).splitlines()[-1]
 
 
 def test_empty_regions_have_no_plan():

@@ -131,6 +131,7 @@ def test_adaptive_pools(size, layout):
     close(nn.adaptive_avg_pool(put(x, layout), size, layout=layout), put(mean, layout))
     y, found = nn.adaptive_max_pool(put(x, layout), size, return_indices=True, layout=layout)
     np.testing.assert_array_equal(y, put(largest, layout))
+    np.testing.assert_array_equal(nn.adaptive_max_pool(put(x, layout), size, layout=layout), y)
     np.testing.assert_array_equal(found, put(positions, layout))
     with amdjax.enable_x64(True):
         wide = put(x.astype(np.float64), layout)
