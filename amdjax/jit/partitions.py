@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 
 from amdjax.core.jaxpr import Literal, Var
 from amdjax.jit.schedule import epilogue, is_shaped
@@ -17,12 +18,12 @@ from amdjax.kernels.products.gpu.resident import (
 )
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.domain import Domain
-from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
+from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
 from amdjax.schedule.gpu.partition import Partition, Resident, group_width
 from amdjax.schedule.gpu.parts import part_foreign_reads, plan_part
 from amdjax.targets import GpuTarget
 
-__all__ = ["plan_partition"]
+__all__ = ["merge_parts", "plan_partition"]
 
 
 def plan_partition(
@@ -94,3 +95,33 @@ def _reads(
         return False
     read = {v for r in region.roots for v, _ in r.reads if not isinstance(v, Literal)}
     return bool(read.intersection(made) - part_foreign_reads(region, fusion, partition))
+
+
+def merge_parts(fusion: Fusion, target: GpuTarget, partition: Partition) -> Fusion:
+    """The steps with neighbors as one that read of each other their programs' own parts alone.
+
+    What one of them makes for the other then stays in registers.
+
+    Args:
+      fusion: of the loop's body.
+      target: the GPU.
+      partition: of what the loop's programs make.
+    """
+    steps: list[Region | Single] = []
+    merged: set[Var] = set()
+    for step in fusion.steps:
+        before = steps[-1] if steps else None
+        if isinstance(before, Region) and isinstance(step, Region):
+            parts = [plan_part(r, fusion, target, partition) for r in (before, step)]
+            foreign = part_foreign_reads(step, fusion, partition) if all(parts) else set()
+            if all(parts) and not foreign.intersection(step_writes(before)):
+                steps[-1] = replace(before, roots=[*before.roots, *step.roots])
+                merged.update(step_writes(before))
+                continue
+        steps.append(step)
+    if not merged:
+        return fusion
+    kept = {v for step in steps for v in step_reads(step) if isinstance(v, Var)}
+    kept.update(v for v in fusion.jaxpr.outvars if isinstance(v, Var))
+    stored = {v for v in fusion.stored if v in kept or v not in merged}
+    return replace(fusion, steps=steps, stored=stored, launches={})

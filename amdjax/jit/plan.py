@@ -39,6 +39,7 @@ from amdjax.jit.instructions import (
     View,
     Word,
 )
+from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
@@ -333,7 +334,10 @@ class Planner:
     ) -> None:  # fmt: skip
         """Write the instructions of a prepared program; results go to `destinations`."""
         hoisted = hoisted or Hoisted()
-        fusion = self.fused(jaxpr)
+        fusion, resident = self.fused(jaxpr), hoisted.resident
+        if resident is not None and resident.partition is not None:
+            assert isinstance(self.target, GpuTarget)
+            fusion = merge_parts(fusion, self.target, resident.partition)
         jaxpr = fusion.jaxpr
         self.observe("fusion", fusion)
         schedule = Schedule(fusion, self.target, hoisted.fixed, hoisted.resident)

@@ -162,6 +162,7 @@ def test_rounds_meet_once(kind):
     assert re.findall(r"(\d+) grid barriers?", text) == ["1"]
     text = str_of(amdjax.grad(layer_loss(kind)), w, x, stage="schedule")
     assert re.findall(r"(\d+) grid barriers?", text) == ["1", "1"]
+    assert re.findall(r"grid barrier a round: map_\w+, product$", text, re.M)  # going back
 
 
 @pytest.mark.cpu_only(ON_GPUS)
@@ -241,7 +242,7 @@ def test_large_matrices_are_no_resident_ones():
 
 
 @pytest.mark.devices
-@pytest.mark.parametrize("f", [counted, sums])
+@pytest.mark.parametrize("f", [counted, sums, gated_slices])
 def test_interrupted_launch(device, f, monkeypatch):
     """Barriers of the next one do not count on from where it was."""
     if device is None:
