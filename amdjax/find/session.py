@@ -46,6 +46,7 @@ MOST_SAMPLES = 40  # ... unless there are so many
 SLOW = 3.0  # times as long as the usual plan: not worth more than one look
 #: Kinds of which every right plan gives equal results for small whole numbers.
 EXACT = ("product", "convolution", "sort", "selection", "scan", "scatter")
+SUMS = ("product", "convolution")
 WORSE = 8.0  # times the usual plan's error that another plan's may be
 ULPS = 4.0  # of the largest result that it may be off besides
 
@@ -258,6 +259,12 @@ class _Reference:
             self._exact = [x.astype(np.float64) for x in self._usual.results]
         elif self._exact is None:
             self._exact = self._on_the_cpu(problem.closed, session._arguments)
+        #: Of products, the largest results where nothing cancels: errors of sums grow with them.
+        self._sums = [0.0] * len(self._usual.results)
+        if problem.kind in SUMS and self._usual.is_whole:
+            sizes = [np.abs(x) if x.dtype.kind in "fV" else x for x in session._arguments]
+            largest = self._on_the_cpu(in_float64(problem), as_float64(sizes))
+            self._sums = [_finite_max(x) for x in largest] if largest else self._sums
         self._whole: list[np.ndarray] | None = None
         if problem.kind in EXACT and self._usual.is_whole and not _has_short_floats(problem):
             self._whole_arguments = whole_arguments(problem)
@@ -278,17 +285,18 @@ class _Reference:
     ) -> str | None:
         """How results are wrong; None if they are right."""
         assert self._exact is not None
-        usual = self._usual
+        usual, approximate = self._usual, any(map(_is_approximate, decisions))
         for i, (x, exact) in enumerate(zip(outcome.results, self._exact, strict=True)):
             if usual.is_whole and outcome.is_whole:
-                text = _difference(x, usual.results[i], exact)
+                sums = 0.0 if approximate else self._sums[i]
+                text = _difference(x, usual.results[i], exact, sums)
             else:
                 text = _difference_in_samples(
                     *_sample(outcome, i, exact), *_sample(usual, i, exact)
                 )
             if text is not None:
                 return text
-        if self._whole is None or not outcome.is_whole or any(map(_is_approximate, decisions)):
+        if self._whole is None or not outcome.is_whole or approximate:
             return None
         for x, y in zip(program.results(self._whole_arguments), self._whole, strict=True):
             if not _nearly_equal(x, y):
@@ -332,7 +340,12 @@ def _has_short_floats(problem: Problem) -> bool:
     return problem.kind == "scan" and any(a.dtype in short for a in problem.closed.in_avals)
 
 
-def _difference(x: np.ndarray, usual: np.ndarray, exact: np.ndarray) -> str | None:
+def _finite_max(x: np.ndarray) -> float:
+    """The largest finite value of an array, at least 0."""
+    return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
+
+
+def _difference(x: np.ndarray, usual: np.ndarray, exact: np.ndarray, sums: float) -> str | None:
     if not dtypes.issubdtype(x.dtype, np.inexact):
         return None if np.array_equal(x, usual) else "results are not equal"
     found, usual, exact = (np.asarray(a).astype(_wide(a)) for a in (x, usual, exact))
@@ -346,7 +359,7 @@ def _difference(x: np.ndarray, usual: np.ndarray, exact: np.ndarray) -> str | No
     found, usual, exact = found[finite], usual[finite], exact[finite]
     error, known = np.abs(found - exact).max(), np.abs(usual - exact).max()
     eps = float(dtypes.finfo(x.dtype).eps)
-    bound = WORSE * known + ULPS * eps * np.abs(exact).max()
+    bound = WORSE * known + ULPS * eps * np.abs(exact).max() + eps * sums
     return None if error <= bound else f"error {error:.3g} exceeds {bound:.3g}"
 
 

@@ -55,9 +55,7 @@ from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.horizontal import run_together
 from amdjax.schedule.regions import lower_region
 from amdjax.targets import GpuTarget
-from amdjax.targets.cpu import CpuTarget
-
-PARALLEL_FROM = 20_000.0  # nanoseconds on one thread from which waking others pays
+from amdjax.targets.cpu import PARALLEL_FROM, CpuTarget
 
 
 class Loader(Protocol):

@@ -37,7 +37,8 @@ class Solver(Generic[Problem, Machine, Plan]):
       plans: of a problem and a machine, plans worth a look, each of which solves it; none where
         the algorithm does not apply.
       estimate: of a problem, one of its plans and the machine, about how long that takes, in a
-        unit that the solvers of one tier share.
+        unit that the solvers of one tier share; nanoseconds on CPUs. Of a composite, what it takes
+        besides what the other families chose.
       usual: of a problem and a machine, the plan that is taken unless decided otherwise, None where
         other solvers suit better; by default the one of `plans` with the least estimate.
       tier: solvers of a lower one are asked first, and those of a higher one only if none of them
@@ -135,6 +136,17 @@ def _current() -> Decisions | None:
 
 
 @contextlib.contextmanager
+def _adding_up() -> Iterator[list[float]]:
+    """Choices in here note what they are estimated to take."""
+    before = getattr(_state, "estimates", None)
+    _state.estimates = []
+    try:
+        yield _state.estimates
+    finally:
+        _state.estimates = before
+
+
+@contextlib.contextmanager
 def _using(decisions: Decisions | None) -> Iterator[None]:
     before = _current()
     _state.decisions = decisions
@@ -212,19 +224,28 @@ class Family(Generic[Problem, Machine, Plan]):
     ) -> tuple[Solver[Problem, Machine, Any] | None, Plan | None]:
         """The solver and the plan that are taken unless decided otherwise."""
         decisions, tier = _current(), None
-        chosen: list[tuple[Solver[Problem, Machine, Any], Plan]] = []
+        noted: list[float] | None = getattr(_state, "estimates", None)
+        chosen: list[tuple[Solver[Problem, Machine, Any], Any, list[float]]] = []
         for solver in self.solvers:
             if chosen and solver.tier != tier:
                 break
-            tier, mark = solver.tier, len(decisions.taken) if decisions else 0
-            plan = solver.best(problem, machine)
+            tier = solver.tier
+            with _using(None), _adding_up() as others:
+                plan = solver.best(problem, machine)
             if plan is not None:
-                chosen.append((solver, plan))
-            elif decisions is not None:
-                decisions.undo(mark)
-        if len(chosen) < 2:
-            return chosen[0] if chosen else (None, None)
-        return min(chosen, key=lambda pair: pair[0].estimate(problem, pair[1], machine))
+                chosen.append((solver, plan, others))
+        if not chosen:
+            return None, None
+        solver, plan, _ = chosen[0]
+        if len(chosen) > 1 or noted is not None:
+            costs = [s.estimate(problem, p, machine) + sum(others) for s, p, others in chosen]
+            least = min(costs)
+            solver, plan, _ = chosen[costs.index(least)]
+            if noted is not None:
+                noted.append(least)
+        if decisions is not None and solver.composite:
+            plan = solver.best(problem, machine)  # once more, noting what it is made by
+        return solver, plan
 
     def decided(
         self, wanted: Decision, problem: Problem, machine: Machine

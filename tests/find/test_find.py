@@ -205,7 +205,7 @@ def test_wrong_plans_are_reported_and_not_chosen(monkeypatch, database):
     packed = family.solvers[-1]
 
     def short(problem, target):
-        plan = packed.usual(problem, target)
+        plan = packed.best(problem, target)
         a, b = plan.problem.a, plan.problem.b
         depth = a.depth[0].extent - 1
         cut = [replace(x, depth=(replace(x.depth[0], extent=depth),)) for x in (a, b)]

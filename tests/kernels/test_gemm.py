@@ -1,3 +1,6 @@
+import contextlib
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -11,6 +14,9 @@ from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.jit.plan import plan_program
 from amdjax.kernels.products import contraction
 from amdjax.kernels.products.cpu import blocking
+from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
+from amdjax.kernels.products.cpu.dispatch import PRODUCTS
+from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget
@@ -198,10 +204,46 @@ def test_specials_stay_in_their_row_and_column():
     assert np.isfinite(out[~mask]).all() and np.isnan(out[7]).all() and np.isinf(out[8, 9])
 
 
+@pytest.mark.parametrize("m, k, n", [(1, 300_000, 1), (1, 50_000, 3), (9, 20_000, 40)])
+@pytest.mark.parametrize("turn", [False, True])
+def test_long_sums_are_begun_anew(m, k, n, turn):
+    """All numbers are positive: a single sum of so many has ten times the error and more."""
+    rng = np.random.default_rng(0)
+    x = rng.random((m, k), np.float32)
+    y = rng.random((n, k) if turn else (k, n), np.float32)
+    numbers = (((1,), (1 if turn else 0,)), ((), ()))
+    exact = x.astype(np.float64) @ (y.T if turn else y).astype(np.float64)
+    used = 0
+    for solver in (DIRECT, DOT_PRODUCTS, PACKED):
+        with using(solver) as applied:
+            found = Runner(dot_general_p, [x, y], params(numbers))(x, y)
+        used += any(applied)
+        np.testing.assert_allclose(found, exact, 2e-6)
+    assert used > 1
+
+
+@contextlib.contextmanager
+def using(solver):
+    """Products are computed by a solver wherever it applies; yields whether it did."""
+    applied = []
+
+    def usual(problem, machine):
+        plans = solver.plans(problem, machine)
+        applied.append(bool(plans))
+        return plans[0] if plans else None
+
+    usually = PRODUCTS.solvers
+    PRODUCTS.solvers = [dataclasses.replace(solver, usual=usual, tier=-1), *usually]
+    try:
+        yield applied
+    finally:
+        PRODUCTS.solvers = usually
+
+
 def test_sizes_share_machine_code():
     rng = np.random.default_rng(0)
     texts = []
-    for m, n, k in [(1024, 2048, 700), (1024, 2000, 750)]:
+    for m, n, k in [(1024, 2048, 700), (1024, 2048, 710)]:
         x, y = values(rng, (m, k), np.float32), values(rng, (k, n), np.float32)
         runner = Runner(dot_general_p, [x, y], params(MATMUL))
         texts.append(str(runner.calls[-1].kernel).partition("\n")[2])
@@ -325,7 +367,7 @@ def test_depth_is_not_cut_where_the_right_operand_stays_in_cache(sizes):
     a, b = (contraction.Source(None, "f32", 0, (), axes(e), axes(k)) for e in (m, n))
     sink = contraction.Sink(None, "f32", 0, (), axes(m), axes(n))
     problem = contraction.Contraction(a, b, sink, "f32")
-    assert blocking.choose_blocking(problem, CACHES, shape).depth >= k
+    assert blocking.blockings(problem, CACHES, shape)[0].depth >= k
 
 
 CACHES = CpuTarget(512, 4, 48 << 10, 2 << 20)

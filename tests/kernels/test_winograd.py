@@ -138,6 +138,29 @@ def test_where_it_does_not_apply(solver, case):
     assert not solver
 
 
-def test_only_a_search_chooses_it():
+@pytest.mark.parametrize("precision", [None, "fastest", "high"])
+def test_estimates_choose_it_where_results_may_be_less_accurate(precision):
     x, w = np.ones((1, 56, 56, 64), np.float32), np.ones((3, 3, 64, 64), np.float32)
-    assert "Winograd" not in jit(convolution).lower(x, w).compile().as_text("schedule")
+    f = jit(lambda x, w: convolution(x, w, precision=precision))
+    found = "Winograd" in f.lower(x, w).compile().as_text("schedule")
+    assert found == (precision == "fastest")
+
+
+def test_estimates_leave_it_where_it_is_slower():
+    """Few features: transforms take longer than they save."""
+    x, w = np.ones((1, 56, 56, 3), np.float32), np.ones((3, 3, 3, 16), np.float32)
+    f = jit(lambda x, w: convolution(x, w, precision="fastest"))
+    assert "Winograd" not in f.lower(x, w).compile().as_text("schedule")
+
+
+def test_large_pixels_stay_in_their_windows():
+    """Unless it is asked for speed: a pixel loses no accuracy to others that it does not see."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1, 56, 56, 64)).astype(np.float32)
+    w = rng.standard_normal((3, 3, 64, 64)).astype(np.float32)
+    x[0, 20, 20] = 1e30
+    found = np.asarray(jit(lambda x, w: convolution(x, w))(x, w)).astype(np.float64)
+    sees = np.zeros((56, 56), bool)
+    sees[19:22, 19:22] = True
+    expected = reference(x, w, "SAME")
+    np.testing.assert_allclose(found[0, ~sees], expected[0, ~sees], 1e-4, 1e-3)

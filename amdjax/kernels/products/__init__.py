@@ -5,21 +5,24 @@
 (`contraction.py`). `program.py` is a tile program of one while it is written, `writing.py` stores
 its result behind the epilogue, `split_k.py` adds the parts of sums whose depth programs share.
 
+On CPUs (`cpu/dispatch.py`) the solver is taken that is estimated to be fastest (`costs.py`):
+
+- `cpu/depthwise.py`, `cpu/depthwise_gradient.py`: convolutions whose groups have one feature, by
+  lanes (`cpu/lane_convolution.py`), and the gradients of their kernels.
+- `cpu/few_columns.py`: convolutions with very few features in their result.
+- `cpu/direct.py`: plain matrices, read where they lie.
+- `cpu/amx.py`: bfloat16 and bytes where the CPU has AMX.
+- `cpu/vnni.py`: bfloat16 and bytes where vector instructions sum the products in a word.
+- `cpu/implicit.py`: convolutions whose windows overlap, read from a padded copy.
+- `cpu/explicit_columns.py`: convolutions whose windows are written out as a matrix.
+- `cpu/winograd.py`: 3×3 convolutions by transforms, where less accurate results are asked for.
+- `cpu/packed.py`: all products, from packed panels (`packing.py`, `reading.py`) in blocks that fit
+  the caches (`blocking.py`), by one micro-kernel (`micro_kernel.py`).
+
+AMX and VNNI pack words (`words.py`).
+
 Which file is asked when, in this order:
 
-- On CPUs (`cpu/dispatch.py`):
-  - `cpu/depthwise.py`, `cpu/depthwise_gradient.py`: convolutions whose groups have one feature, by
-    lanes (`cpu/lane_convolution.py`), and the gradients of their kernels.
-  - `cpu/few_columns.py`: convolutions with very few features in their result.
-  - `cpu/direct.py`: small matrices, and those with few rows or columns, read where they lie.
-  - `cpu/amx.py`: bfloat16 and bytes where the CPU has AMX.
-  - `cpu/vnni.py`: bfloat16 and bytes where vector instructions sum the products in a word.
-  - `cpu/implicit.py`: convolutions whose windows overlap, read from a padded copy.
-  - `cpu/packed.py`: all others, from packed panels (`packing.py`, `reading.py`) in blocks that fit
-    the caches (`blocking.py`), by one micro-kernel (`micro_kernel.py`).
-
-  AMX and VNNI pack words (`words.py`). Of VNNI, implicit and packed products the one that is
-  estimated to be fastest is taken.
 - On GPUs (`gpu/dispatch.py`):
   - `gpu/depthwise.py`, `gpu/depthwise_gradient.py`: convolutions whose groups have one feature, and
     the gradients of their kernels.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from amdjax.core.integers import ceil_div
@@ -69,11 +70,11 @@ class Source:
     flip: int = 0
     fixed: bool = False
 
-    @property
+    @cached_property
     def line_count(self) -> int:
         return product(self.lines)
 
-    @property
+    @cached_property
     def depth_count(self) -> int:
         return product(self.depth)
 
@@ -183,19 +184,19 @@ class Contraction:
     accumulate: str
     is_complex: bool = False
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return self.a.line_count
 
-    @property
+    @cached_property
     def columns(self) -> int:
         return self.b.line_count
 
-    @property
+    @cached_property
     def depth(self) -> int:
         return self.a.depth_count
 
-    @property
+    @cached_property
     def batches(self) -> int:
         return product(self.out.batch)
 

@@ -9,17 +9,16 @@ sums, as zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from amdjax import tile
 from amdjax.kernels.products.contraction import Contraction, ProductProblem, TileShape
 from amdjax.kernels.products.cpu.blocking import (
-    block_time,
+    Blocking,
+    block_cycles,
     blockings,
-    choose_blocking,
 )
+from amdjax.kernels.products.cpu.costs import nanoseconds
 from amdjax.kernels.products.cpu.packed import Block, PackedProduct
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.reading import Part
@@ -31,9 +30,6 @@ from amdjax.targets.cpu import AMX_ROW_BYTES, AMX_ROWS, CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
-T = TypeVar("T")
-
-LEAST = 1 << 14  # multiplications worth packing for
 
 
 @dataclass(frozen=True)
@@ -47,37 +43,32 @@ class AmxPlan(WordPlan):
         return f"AMX product of {self.problem} of {self.types[0]}, {self.blocking}"
 
 
-def usual_amx(product: ProductProblem, target: CpuTarget) -> AmxPlan | None:
-    """The plan for AMX; None where machine or layout have no use of it."""
-    p = product.merged
-    if p.rows * p.columns * p.depth < LEAST:
-        return None
-    return next((AmxPlan.of(p, cut) for cut in _cuts(p, target, choose_blocking)), None)
-
-
 def amx_plans(product: ProductProblem, target: CpuTarget) -> list[AmxPlan]:
     """Plans of different blocks."""
     p = product.merged
-    return [AmxPlan.of(p, cut) for cuts in _cuts(p, target, blockings) for cut in cuts]
+    return [AmxPlan.of(p, cut) for cut in _cuts(p, target)]
 
 
-def _cuts(problem: Contraction, target: CpuTarget, cut: Callable[..., T]) -> Iterator[T]:
-    """What `cut` makes of a product; nothing where machine or layout have no use of AMX."""
+def _cuts(problem: Contraction, target: CpuTarget) -> list[Blocking]:
+    """Blocks of a product; none where machine or layout have no use of AMX."""
     a, b = problem.a, problem.b
     types = (a.dtype, b.dtype)
     accumulators = "f32" if types == ("bf16", "bf16") else "i32"
     if not set(types) <= set(target.matrix_dtypes) or not takes_words(problem, accumulators):
-        return
+        return []
     size = itemsize(a.dtype)
     high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.rows, problem.columns))
     shape = AmxShape(high * AMX_ROWS, wide, WORDS, AMX_ROW_BYTES // size)
-    yield cut(problem, target, shape, size, shape.grain)
+    return blockings(problem, target, shape, size, shape.grain)
 
 
-AMX = Solver(
-    "AMX", amx_plans, lambda p, plan, target: block_time(plan.problem, target, plan.blocking),
-    usual_amx, tier=3,
-)  # fmt: skip
+def amx_cost(product: ProductProblem, plan: AmxPlan, target: CpuTarget) -> float:
+    """Nanoseconds, about."""
+    size = itemsize(plan.problem.a.dtype)
+    return nanoseconds(block_cycles(plan.problem, target, plan.blocking, size), target)
+
+
+AMX = Solver("AMX", amx_plans, amx_cost)
 
 
 @dataclass(frozen=True)

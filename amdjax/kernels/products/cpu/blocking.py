@@ -8,10 +8,14 @@ from dataclasses import dataclass
 
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
+from amdjax.kernels.products.cpu.costs import combining, launch, packing, store_stall
 from amdjax.kernels.products.cpu.packing import depth_granularity
-from amdjax.schedule.search import busy_time, shares
+from amdjax.schedule.search import shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
+
+MOST_BLOCKINGS = 6  # of a tile that are looked at
+MOST_EXTENTS = 6  # of blocks, along rows and columns
 
 
 @dataclass(frozen=True)
@@ -41,14 +45,14 @@ class Blocking:
         return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
 
 
-def choose_blocking(
+def blockings(
     problem: Contraction,
     target: CpuTarget,
     shape: TileShape,
     size: int | None = None,
     grain: int | None = None,
-) -> Blocking:
-    """Blocks that fit the caches and keep all threads busy to the end.
+) -> list[Blocking]:
+    """Blocks that fit the caches and keep all threads busy to the end, the best first.
 
     Args:
       problem: the contraction.
@@ -65,16 +69,10 @@ def choose_blocking(
     if depth > panel * 5 // 4 and not whole:
         granularity = math.lcm(*(depth_granularity(source) for source in (problem.a, problem.b)))
         depth = _equal_parts(depth, panel, grain or (16 if granularity == 1 else granularity))
-    split = _choose_splits(problem, target, shape, depth, size)
-    if split is not None:
-        return split
-    best, least = None, math.inf
-    for blocking in candidates(problem, target, shape, depth, size):
-        cost = block_cost(problem, target, blocking)
-        if cost < least * 0.999:
-            best, least = blocking, cost
-    assert best is not None
-    return best
+    cuts = [*candidates(problem, target, shape, depth, size)]
+    cuts += _splits(problem, target, shape, depth, size)
+    cuts.sort(key=lambda cut: block_cycles(problem, target, cut, size))
+    return cuts[:MOST_BLOCKINGS]
 
 
 def candidates(
@@ -89,72 +87,65 @@ def candidates(
     accumulators = shape.rows * shape.columns * itemsize(problem.accumulate)
     waiting = private_cache(target) // 4 // accumulators
     panel = depth * size * shape.columns
-    for rows in extents(high, most_rows):
+    for rows in extents(high, most_rows)[:MOST_EXTENTS]:
         most_columns = max(1, waiting // rows) if depth < problem.depth else wide
         shared = problem.b.fixed or ceil_div(high, rows) > 1
         if not shared:
             most_columns = min(most_columns, max(1, private_cache(target) // 3 // panel))
-        for columns in extents(wide, most_columns):
+        for columns in extents(wide, most_columns)[:MOST_EXTENTS]:
             yield Blocking(shape, rows, columns, depth, 1, shared)
 
 
-def blockings(
-    problem: Contraction,
-    target: CpuTarget,
-    shape: TileShape,
-    size: int | None = None,
-    grain: int | None = None,
+def _splits(
+    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
 ) -> list[Blocking]:
-    """The usual blocking, others of its depth, and some that split the depth, the best first."""
-    usual = choose_blocking(problem, target, shape, size, grain)
-    size = size or itemsize(problem.accumulate)
-    depth = usual.depth
-    found = list(candidates(problem, target, shape, depth, size))
-    if target.threads > 1 and problem.batches < target.threads:
-        high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
-        most = min(2 * target.threads, problem.depth // max(depth, 1))
-        if _whole_fits(problem, target, shape, depth, size):
-            found += [Blocking(shape, high, wide, depth, n, False) for n in shares(most)[1:]]
-    found.sort(key=lambda cut: block_time(problem, target, cut))
-    return list(dict.fromkeys([usual, *found[:MOST_BLOCKINGS]]))
-
-
-def block_time(problem: Contraction, target: CpuTarget, blocking: Blocking) -> float:
-    """Cycles, about, of one thread."""
-    cost = block_cost(problem, target, blocking) * blocking.tile.cycles * problem.depth
-    return busy_time(cost, blocking.splits, target.threads)
-
-
-def block_cost(problem: Contraction, target: CpuTarget, blocking: Blocking) -> float:
-    """Steps of the micro-kernel that one thread takes the time of, packing included."""
-    shape, rows, columns = blocking.tile, blocking.rows, blocking.columns
+    """All of the result in each program, and a part of the depth; where caches hold that."""
+    if target.threads == 1 or problem.batches >= target.threads:
+        return []
+    if not _whole_fits(problem, target, shape, depth, size):
+        return []
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
-    programs = problem.batches * ceil_div(high, rows) * ceil_div(wide, columns)
-    each_panel: float = min(rows, high)
-    if _panels_read(problem, target, blocking) > private_cache(target):
+    most = min(2 * target.threads, problem.depth // depth)
+    return [Blocking(shape, high, wide, depth, n, False) for n in shares(most)[1:]]
+
+
+def block_cycles(
+    problem: Contraction, target: CpuTarget, blocking: Blocking, size: int | None = None
+) -> float:
+    """Cycles, about, of the thread that takes longest, packing of elements of a size included."""
+    p, shape, costs, dtype = problem, blocking.tile, target.costs, problem.accumulate
+    size, words = size or itemsize(dtype), size if size != itemsize(dtype) else None
+    high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
+    rows, columns = min(blocking.rows, high), min(blocking.columns, wide)
+    depth = ceil_div(max(p.depth, 1), blocking.splits)
+    parts = ceil_div(depth, blocking.depth)
+    cycles = depth * shape.cycles
+    cycles += parts * costs.tile + store_stall(p, shape.rows, cycles, target, True)
+    each_panel = rows * cycles
+    if _panels_read(p, target, blocking, size) > private_cache(target):
         # Panels come from beyond the second level, once for each block of rows.
-        arrival = shape.columns * itemsize(problem.accumulate) / (ARRIVAL * shape.cycles)
+        arrival = depth * shape.columns * size / costs.memory_rate
         each_panel = max(each_panel, arrival)
-        if problem.b.fixed:  # at every step of the loop, and other blocks might not need it at all
+        if p.b.fixed:  # at every step of the loop, and other blocks might not need it at all
             each_panel += arrival / 4
-    tiles = each_panel * min(columns, wide)
-    pack = PACKING * shape.rows * min(rows, high) / shape.cycles
+    each = each_panel * columns + costs.program
+    each += parts * packing(
+        p.a, rows * shape.rows, depth // parts, shape.rows, target, dtype, words
+    )
     if not blocking.shared:
-        pack += PACKING * shape.columns * min(columns, wide) / shape.cycles
-    each = tiles + pack + PROGRAM_CYCLES / (shape.cycles * max(blocking.depth, 1))
-    few = programs < 8 * target.threads
-    rounds = ceil_div(programs, target.threads) if few else programs / target.threads
-    cost = rounds * each
-    if blocking.shared and not problem.b.fixed:
-        packed = 2 * PACKING * shape.columns * wide * problem.batches
-        cost += packed / shape.cycles / target.threads
-    return cost
+        each += packing(p.b, columns * shape.columns, depth, shape.columns, target, dtype)
+    programs = p.batches * ceil_div(high, rows) * ceil_div(wide, columns) * blocking.splits
+    total = launch(each, programs, target) + combining(p, blocking.splits, target)
+    if blocking.shared and not p.b.fixed:
+        packed = packing(p.b, shape.columns, max(p.depth, 1), shape.columns, target, dtype)
+        total += launch(packed, p.batches * wide, target)
+    return total
 
 
-def _panels_read(problem: Contraction, target: CpuTarget, blocking: Blocking) -> float:
+def _panels_read(problem: Contraction, target: CpuTarget, blocking: Blocking, size: int) -> float:
     """Bytes of packed `b` that a thread reads before it reads any of them again."""
     columns = min(blocking.columns * blocking.tile.columns, problem.columns)
-    whole = problem.depth * itemsize(problem.accumulate)
+    whole = problem.depth * size
     if not problem.b.fixed:
         return whole * problem.columns
     # In a loop a thread gets the same programs again, and finds its own panels in its cache.
@@ -168,27 +159,6 @@ def line_stride(shape: TileShape, depth: int) -> int:
     A multiple of a page would put all lines of a panel into the same cache sets.
     """
     return round_up(depth + shape.lanes, 16) + 16
-
-
-MOST_BLOCKINGS = 6  # of a tile that are looked at
-PACKING = 0.15  # cycles to copy an element
-ARRIVAL = 4.0  # bytes a cycle that a thread reads from beyond the second level
-PROGRAM_CYCLES = 1500  # cycles a program costs before it does anything
-
-
-def _choose_splits(
-    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
-) -> Blocking | None:
-    """All of the result in each program, a part of the depth; None where that does not pay."""
-    high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
-    fits = _whole_fits(problem, target, shape, depth, size)
-    parts = ceil_div(problem.depth, depth)
-    # What is packed before a loop is packed whole, and tiles that read it are cheap to begin.
-    enough = problem.b.fixed and high * wide >= 2 * target.threads
-    if not fits or enough or problem.batches >= target.threads or parts < 8 or target.threads == 1:
-        return None
-    splits = min(parts // 2, max(1, 2 * target.threads // problem.batches))
-    return Blocking(shape, high, wide, depth, splits, shared=False)
 
 
 def _whole_fits(

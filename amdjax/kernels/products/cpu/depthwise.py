@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.products.contraction import Axis
+from amdjax.kernels.products.contraction import Axis, accumulate_dtype, lane_count
+from amdjax.kernels.products.cpu.costs import launch, nanoseconds
 from amdjax.kernels.products.cpu.depthwise_gradient import KernelGradient
 from amdjax.kernels.products.cpu.lane_convolution import UNROLLED_TAPS, LaneConvolution
 from amdjax.kernels.products.cpu.micro_kernel import multiply_add
 from amdjax.kernels.products.writing import Writer
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
-from amdjax.schedule.search import Family, Solver, busy_time, shares
+from amdjax.schedule.search import Family, Solver, shares
 from amdjax.schedule.values import short_dtype
 from amdjax.targets.cpu import CpuTarget
 
@@ -33,6 +34,8 @@ Value = tile.Value
 
 MOST_POSITIONS = 8  # positions of the result whose sums are in registers together
 MOST_SUMS = 27  # positions that a kernel gradient keeps in registers
+LANE_TAP = 0.9  # cycles of a tap of a vector
+GRADIENT_TAP = 8.0  # cycles of a tap of a vector of sums, with what it is compared with
 MOST_BLOCKS = 16  # of positions, each of which reads the images again: a product reads them once
 
 
@@ -280,7 +283,7 @@ class LanePlan:
         return out + (f", {self.chunk} rows of taps in a program" if self.chunk else "")
 
 
-def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
+def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[InOrder]:
     """The plan of a convolution of single features; none where there are matrix products in it."""
     ctx, conv = problem
     alone = conv.rhs[1] == 1 and conv.batch_groups == 1 and conv.feature_groups == conv.lhs[1] > 1
@@ -295,6 +298,29 @@ def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[Kern
     if conv.lhs_strides[-1] == 1 and conv.out_strides[-1] == 1:
         return [InOrder([LanePlan(conv, phases, "columns") for phases in every])]
     return []
+
+
+def lane_cost(plan: LanePlan, ctx: ShapedContext, target: CpuTarget) -> float:
+    """Nanoseconds, about."""
+    conv, costs = plan.conv, target.costs
+    dtypes = (v.aval.dtype for v in (*ctx.outputs, *ctx.inputs))
+    lanes = lane_count(target, accumulate_dtype(*dtypes))
+    counts, taps = [p.count for p in plan.phases], math.prod(p.taps for p in plan.phases)
+    if plan.lanes == "features":
+        vectors = math.prod(counts) * ceil_div(conv.out[1], lanes)
+        each, programs = LANE_TAP * taps + 3, conv.out[0] * math.prod(counts[:-1])
+    else:
+        vectors = math.prod(counts[:-1]) * conv.out[1] * ceil_div(counts[-1], lanes)
+        stride = plan.phases[-1].shift
+        tap = costs.masked_copy if stride == 1 else costs.gather * lanes
+        each, programs = tap * taps + 3, conv.out[0] * conv.out[1]
+    return nanoseconds(launch(conv.out[0] * vectors * each / programs, programs, target), target)
+
+
+def depthwise_cost(problem: ConvolutionProblem, plan: InOrder, target: CpuTarget) -> float:
+    """Nanoseconds, about, of all phases."""
+    phases = (part for part in plan.plans if isinstance(part, LanePlan))
+    return sum(lane_cost(part, problem.ctx, target) for part in phases)
 
 
 def kernel_gradients(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
@@ -341,9 +367,14 @@ def gradient_plans(problem: GradientProblem, target: CpuTarget) -> list[LanePlan
 
 
 def gradient_cost(problem: GradientProblem, plan: LanePlan, target: CpuTarget) -> float:
-    """Rows of taps that a thread sums."""
-    rows, others = problem.phases[0].taps, problem.conv.rhs[1]
-    return busy_time(rows * others, ceil_div(rows, plan.chunk) * others, 4 * target.threads)
+    """Nanoseconds, about."""
+    conv, phases = problem
+    rows, others = phases[0].taps, conv.rhs[1]
+    vectors = ceil_div(conv.out[1], lane_count(target, "f32"))
+    taps = plan.chunk * math.prod(p.taps for p in phases[1:])
+    each = vectors * math.prod(p.count for p in phases) * (taps * GRADIENT_TAP + target.costs.copy)
+    programs = ceil_div(rows, plan.chunk) * others
+    return nanoseconds(launch(each, programs, target), target)
 
 
 def _is_complex(ctx: ShapedContext) -> bool:
@@ -355,5 +386,5 @@ KERNEL_GRADIENTS: Family[GradientProblem, CpuTarget, LanePlan] = Family(
     "gradient of a depthwise kernel on a CPU",
     Solver("depthwise gradient", gradient_plans, gradient_cost),
 )
-DEPTHWISE = Solver("depthwise", depthwise_plans)
-DEPTHWISE_GRADIENT = Solver("depthwise gradient", kernel_gradients, tier=1, composite=True)
+DEPTHWISE = Solver("depthwise", depthwise_plans, depthwise_cost)
+DEPTHWISE_GRADIENT = Solver("depthwise gradient", kernel_gradients, composite=True)

@@ -8,6 +8,7 @@ Their code is made for one shape: all distances are constants in the instruction
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from amdjax import tile
@@ -20,10 +21,17 @@ from amdjax.kernels.products.contraction import (
     TileShape,
     choose_tile,
     lane_count,
-    max_rows,
     private_cache,
     tile_candidates,
     tile_cost,
+)
+from amdjax.kernels.products.cpu.costs import (
+    combining,
+    conversions,
+    is_aliased,
+    launch,
+    nanoseconds,
+    store_stall,
 )
 from amdjax.kernels.products.cpu.micro_kernel import multiply, multiply_add
 from amdjax.kernels.products.program import Program
@@ -31,18 +39,20 @@ from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_lanes, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.row_plan import counted
-from amdjax.schedule.search import Solver, busy_time, shares
+from amdjax.schedule.search import Solver, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
 
-PAGE = 4096
 PROGRAM_CYCLES = 12_000  # work worth a program of its own
 LINES = 64  # lines a program finishes before it stores them
 MOST_DOT_ROWS = 16  # whose sums registers hold
 MOST_TILES = 4  # of different shapes that are looked at
-LONG_DEPTH = 4096  # of few columns, which programs share
+LONG_SUM = 512  # steps of a loop that are summed by themselves
+FEW_ROWS = 4  # for which columns are prefetched, and registers hold many
+AFAR = 1.5  # times as long, what comes from beyond the second-level cache
+LANE_SUM = 6  # cycles to add the lanes of a sum
 SPLIT_DEPTH = 256  # least part of a depth that programs share
 
 
@@ -91,12 +101,6 @@ class DotPlan:
     splits: int
     part: int
 
-    @property
-    def work(self) -> float:
-        """Nanoseconds, about, of all programs."""
-        p = self.problem
-        return p.depth * p.columns * p.rows * p.batches * itemsize(p.b.dtype) / 10
-
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return DotProduct(ctx, self).calls()
 
@@ -120,7 +124,7 @@ def direct_plans(product: ProductProblem, target: CpuTarget) -> list[DirectPlan]
     if p is None or (_stride(p.b.lines) != 1 and p.columns > 1):
         return []
     shapes = [_direct_tile(target, p)]
-    if p.rows > 4:
+    if p.rows > FEW_ROWS:
         found = tile_candidates(target, p.rows, p.columns, p.accumulate)
         shapes += sorted(found, key=lambda shape: tile_cost(shape, p.rows, p.columns))
     plans = []
@@ -131,57 +135,28 @@ def direct_plans(product: ProductProblem, target: CpuTarget) -> list[DirectPlan]
     return list(dict.fromkeys(plans))
 
 
-def usual_dot(product: ProductProblem, target: CpuTarget) -> DotPlan | None:
-    """A plan for a few rows."""
-    p = _plain(product.merged)
-    if p is None or p.rows > max_rows(target, 1) // 2 or not _by_line(p) or p.depth < 16:
-        return None
-    if p.rows > 4 and not _is_uniform(p):
-        return None
-    return min(_dot_plans(target, p), key=lambda plan: unpacked_cost(product, plan, target))
+def dot_cost(product: ProductProblem, plan: DotPlan, target: CpuTarget) -> float:
+    """Nanoseconds, about."""
+    p, programs = plan.problem, plan.blocks * plan.splits * plan.problem.batches
+    cycles = launch(_dot_cycles(p, plan.group, target) / programs, programs, target)
+    return nanoseconds(cycles + combining(p, plan.splits, target), target)
 
 
-def usual_direct(product: ProductProblem, target: CpuTarget) -> DirectPlan | None:
-    """A plan for operands that the caches hold, or that are read once."""
-    p = _plain(product.merged)
-    if p is None or (_stride(p.b.lines) != 1 and p.columns > 1):
-        return None
-    size = itemsize(p.accumulate)
-    few = p.rows <= 4
-    if not few and not _is_uniform(p):
-        return None
-    footprint = p.depth * p.columns * size
-    near = _stride(p.b.depth) * itemsize(p.b.dtype) < PAGE
-    once = p.rows <= max_rows(target, 2)
-    narrow = p.columns <= 2 * lane_count(target, p.accumulate) and p.depth >= LONG_DEPTH
-    if not (
-        once
-        or (narrow and footprint <= target.l2_bytes // 2)
-        or (near and footprint <= private_cache(target) // 8)
-        or footprint <= target.l1_bytes * 3 // 2
-    ):
-        return None
-    plans = _direct_plans(target, p, _direct_tile(target, p))
-    plan = min(plans, key=lambda plan: unpacked_cost(product, plan, target))
-    if narrow and plan.splits == 1 and target.threads > 1:
-        programs = plan.row_programs * plan.column_programs * p.batches
-        return replace(plan, splits=ceil_div(4 * target.threads, programs))
-    return plan
+def direct_cost(product: ProductProblem, plan: DirectPlan, target: CpuTarget) -> float:
+    """Nanoseconds, about."""
+    p, shape = plan.problem, plan.tile
+    high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
+    programs = p.batches * plan.row_programs * plan.column_programs * plan.splits
+    tiles = ceil_div(high, plan.row_programs) * ceil_div(wide, plan.column_programs)
+    each = _tile_cycles(p, shape, plan.splits, target)
+    total = p.batches * plan.splits * high * wide * each
+    cycles = launch(tiles * each, programs, target, total)
+    cycles += combining(p, plan.splits, target)
+    return nanoseconds(cycles, target)
 
 
-def unpacked_cost(product: ProductProblem, plan: DirectPlan | DotPlan, target: CpuTarget) -> float:
-    """The time of a program, if there is work for so many."""
-    if isinstance(plan, DotPlan):
-        return busy_time(plan.work, plan.blocks * plan.splits, _wanted_dots(target, plan.problem))
-    work, programs = (
-        _direct_cycles(plan.problem, plan.tile),
-        plan.column_programs * plan.row_programs * plan.splits,
-    )
-    return busy_time(work, programs, _wanted(target, plan.problem, work))
-
-
-DOT_PRODUCTS = Solver("dot products", dot_plans, unpacked_cost, usual_dot, tier=1)
-DIRECT = Solver("direct", direct_plans, unpacked_cost, usual_direct, tier=2)
+DOT_PRODUCTS = Solver("dot products", dot_plans, dot_cost)
+DIRECT = Solver("direct", direct_plans, direct_cost)
 
 
 def _plain(p: Contraction) -> Contraction | None:
@@ -191,41 +166,63 @@ def _plain(p: Contraction) -> Contraction | None:
     return p.swapped() if p.columns == 1 and p.rows > 1 else p
 
 
-def _is_uniform(p: Contraction) -> bool:
-    """Whether operands are summed in their own dtype."""
-    return p.a.dtype == p.b.dtype == p.accumulate
-
-
 def _by_line(p: Contraction) -> bool:
     """Whether rows and columns are contiguous along the depth."""
-    return _stride(p.b.depth) == 1 and _stride(p.b.lines) != 1 and _stride(p.a.depth) == 1
+    apart = p.columns == 1 or _stride(p.b.lines) != 1
+    return _stride(p.b.depth) == 1 and apart and _stride(p.a.depth) == 1
 
 
 def _direct_plans(target: CpuTarget, p: Contraction, shape: TileShape) -> list[DirectPlan]:
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
-    wanted = _wanted(target, p, _direct_cycles(p, shape))
+    wanted = _wanted(target, p, p.batches * high * wide * _tile_cycles(p, shape, 1, target))
     columns = ((n, min(wide, n)) for n in shares(wanted))
     ways = dict.fromkeys((min(high, ceil_div(n, across)), across) for n, across in columns)
-    plans = [DirectPlan(p, shape, down, across, 1) for down, across in ways]
-    most = plans[-1].row_programs * plans[-1].column_programs
-    # Where the result alone does not make enough programs.
-    if most * 2 <= min(wanted, target.threads) and p.depth >= 2048:
-        splits = max(1, min(wanted // most, p.depth // 1024))
-        plans += [replace(plans[-1], splits=n) for n in shares(splits)[1:]]
-    return plans
+    return [DirectPlan(p, shape, down, across, 1) for down, across in ways]
 
 
-def _direct_cycles(p: Contraction, shape: TileShape) -> float:
-    """Cycles of all programs, or the time that memory takes for what they read and write."""
-    high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
-    cycles = p.batches * high * wide * shape.cycles * p.depth
-    reads = p.depth * (p.rows + p.columns) * itemsize(p.b.dtype)
-    traffic = p.batches * (reads + p.rows * p.columns * itemsize(p.out.dtype)) / 5
-    return max(cycles, traffic)
+def _tile_cycles(p: Contraction, shape: TileShape, splits: int, target: CpuTarget) -> float:
+    """Cycles of a tile, or the time in which its columns arrive."""
+    costs, high = target.costs, ceil_div(p.rows, shape.rows)
+    step = shape.cycles + conversions(p, shape.rows, shape.vectors, target)
+    # The first tile of a column of tiles reads a panel from beyond the first-level cache.
+    first = max(step, _arrival(p, shape, target))
+    if p.depth * shape.columns * itemsize(p.b.dtype) > target.l1_bytes or _is_aliased(p):
+        step = first
+    step += (first - step) / high
+    cycles = p.depth / splits * step
+    return cycles + costs.tile / 2 + store_stall(p, shape.rows, cycles, target, False)
+
+
+def _arrival(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
+    """Cycles until a row of a panel is there."""
+    costs, size = target.costs, itemsize(p.b.dtype)
+    if not _is_aliased(p):
+        return min(shape.columns, p.columns) * size / costs.stream_rate
+    near = p.depth * _stride(p.b.depth) * size <= private_cache(target)
+    return costs.aliased_row if near else AFAR * costs.aliased_row
+
+
+def _is_aliased(p: Contraction) -> bool:
+    """Whether rows of a panel share few sets of the caches and are not prefetched."""
+    return p.rows > FEW_ROWS and is_aliased(_stride(p.b.depth), p.b.dtype)
+
+
+def _dot_cycles(p: Contraction, group: int, target: CpuTarget) -> float:
+    """Cycles of all programs."""
+    costs, lanes = target.costs, lane_count(target, p.accumulate)
+    vectors = ceil_div(p.depth, lanes)
+    loads = p.rows + group + conversions(p, p.rows, group, target)
+    each = max(group * p.rows / 2, loads / 2)
+    lines = p.depth * itemsize(p.b.dtype)
+    if p.rows * p.depth * itemsize(p.a.dtype) > target.l1_bytes * 3 // 4:
+        each = max(each, lanes * p.rows * itemsize(p.a.dtype) / costs.stream_rate)
+    each = vectors * each + group * p.rows * LANE_SUM
+    arriving = p.columns * lines / (costs.stream_rate if p.rows == 1 else costs.cache_rate)
+    return p.batches * max(p.columns / group * each, arriving)
 
 
 def _direct_tile(target: CpuTarget, p: Contraction) -> TileShape:
-    if p.rows > 4:
+    if p.rows > FEW_ROWS:
         return choose_tile(target, p.rows, p.columns, p.accumulate)
     lanes, registers = lane_count(target, p.accumulate), 24 if target.vector_bits >= 512 else 12
     vectors = min(registers // p.rows, 16, ceil_div(p.columns, lanes))
@@ -236,17 +233,13 @@ def _dot_plans(target: CpuTarget, p: Contraction) -> list[DotPlan]:
     group = 1
     while group * 2 * p.rows <= 8 and group * 2 <= p.columns:
         group *= 2
-    most = min(ceil_div(p.columns, LINES), _wanted_dots(target, p))
+    most = min(ceil_div(p.columns, LINES), _wanted(target, p, _dot_cycles(p, group, target)))
     ways = [(blocks, 1) for blocks in shares(most)]
     if most * p.batches * 2 <= target.threads and p.depth >= 1 << 15:
         splits = min(2 * target.threads // (most * p.batches), p.depth >> 13)
         ways += [(most, n) for n in shares(splits)[1:]]
     unit = 4 * lane_count(target, p.accumulate)
     return [DotPlan(p, group, *way, ceil_div(p.depth, unit * way[1]) * unit) for way in ways]
-
-
-def _wanted_dots(target: CpuTarget, p: Contraction) -> int:
-    return _wanted(target, p, DotPlan(p, 1, 1, 1, p.depth).work)
 
 
 def _wanted(target: CpuTarget, p: Contraction, cycles: float) -> int:
@@ -372,8 +365,9 @@ class DirectProduct(_Plain):
             k.for_(*spans[0], 1, row)
 
         k.for_(*spans[1], 1, column)
-        cycles = p.batches * high * wide * (shape.cycles * p.depth + shape.rows * shape.vectors * 4)
-        return self.program.launch(p.batches * splits * down * across, cycles / 2.5)
+        cycles = p.batches * high * wide * _tile_cycles(p, shape, 1, self.target)
+        grid = p.batches * splits * down * across
+        return self.program.launch(grid, nanoseconds(cycles, self.target))
 
     def _tile(self, i: Value, j: Value) -> None:
         k, p, shape = self.k, self.problem, self.shape
@@ -384,16 +378,14 @@ class DirectProduct(_Plain):
         starts, masks = self._vectors()
 
         def load_a(s: Value, r: int) -> Value:
-            return self.load(self.a, a_base + (s + self.low) * a_step + r * a_line, 1, ())
+            return self.load(self.a, a_base + s * a_step + r * a_line, 1, ())
 
         def load_b(s: Value, v: int) -> Value:
-            at = b_base + (s + self.low) * _stride(p.b.depth) + starts[v]
+            at = b_base + s * _stride(p.b.depth) + starts[v]
             return self.load(self.b, at, 1, (shape.lanes,), masks[v])
 
-        cut = replace(shape, rows=self.rows, vectors=len(starts))
-        steps, prefetch = self.high - self.low, [self.b] if p.rows <= 4 else []
-        accumulators = multiply(
-            k, cut, p.accumulate, steps, load_a, load_b, None, prefetch=prefetch
+        accumulators = self._sums(
+            replace(shape, rows=self.rows, vectors=len(starts)), load_a, load_b
         )
         if self.waiting is None:
             aligned = p.columns % self.lanes == 0
@@ -418,6 +410,37 @@ class DirectProduct(_Plain):
             shape,
         )
 
+    def _sums(
+        self,
+        shape: TileShape,
+        load_a: Callable[[Value, int], Value],
+        load_b: Callable[[Value, int], Value],
+    ) -> list[list[Value]]:
+        """Of a tile. As rounding errors grow with the length of a sum, long ones are begun anew."""
+        k, p = self.k, self.problem
+        prefetch = [self.b] if p.rows <= FEW_ROWS else []
+
+        def part(start: Value, steps: Value) -> list[Value]:
+            rows = multiply(
+                k, shape, p.accumulate, steps, lambda s, r: load_a(s + start, r),
+                lambda s, v: load_b(s + start, v), None, prefetch=prefetch,
+            )  # fmt: skip
+            return [x for row in rows for x in row]
+
+        count = ceil_div(self.depth, LONG_SUM)
+        if count == 1:
+            sums = part(self.low, self.high - self.low)
+        else:
+            length = ceil_div(self.depth, count)
+
+            def add(start: Value, *sums: Value) -> list[Value]:
+                more = part(start, k.min(self.high - start, length))
+                return [x + y for x, y in zip(sums, more, strict=True)]
+
+            none = [k.const(p.accumulate, 0, (shape.lanes,))] * (shape.rows * shape.vectors)
+            sums = list(k.for_(self.low, self.high, length, add, none))
+        return [sums[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)]
+
     def _vectors(self) -> tuple[list[int], list[Value | None]]:
         """Where the vectors of a row of tiles begin, and which lanes of them exist."""
         k, lanes, n = self.k, self.lanes, self.columns
@@ -438,7 +461,7 @@ class DotProduct(_Plain):
 
     def _product(self, sink: Sink) -> Call:
         p, lines = self.problem, LINES
-        splits, blocks, work = self.plan.splits, self.plan.blocks, self.plan.work
+        splits, blocks = self.plan.splits, self.plan.blocks
         (place,), part = self.begin("dots", sink, splits, [blocks])
         k = self.k
         accumulators = k.scratch("sums", p.accumulate, p.rows * (lines + self.lanes))
@@ -475,7 +498,8 @@ class DotProduct(_Plain):
             for i in (0, 1)
         )
         k.for_(start, stop, 1, chunk_at)
-        return self.program.launch(p.batches * splits * blocks, work / 2.5)
+        cycles = _dot_cycles(p, self.group, self.target)
+        return self.program.launch(p.batches * splits * blocks, nanoseconds(cycles, self.target))
 
     def _group(
         self, first: Value, g: Value, low: Value, top: Value, accumulators: tile.Buffer
@@ -507,7 +531,16 @@ class DotProduct(_Plain):
             return out
 
         whole = top - ((top - low) % step)
-        totals = k.for_(low, whole, step, steps, [zero] * (self.group * rows * unroll))
+        none = [zero] * (self.group * rows * unroll)
+
+        def part(start: Value, *totals: Value) -> list[Value]:
+            more = k.for_(start, k.min(start + LONG_SUM * step, whole), step, steps, none)
+            return [x + y for x, y in zip(totals, more, strict=True)]
+
+        if self.plan.part > LONG_SUM * step:
+            totals = k.for_(low, whole, LONG_SUM * step, part, none)
+        else:
+            totals = k.for_(low, whole, step, steps, none)
         size = self.group * rows
         combined = [_sum(k, [totals[u * size + i] for u in range(unroll)]) for i in range(size)]
 

@@ -63,7 +63,7 @@ CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(
     "convolution on a CPU",
     DEPTHWISE,
     DEPTHWISE_GRADIENT,
-    Solver("products", as_products, tier=2, composite=True),
+    Solver("products", as_products, composite=True),
     winograd_solver("Winograd F(2, 3)", F23, PRODUCTS),
     winograd_solver("Winograd F(4, 3)", F43, PRODUCTS),
 )

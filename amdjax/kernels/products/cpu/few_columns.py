@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis, Contraction, ProductProblem, lane_count
+from amdjax.kernels.products.cpu.costs import conversions, launch, nanoseconds
 from amdjax.kernels.products.cpu.micro_kernel import multiply_add
 from amdjax.kernels.products.cpu.reading import Reader
 from amdjax.kernels.products.program import Program
@@ -23,6 +24,7 @@ from amdjax.targets.cpu import CpuTarget
 Value = tile.Value
 
 MOST_COLUMNS = 4
+LANE_SUM = 8  # cycles to add the lanes of a sum
 POSITIONS = 4  # positions of the result that share what is loaded of the kernel
 
 
@@ -63,9 +65,15 @@ def few_columns_plans(product: ProductProblem, target: CpuTarget) -> list[FewCol
 
 
 def few_columns_cost(product: ProductProblem, plan: FewColumnsPlan, target: CpuTarget) -> float:
-    """Programs to begin; all plans have enough to keep the threads busy."""
-    problem = plan.problem
-    return problem.batches * ceil_div(ceil_div(problem.rows, POSITIONS), plan.chunk)
+    """Nanoseconds, about."""
+    p, lanes = plan.problem, lane_count(target, plan.problem.accumulate)
+    near = p.a.depth[-1].extent
+    vectors = p.depth // near * ceil_div(near, lanes)
+    loads = POSITIONS + p.columns + conversions(p, POSITIONS, p.columns, target)
+    each = vectors * max(loads, POSITIONS * p.columns / 2)
+    each += POSITIONS * (target.costs.line + LANE_SUM * p.columns)
+    programs = p.batches * ceil_div(ceil_div(p.rows, POSITIONS), plan.chunk)
+    return nanoseconds(launch(plan.chunk * each + target.costs.tile, programs, target), target)
 
 
 FEW_COLUMNS = Solver("few columns", few_columns_plans, few_columns_cost)

@@ -23,17 +23,12 @@ from amdjax.kernels.products.contraction import (
     ProductProblem,
     TileShape,
     WindowAxis,
-    choose_tile,
     private_cache,
     tile_candidates,
     tile_cost,
 )
-from amdjax.kernels.products.cpu.blocking import (
-    ARRIVAL,
-    PACKING,
-    PROGRAM_CYCLES,
-    extents,
-)
+from amdjax.kernels.products.cpu.blocking import extents
+from amdjax.kernels.products.cpu.costs import launch, nanoseconds, packing
 from amdjax.kernels.products.cpu.micro_kernel import multiply
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.program import Program
@@ -45,7 +40,6 @@ from amdjax.tile import itemsize
 
 Value = tile.Value
 
-TILE_CYCLES = 60  # to begin and to store a tile
 NEAR = 0.9  # of the cycles of a step on packed rows, many runs from the second-level cache
 LONG_SUM = 256  # steps in depth that are summed by themselves
 MOST_PLANS = 6  # that are looked at
@@ -123,16 +117,6 @@ def implicit_plans(product: ProductProblem, target: CpuTarget) -> list[ImplicitP
     return list(dict.fromkeys(found[:MOST_PLANS]))
 
 
-def usual_implicit(product: ProductProblem, target: CpuTarget) -> ImplicitPlan | None:
-    """The plan for lines that are not much shorter than tiles."""
-    p, axes = product.merged, product.windows
-    if p.is_complex or math.prod(axis.taps for axis in axes) == 1:
-        return None
-    shape = choose_tile(target, axes[-1].positions, p.columns, p.accumulate)
-    plans = _plans(p, axes, shape, target)
-    return min(plans, key=lambda plan: implicit_cost(product, plan, target), default=None)
-
-
 def _plans(
     problem: Contraction, axes: tuple[WindowAxis, ...], shape: TileShape, target: CpuTarget
 ) -> Iterator[ImplicitPlan]:
@@ -152,24 +136,24 @@ def _plans(
 
 
 def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
-    """Cycles, about, of one thread."""
-    p, shape, size = plan.problem, plan.tile, itemsize(plan.problem.accumulate)
+    """Nanoseconds, about."""
+    p, shape, costs, dtype = plan.problem, plan.tile, target.costs, plan.problem.accumulate
     tiles = math.prod(plan.block[:-1]) * ceil_div(plan.block[-1], shape.rows)
-    each_panel = tiles * (NEAR * p.depth * shape.cycles + TILE_CYCLES)
+    each_panel = tiles * (NEAR * p.depth * shape.cycles + costs.tile)
     wide = ceil_div(p.columns, shape.columns)
-    if p.depth * p.columns * size > private_cache(target) // 2:
+    if p.depth * p.columns * itemsize(dtype) > private_cache(target) // 2:
         # Panels come from beyond the second level, once for each program.
-        each_panel = max(each_panel, p.depth * shape.columns * size / ARRIVAL)
+        each_panel = max(each_panel, p.depth * shape.columns * itemsize(dtype) / costs.memory_rate)
     programs = p.batches * math.prod(plan.blocks) * ceil_div(wide, plan.panels)
-    copying = PACKING * plan.copied_elements
-    each = each_panel * plan.panels + copying + PROGRAM_CYCLES
-    few = programs < 8 * target.threads
-    rounds = ceil_div(programs, target.threads) if few else programs / target.threads
-    packed = 0.0 if p.b.fixed else 2 * PACKING * p.depth * wide * shape.columns * p.batches
-    return rounds * each + packed / target.threads
+    copying = costs.copy * plan.copied_elements / shape.lanes
+    cycles = launch(each_panel * plan.panels + copying + costs.program, programs, target)
+    if not p.b.fixed:
+        packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
+        cycles += launch(packed, p.batches * wide, target)
+    return nanoseconds(cycles, target)
 
 
-IMPLICIT = Solver("implicit", implicit_plans, implicit_cost, usual_implicit, tier=5)
+IMPLICIT = Solver("implicit", implicit_plans, implicit_cost)
 
 
 class _Taps(NamedTuple):

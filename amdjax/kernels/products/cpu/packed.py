@@ -21,17 +21,16 @@ from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
     Sink,
-    choose_tile,
     tile_candidates,
     tile_cost,
 )
 from amdjax.kernels.products.cpu.blocking import (
     Blocking,
-    block_time,
+    block_cycles,
     blockings,
-    choose_blocking,
     line_stride,
 )
+from amdjax.kernels.products.cpu.costs import nanoseconds
 from amdjax.kernels.products.cpu.micro_kernel import Rows, multiply, multiply_add
 from amdjax.kernels.products.cpu.packing import (
     PanelPacker,
@@ -113,13 +112,6 @@ class PackedPlan:
         return f"packed product of {self.problem}, {self.blocking}"
 
 
-def usual_packed(product: ProductProblem, target: CpuTarget) -> PackedPlan:
-    """The plan for any contraction."""
-    p = product.merged
-    shape = choose_tile(target, p.rows, p.columns, p.accumulate)
-    return PackedPlan(p, choose_blocking(p, target, shape))
-
-
 def packed_plans(product: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
@@ -131,10 +123,12 @@ def packed_plans(product: ProductProblem, target: CpuTarget) -> list[PackedPlan]
     return [PackedPlan(p, cut) for cut in cuts]
 
 
-PACKED = Solver(
-    "packed", packed_plans, lambda p, plan, target: block_time(plan.problem, target, plan.blocking),
-    usual_packed, tier=5,
-)  # fmt: skip
+def packed_cost(product: ProductProblem, plan: PackedPlan, target: CpuTarget) -> float:
+    """Nanoseconds, about."""
+    return nanoseconds(block_cycles(plan.problem, target, plan.blocking), target)
+
+
+PACKED = Solver("packed", packed_plans, packed_cost)
 
 
 class PackedProduct:

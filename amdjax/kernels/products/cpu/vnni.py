@@ -14,9 +14,9 @@ float32 products of the same numbers a sum of n lacks at most n · 2^-126 for wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeVar
+from typing import Literal
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
@@ -24,16 +24,11 @@ from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
     TileShape,
-    choose_tile,
     tile_candidates,
     tile_cost,
 )
-from amdjax.kernels.products.cpu.blocking import (
-    Blocking,
-    block_time,
-    blockings,
-    choose_blocking,
-)
+from amdjax.kernels.products.cpu.blocking import Blocking, block_cycles, blockings
+from amdjax.kernels.products.cpu.costs import launch, nanoseconds
 from amdjax.kernels.products.cpu.packed import MOST_TILES, PackedProduct
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.reading import Part
@@ -45,7 +40,6 @@ from amdjax.targets.cpu import AMX_ROW_BYTES, CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
-T = TypeVar("T")
 
 UP = 128  # by how much signed bytes of `a` are moved
 RUN = 8  # cycles to begin copying what lies side by side in a row of `a`
@@ -65,15 +59,6 @@ class VnniPlan(WordPlan):
         return f"VNNI product of {self.problem} of {self.types[0]}, {self.blocking}"
 
 
-def usual_vnni(product: ProductProblem, target: CpuTarget) -> VnniPlan | None:
-    """The plan for words; None where machine or layout have no use of it."""
-    p = product.merged
-    if p.depth * p.columns < 1 << 12:
-        return None
-    shapes = [choose_tile(target, p.rows, p.columns, p.accumulate)]
-    return next((_plan(p, cut) for cut in _cuts(p, target, shapes, choose_blocking)), None)
-
-
 def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
@@ -81,14 +66,14 @@ def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
         tile_candidates(target, p.rows, p.columns, p.accumulate),
         key=lambda shape: tile_cost(shape, p.rows, p.columns),
     )
-    found = [cut for cuts in _cuts(p, target, shapes[:MOST_TILES], blockings) for cut in cuts]
-    return list(dict.fromkeys(_plan(p, cut) for cut in found))
+    cuts = _cuts(p, target, shapes[:MOST_TILES])
+    return list(dict.fromkeys(_plan(p, cut) for cut in cuts))
 
 
 def _cuts(
-    problem: Contraction, target: CpuTarget, shapes: Iterable[TileShape], cut: Callable[..., T]
-) -> Iterator[T]:
-    """What `cut` makes of a product; nothing where machine or layout have no use of words."""
+    problem: Contraction, target: CpuTarget, shapes: Iterable[TileShape]
+) -> Iterator[Blocking]:
+    """Blocks of a product; none where machine or layout have no use of words."""
     types = problem.a.dtype, problem.b.dtype
     able = target.vector_bits >= 512 and set(types) <= set(target.dot_dtypes)
     if not able or not takes_words(problem, _SUMS.get(types)):
@@ -96,7 +81,7 @@ def _cuts(
     size = itemsize(problem.a.dtype)
     for shape in shapes:
         steps = VnniShape(shape.rows, shape.vectors, shape.lanes, 4 // size)
-        yield cut(problem, target, steps, size, AMX_ROW_BYTES // size)
+        yield from blockings(problem, target, steps, size, AMX_ROW_BYTES // size)
 
 
 def _plan(problem: Contraction, blocking: Blocking) -> VnniPlan:
@@ -106,17 +91,21 @@ def _plan(problem: Contraction, blocking: Blocking) -> VnniPlan:
 
 
 def vnni_cost(product: ProductProblem, plan: VnniPlan, target: CpuTarget) -> float:
-    """Cycles, about, of one thread."""
+    """Nanoseconds, about."""
     p, blocking = plan.problem, plan.blocking
-    time = block_time(p, target, blocking)
-    if len(p.a.depth) < 2:
-        return time
-    wide = ceil_div(p.columns, blocking.columns * blocking.tile.columns)
-    runs = p.batches * p.rows * (p.depth // p.a.depth[-1].extent) * wide
-    return time + RUN * runs / target.threads
+    size, wide = itemsize(p.a.dtype), ceil_div(p.columns, blocking.tile.columns)
+    cycles = block_cycles(p, target, blocking, size)
+    if plan.types[0] == "i8":  # sums of columns, read from their panels
+        each = p.depth * size / 4 * blocking.tile.vectors
+        cycles += launch(each, p.batches * wide, target)
+    if len(p.a.depth) > 1:
+        blocks = ceil_div(wide, blocking.columns)
+        runs = p.batches * p.rows * (p.depth // p.a.depth[-1].extent) * blocks
+        cycles += RUN * runs / target.threads
+    return nanoseconds(cycles, target)
 
 
-VNNI = Solver("VNNI", vnni_plans, vnni_cost, usual_vnni, tier=5)
+VNNI = Solver("VNNI", vnni_plans, vnni_cost)
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,12 @@ transformed back. F(4, 3) multiplies 4 times less often than the convolution its
 times; what they save in multiplications they partly spend on memory.
 
 Sums and differences of transforms cancel, so that results are less accurate; `error_growth` bounds
-by how much. In practice errors of F(2, 3) are like those of other plans, those of F(4, 3) up to ten
-times as large. Both are for float32 of default precision alone, and only a search chooses them,
-which compares errors.
+by how much. In practice errors of F(2, 3) are below ε Σ|x||w|, like those of other plans, and those
+of F(4, 3) up to ten times as large. But the sum is that of the whole tile: where a pixel is much
+larger than its neighbors, or not finite, so are errors of positions that do not see it. So
+estimates choose these where a program says that it wants results fast rather than accurate, by
+`precision="fastest"` or "default"; where it says nothing, only a search does, which compares
+errors. All is for float32, and nothing of this for higher precision.
 
 Source: A. Lavin, S. Gray, "Fast Algorithms for Convolutional Neural Networks", 2016.
 """
@@ -22,8 +25,16 @@ from dataclasses import dataclass
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import tail_mask
-from amdjax.kernels.products.contraction import Axis, Contraction, ProductProblem, Sink, Source
+from amdjax.kernels.products.contraction import (
+    Axis,
+    Contraction,
+    ProductProblem,
+    Sink,
+    Source,
+    lane_count,
+)
 from amdjax.kernels.products.convolution import Convolution, ConvolutionProblem, Phase
+from amdjax.kernels.products.cpu.costs import launch, nanoseconds
 from amdjax.kernels.products.cpu.lane_convolution import LaneConvolution
 from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, Temp
 from amdjax.schedule.search import Family, Solver
@@ -152,10 +163,24 @@ def winograd_solver(
         plan = products.best(ProductProblem.of(product), target)
         return [WinogradPlan(conv, phases, transforms.size, data, kernel, out, plan)]
 
-    return Solver(
-        name, plans, usual=lambda problem, target: None, tier=3, composite=True,
-        approximate=transforms.size > 2,
-    )  # fmt: skip
+    def usual(problem: ConvolutionProblem, target: CpuTarget) -> WinogradPlan | None:
+        asked = problem.ctx.params["precision"] is not None
+        return next(iter(plans(problem, target)), None) if asked else None
+
+    approximate = transforms.size > 2
+    return Solver(name, plans, winograd_cost, usual, composite=True, approximate=approximate)
+
+
+def winograd_cost(problem: ConvolutionProblem, plan: WinogradPlan, target: CpuTarget) -> float:
+    """Nanoseconds, about, of the transforms."""
+    conv, costs = plan.conv, target.costs
+    points, lanes = (plan.size + 2) ** 2, lane_count(target, "f32")
+    features, inputs = conv.rhs[:2]
+    high, wide = tile_counts(conv, plan.size)
+    kernels = points * ceil_div(features, lanes) * costs.kernel_point
+    tiles = sum(points * ceil_div(n, lanes) * wide * costs.point for n in (inputs, features))
+    cycles = launch(kernels, inputs, target) + launch(tiles, conv.lhs[0] * high, target)
+    return nanoseconds(cycles + costs.call, target)
 
 
 def _applies(ctx: ShapedContext, conv: Convolution) -> bool:

@@ -1,0 +1,101 @@
+"""What products and convolutions cost on a CPU: packing, memory, threads.
+
+Estimates are made in cycles of one thread and compared in nanoseconds; `CpuCosts` has the numbers.
+"""
+
+from __future__ import annotations
+
+from amdjax.core.integers import ceil_div
+from amdjax.kernels.products.contraction import Contraction, Source, lane_count, private_cache
+from amdjax.targets.cpu import PARALLEL_FROM, CpuTarget
+from amdjax.tile import itemsize
+
+ALIASED = 2048  # bytes between rows that share few sets of the caches
+HIDDEN = 0.2  # of multiplying, what stores of the tile before take meanwhile
+
+
+def nanoseconds(cycles: float, target: CpuTarget) -> float:
+    """Cycles as time."""
+    return cycles / target.costs.clock
+
+
+def launch(each: float, programs: int, target: CpuTarget, total: float | None = None) -> float:
+    """Cycles of a launch of programs that take at most `each`, until the last thread is done.
+
+    Threads that are done help the others: of many programs, the last ones are hardly waited for.
+    """
+    costs, total = target.costs, each * programs if total is None else total
+    threads = min(target.threads, programs)
+    if threads < 2 or nanoseconds(total, target) < PARALLEL_FROM:
+        return costs.call + total
+    last = ceil_div(programs, threads) * each if programs < 8 * threads else 0.0
+    return costs.call + costs.wake + max(last, total / threads)
+
+
+def packing(
+    source: Source,
+    lines: int,
+    depth: int,
+    group: int,
+    target: CpuTarget,
+    accumulate: str,
+    size: int | None = None,
+) -> float:
+    """Cycles to copy a part of an operand to where panels of `group` lines are read from.
+
+    Packed elements have `size` bytes, by default those of sums.
+
+    Lines that are contiguous along the depth are copied one by one, and turned in registers where
+    columns are packed; of others, lanes hold neighboring lines. See `packing.py`.
+    """
+    costs, lanes = target.costs, lane_count(target, accumulate)
+    lanes = lanes * itemsize(accumulate) // size if size else lanes
+    run = min(source.depth[-1].extent, depth) if source.depth else 1
+    runs = ceil_div(depth, max(run, 1))
+    each = costs.masked_copy if source.limits else costs.copy
+    each += costs.convert * (size is None and source.dtype != accumulate)
+    if source.depth and source.depth[-1].stride == 1:
+        return lines * (costs.line + runs * ceil_div(run, lanes) * each)
+    panels, vectors = ceil_div(lines, group), ceil_div(group, lanes)
+    begins = runs * costs.run if len(source.depth) > 1 else 0.0
+    if source.lines and source.lines[-1].stride != 1:
+        return panels * begins + lines * depth * costs.gather
+    if len(source.lines) > 1 and source.lines[-1].extent % group:
+        each *= 2  # lanes hold the end of one run of lines and the beginning of the next
+    return panels * (begins + depth * vectors * each)
+
+
+def conversions(problem: Contraction, rows: int, vectors: int, target: CpuTarget) -> float:
+    """Cycles that a step of a tile takes to convert operands that are not in the sums' dtype."""
+    a, b = (source.dtype != problem.accumulate for source in (problem.a, problem.b))
+    return target.costs.convert * (rows * a + vectors * b)
+
+
+def is_aliased(stride: int, dtype: str) -> bool:
+    """Whether rows so many elements apart share few sets of the caches."""
+    nbytes = stride * itemsize(dtype)
+    return nbytes > 0 and nbytes % ALIASED == 0
+
+
+def store_stall(
+    problem: Contraction, rows: int, cycles: float, target: CpuTarget, prefetched: bool
+) -> float:
+    """Cycles that a tile of so many rows waits for its stores, after so many of multiplying.
+
+    That is where rows of a large result share sets of the caches; less so if they were
+    `prefetched`.
+    """
+    result = problem.batches * problem.rows * problem.columns * itemsize(problem.out.dtype)
+    stride = problem.out.rows[-1].stride if problem.out.rows else 0
+    if 2 * result <= private_cache(target) or not is_aliased(stride, problem.out.dtype):
+        return 0.0
+    return max(0.0, rows * target.costs.store - cycles * (1 if prefetched else HIDDEN))
+
+
+def combining(problem: Contraction, splits: int, target: CpuTarget) -> float:
+    """Cycles of the launch that adds the parts of a sum which programs share."""
+    if splits == 1:
+        return 0.0
+    vectors = ceil_div(problem.columns, lane_count(target, problem.accumulate))
+    each = (splits + 1) * vectors * target.costs.copy
+    return launch(each, problem.batches * problem.rows, target)
