@@ -242,6 +242,57 @@ def implicit_products(number):
         PRODUCTS.solvers = usually
 
 
+@contextlib.contextmanager
+def explicit_columns():
+    """Operands that are no plain matrices are written out; yields what was."""
+    usually, written = PRODUCTS.solvers, []
+    (solver,) = (s for s in usually if s.name == "explicit columns")
+
+    def usual(product, machine):
+        plans = solver.plans(product, machine)
+        written.extend(plans)
+        return plans[0] if plans else None
+
+    PRODUCTS.solvers = [dataclasses.replace(solver, usual=usual, tier=-1), *usually]
+    try:
+        yield written
+    finally:
+        PRODUCTS.solvers = usually
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    convolutions(),
+    st.sampled_from([np.float32] * 3 + [np.float64, np.float16, np.int32]),
+    st.integers(1, 3), st.sampled_from([128, 512]),
+    st.sampled_from(["last", "first", "transposed", "gradient", "mixed"]),
+)  # fmt: skip
+def test_explicit_columns(conv, dtype, threads, bits, layout):
+    x_shape, w_shape, options = conv
+    machine = dataclasses.replace(target(threads), vector_bits=min(bits, target().vector_bits))
+    if has_room(x_shape, w_shape, options):
+        with explicit_columns():
+            operands = arrays(0, x_shape, w_shape, dtype)
+            check(*operands, **options | {"layout": layout}, cpu_target=machine)
+
+
+@pytest.mark.parametrize("x_shape, w_shape, options", [*CASES, *GRADIENTS])
+def test_explicit_columns_of_networks(x_shape, w_shape, options):
+    """Forward, and as gradients of kernels are laid out."""
+    for layout in ("last", "gradient"):
+        with explicit_columns() as written:
+            check(*arrays(1, x_shape, w_shape), layout=layout, **options)
+        depthwise = 1 in (w_shape[1], x_shape[0] // options.get("batch_groups", 1))
+        assert written or depthwise or w_shape[2:] == (1, 1)
+
+
+def test_explicit_columns_of_one_image_and_none():
+    for images in (0, 1):
+        x, w = np.ones((images, 3, 9, 9), np.float32), np.ones((4, 3, 7, 7), np.float32)
+        with explicit_columns():
+            check(x, w, "last", (2, 2), [(3, 3)] * 2)
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     convolutions(), st.sampled_from([np.float32] * 3 + [np.float64, np.float16, np.int32]),

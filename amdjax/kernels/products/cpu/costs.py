@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Contraction, Source, lane_count, private_cache
+from amdjax.kernels.products.cpu.packing import UNROLLED
 from amdjax.targets.cpu import PARALLEL_FROM, CpuTarget
 from amdjax.tile import itemsize
 
@@ -55,7 +56,9 @@ def packing(
     each = costs.masked_copy if source.limits else costs.copy
     each += costs.convert * (size is None and source.dtype != accumulate)
     if source.depth and source.depth[-1].stride == 1:
-        return lines * (costs.line + runs * ceil_div(run, lanes) * each)
+        vectors = ceil_div(run, lanes)
+        count = runs if runs * vectors > UNROLLED else 1
+        return lines * (count * costs.line + runs * vectors * each)
     panels, vectors = ceil_div(lines, group), ceil_div(group, lanes)
     begins = runs * costs.run if len(source.depth) > 1 else 0.0
     if source.lines and source.lines[-1].stride != 1:

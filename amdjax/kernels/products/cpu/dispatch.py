@@ -9,6 +9,7 @@ from amdjax.kernels.products.convolution import ConvolutionProblem
 from amdjax.kernels.products.cpu.amx import AMX
 from amdjax.kernels.products.cpu.depthwise import DEPTHWISE, DEPTHWISE_GRADIENT
 from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
+from amdjax.kernels.products.cpu.explicit_columns import explicit_columns
 from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
 from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.packed import PACKED
@@ -59,6 +60,7 @@ def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPl
 PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
     "product on a CPU", FEW_COLUMNS, DOT_PRODUCTS, DIRECT, AMX, VNNI, IMPLICIT, PACKED
 )
+PRODUCTS.solvers.append(explicit_columns(PRODUCTS))  # what it multiplies, the others do
 CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(
     "convolution on a CPU",
     DEPTHWISE,

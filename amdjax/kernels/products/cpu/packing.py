@@ -27,9 +27,15 @@ PREFETCH_DISTANCE = 48  # vectors of lines that are copied
 
 
 def copy_lines(
-    part: Part, count: Value, target: tile.Buffer, stride: int, lanes: int, whole: bool = False
+    part: Part,
+    count: Value,
+    target: tile.Buffer,
+    stride: int,
+    lanes: int,
+    whole: bool = False,
+    at: Value | int = 0,
 ) -> None:
-    """`count` lines of a part by line into `target`, `stride` elements from one to the next.
+    """`count` lines of a part by line, from `at` in `target` on, `stride` elements apart.
 
     Up to `lanes` elements after a line's last one are overwritten. `whole` says that the part is
     all of the depth.
@@ -50,7 +56,7 @@ def copy_lines(
     def one(i: Value) -> None:
         line_base, line = part.line(i)
         later, _ = part.line(i + ceil_div(PREFETCH_DISTANCE * lanes, stride))
-        row = i * stride
+        row = i * stride + at
 
         def run(
             offset: Value, shifts: list[Value], low: Value, high: Value, position: Value
