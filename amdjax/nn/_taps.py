@@ -68,9 +68,8 @@ def _corners(x: Array, taps: Sequence[tuple[int, Taps]]) -> Array:
     total = None
     for places, weights in zip(along.places.T, along.weights.T, strict=True):
         y = _corners(jnp.take(x, places, axis=axis, mode="clip"), others)
-        if (weights != 1).any():
-            shape = [len(weights) if i == axis else 1 for i in range(x.ndim)]
-            y = y * weights.astype(x.dtype).reshape(shape)
+        shape = [len(weights) if i == axis else 1 for i in range(x.ndim)]
+        y = _times(y, weights.reshape(shape))
         total = y if total is None else total + y
     assert total is not None
     return total
@@ -78,11 +77,17 @@ def _corners(x: Array, taps: Sequence[tuple[int, Taps]]) -> Array:
 
 def _sums(x: Array, axis: int, taps: Taps) -> Array:
     y = jnp.take(x, taps.places, axis=axis, mode="clip")
-    if (taps.weights != 1).any():
-        shape = [1] * y.ndim
-        shape[axis : axis + 2] = taps.places.shape
-        y = y * taps.weights.astype(x.dtype).reshape(shape)
-    return jnp.sum(y, axis + 1, dtype=x.dtype)
+    shape = [1] * y.ndim
+    shape[axis : axis + 2] = taps.places.shape
+    return jnp.sum(_times(y, taps.weights.reshape(shape)), axis + 1, dtype=x.dtype)
+
+
+def _times(x: Array, weights: np.ndarray) -> Array:
+    """Elements times their weights; those of none are zero, also if they are no numbers."""
+    if (weights == 1).all():
+        return x
+    y = x * weights.astype(x.dtype)
+    return y if weights.all() else jnp.where(weights != 0, y, 0)
 
 
 @functools.lru_cache(256)

@@ -153,6 +153,8 @@ def lp_pool(
         if channels come first.
       p: the exponent, positive; 1 gives sums. Of negative sums there is a root for 1 alone.
       padding: as for `max_pool`; it counts as zeros.
+      ceil_mode: whether there is a window for what is left over at the end of an axis. Its sum is
+        enlarged by as much as it lacks elements, as in PyTorch.
 
     Returns:
       A batch of as many channels in the same layout and dtype. Where a sum is zero, its gradient is
@@ -187,7 +189,8 @@ def max_unpool(
       window: as for `max_pool`.
       strides: as for `max_pool`.
       padding: as for `max_pool`, but not "SAME".
-      size: spatial size of the result; None for the smallest that `max_pool` makes `space` of.
+      size: spatial size of the result, that of what `max_pool` was given, whose positions `indices`
+        are; None for the smallest that it makes `space` of.
 
     Raises:
       TypeError: `indices` are no integers.
@@ -267,7 +270,8 @@ def _windows(
                 f"{name}: padding must be smaller than the window, got {padding=} and {window=}."
             )
         n = x.shape[axis]
-        if n + low + high < reach:
+        # Of a window that is cut off at the end, one element at least is there.
+        if n + low + high < reach and not (ceil_mode and n + low + high + step > reach and n):
             raise ValueError(f"{name}: {window=} is larger than x of shape {x.shape}.")
         left = (n + low + high - reach) % step
         begins = n + low + high - reach + step - left  # of one more window
@@ -322,6 +326,9 @@ def _avg_pool(x: Array, windows: Windows, include: bool, divisor: int | None) ->
 @composite(static_argnames=("windows", "p"))
 def _lp_pool(x: Array, windows: Windows, p: float) -> Array:
     total = _sums(x ** int(p) if p == int(p) else x**p, windows)
+    if any(windows.more):
+        whole = math.prod(windows.size)
+        total = total * (whole / windows.counts(x.shape, True)).astype(x.dtype)
     if p == 1:
         return total
     root = jnp.power(jnp.where(total == 0, 1, total), 1 / p)

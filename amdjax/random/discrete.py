@@ -279,7 +279,7 @@ def choice(
       An array like `a`, with `shape` in place of `axis`.
 
     Raises:
-      TypeError: if `shape` is no sequence.
+      TypeError: if `shape` is no sequence, or `a` a number with a fraction.
       ValueError: if there are too few entries, or `p` is of another shape.
 
         >>> random.choice(random.key(0), 10, (3,)).tolist()
@@ -293,6 +293,8 @@ def choice(
     scalar = not np.ndim(a)
     if scalar:
         count = concrete_or_error(int, a, "It is argument a of random.choice.")
+        if count != a:
+            raise TypeError(f"choice: a must be an array or an integer, got {a!r}.")
         axis = 0
     else:
         a = jnp.asarray(a)

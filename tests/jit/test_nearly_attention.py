@@ -76,6 +76,21 @@ def test_queries_without_keys(kind, fill):
     check(grad, Q, K, V)
 
 
+@pytest.mark.parametrize("fill", [-1e9, -1e4])
+@pytest.mark.parametrize("least", [None, 0.0, -20000.0])
+def test_queries_without_keys_whose_logits_are_not_shifted(least, fill):
+    """Their exponentials are all zero then, and the quotient NaN, unless the shift is as low."""
+
+    def f(q, k, v, mask):
+        x = jnp.where(mask, scores(q, k), fill)
+        shifted = x if least is None else x - jnp.maximum(x.max(-1, keepdims=True), least)
+        e = jnp.exp(shifted)
+        return mixed(e / e.sum(-1, keepdims=True), v)
+
+    assert kernels(f, Q, K, V, MASK) == ((1, 0) if fill == -1e9 else (0, 0))
+    check(f, Q, K, V, MASK)
+
+
 @pytest.mark.parametrize("least", [float(np.finfo(np.float32).min), -np.inf])
 def test_padding_by_a_bias_beside_an_infinite_mask(least):
     """Queries whose only keys are padding have weights, unless all of their logits are infinite."""

@@ -72,6 +72,13 @@ def test_the_mean_divides_by_what_counts():
     assert np.isnan(nothing)  # no mean of nothing, as in PyTorch
 
 
+def test_margins_that_are_kept_exactly_do_not_push():
+    """Slopes of PyTorch 2.13 where scores differ by the margin."""
+    x = np.array([[4.0, 2.0, 3.5, 4.5]], np.float32)
+    slope = amdjax.grad(lambda x: nn.multilabel_margin_loss(x, np.array([[3, 0, -1, 1]])))(x)
+    np.testing.assert_array_equal(slope, [[-0.25, 0, 0.25, 0]])
+
+
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint16])
 def test_labels_of_narrow_integers(dtype):
     """Class numbers that the labels' dtype cannot hold are nobody's label."""

@@ -85,13 +85,44 @@ def test_lp_pool(layout):
     options = {"strides": 2, "padding": 1, "ceil_mode": True, "layout": layout}
     for p in (2, 3.5):
         values = x if p == 2 else np.abs(x)
-        total = reference.sums_of_windows(
+        total, _, counts = reference.sums_of_windows(
             values.astype(np.float64) ** p, reference.windows_of(*case)
         )
-        close(nn.lp_pool(put(values, layout), 3, p, **options), put(total[0] ** (1 / p), layout))
+        expected = (total * (9 / counts)[None, ..., None]) ** (1 / p)
+        close(nn.lp_pool(put(values, layout), 3, p, **options), put(expected, layout))
     close(nn.lp_pool(x, 2, 1), 4 * nn.avg_pool(x, 2))
     gradient = amdjax.grad(lambda x: nn.lp_pool(x, 3, 2).sum())(x)
     assert np.isfinite(gradient).all() and not np.asarray(gradient[:, :3, :3]).any()
+
+
+def test_windows_larger_than_what_is_left():
+    """With `ceil_mode` one is cut off at the end; results of PyTorch 2.13."""
+    x = np.arange(1.0, 13, dtype=np.float32).reshape(1, 3, 4, 1)
+    few, last = x[:, :1, :2], (0, slice(None), slice(None), 0)
+    options = {"strides": 2, "ceil_mode": True}
+    found = nn.lp_pool(x, (2, 3), 3, **options)[last]
+    close(found, [[8.9628, 11.2373], [18.2915, 20.9363]], 1e-5)
+    close(nn.lp_pool(few, 2, 2, **options)[last], [[3.1623]], 1e-5)
+    close(nn.max_pool(few, 4, ceil_mode=True)[last], [[2.0]])
+    close(nn.avg_pool(few, 4, ceil_mode=True)[last], [[1.5]])
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf])
+@pytest.mark.parametrize("size", [(3, 2), (2, 5), (4, 1)])
+def test_windows_that_share_elements_see_no_others(size, odd):
+    """A NaN or infinity reaches the means of its own windows, and so do gradients."""
+    x = normal(1, 5, 7, 1)
+    pool = lambda x: nn.adaptive_avg_pool(x, size)
+    inside = np.asarray(amdjax.jacobian(pool)(x))[0, ..., 0, 0, :, :, 0] != 0
+    for place in [(0, 0), (2, 3), (4, 6), (1, 5)]:
+        changed = x.copy()
+        changed[(0, *place, 0)] = odd
+        np.testing.assert_array_equal(~np.isfinite(pool(changed)[0, ..., 0]), inside[:, :, *place])
+    for place in np.ndindex(size):
+        cotangent = np.ones((1, *size, 1), np.float32)
+        cotangent[(0, *place, 0)] = odd
+        (back,) = amdjax.vjp(pool, x)[1](jnp.asarray(cotangent))
+        np.testing.assert_array_equal(~np.isfinite(back[0, ..., 0]), inside[place])
 
 
 @LAYOUTS
@@ -193,6 +224,11 @@ IMAGE = np.ones((1, 4, 4, 3), np.float32)
     [
         (lambda: nn.max_pool(IMAGE, 2, dilation=0), ValueError, "max_pool: dilation must be"),
         (lambda: nn.max_pool(IMAGE, 2, dilation=4), ValueError, "window=2 is larger"),
+        (
+            lambda: nn.max_pool(IMAGE, 9, strides=1, ceil_mode=True),
+            ValueError,
+            "window=9 is larger",
+        ),
         (lambda: nn.avg_pool(IMAGE, 2, divisor=0), ValueError, "avg_pool: divisor"),
         (lambda: nn.lp_pool(IMAGE, 2, -1), ValueError, "lp_pool: p must be"),
         (lambda: nn.lp_pool(IMAGE.astype(int), 2, 2), TypeError, "lp_pool: x must have"),

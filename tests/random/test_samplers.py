@@ -204,6 +204,7 @@ KEY = random.PRNGKey(0)
         ),
         (lambda: random.choice(KEY, 3, (4,), replace=False), ValueError, "larger sample"),
         (lambda: random.choice(KEY, 3, 4), TypeError, "sequence"),
+        (lambda: random.choice(KEY, 5.5), TypeError, "choice: a must be"),
         (lambda: random.choice(KEY, 3, (2,), p=np.ones(2, np.float32)), ValueError, "p must be"),
         (lambda: random.choice(KEY, 0, (2,)), ValueError, "greater than 0"),
         (lambda: random.permutation(KEY, 0.5), TypeError, "x must be an integer"),

@@ -120,7 +120,8 @@ def multilabel_margin_loss(
     listed = jnp.where(read, listed, -1)
     classes = lax.broadcasted_iota(listed.dtype, (*x.shape, x.shape[-1]), x.ndim)
     times = jnp.sum(listed[..., None] == classes, -2)  # how often a class is a label
-    short = positive_part(1 - (x[..., :, None] - x[..., None, :]))
+    short = 1 - (x[..., :, None] - x[..., None, :])
+    short = jnp.where(short > 0, short, 0)  # no slope where the margin is kept exactly
     counts = jnp.where(times[..., None, :] == 0, times[..., :, None], 0)
     losses = jnp.sum(convert(counts, x.dtype) * short, (-2, -1)) / x.shape[-1]
     return reduced(name, losses, reduction)

@@ -79,9 +79,12 @@ def _found(program: Program, eqn: JaxprEqn) -> _Found | None:
     weights = find_weights(program, exponentials, layout, keys) if keys else None
     if weights is None or weights.values is None or not weights.products:
         return None
-    found = find_logits(program, _unshifted(program, eqn, axes, layout), layout, set(keys))
+    logits, least_shift = _unshifted(program, eqn, axes, layout)
+    found = find_logits(program, logits, layout, set(keys))
     if found is None or not _is_chosen_alike(program, found, weights, layout):
         return None
+    if found.fill is not None and least_shift - found.fill > _UNDERFLOW:
+        found.fill = -np.inf  # a row of nothing else is 0 / 0 as well
     call = arranged(program, found, weights, layout, keys)
     return None if call is None else _Found(call, weights, eqn.source)
 
@@ -97,12 +100,18 @@ def _summed_axes(program: Program, exponentials: Var) -> tuple[int, ...] | None:
     return None
 
 
-def _unshifted(program: Program, exp: JaxprEqn, axes: tuple[int, ...], layout: Layout) -> Any:
-    """Logits before the greatest of their row is subtracted, if it is."""
-    logits = exp.invars[0]
+#: What is less by this than what is subtracted has no exponential, in float64 neither.
+_UNDERFLOW = 1e3
+
+
+def _unshifted(
+    program: Program, exp: JaxprEqn, axes: tuple[int, ...], layout: Layout
+) -> tuple[Any, float]:
+    """Logits before the greatest of their row is subtracted, and the least that is subtracted."""
+    logits, least = exp.invars[0], -np.inf
     eqn = program.maker(logits, "sub")
     if eqn is None:
-        return logits
+        return logits, 0.0
     shifted, greatest = eqn.invars
     rows = tuple(x for d, x in enumerate(layout) if d not in axes)
     place: Layout | None = of_operand(layout, greatest.aval.shape)
@@ -110,14 +119,16 @@ def _unshifted(program: Program, exp: JaxprEqn, axes: tuple[int, ...], layout: L
         name = step.primitive.name
         if name == "reduce_max" and step.invars[0] is shifted:
             of_rows = set(step.params["axes"]) == set(axes) and settled(place) == settled(rows)
-            return shifted if of_rows else logits
-        rest = [x for x in step.invars if program.number(x) is None]
+            return (shifted, least) if of_rows else (logits, 0.0)
+        numbers = {x: program.number(x) for x in step.invars}
+        rest = [x for x, number in numbers.items() if number is None]
         if len(rest) != 1 or name not in (*STRUCTURAL, "max", "stop_gradient"):
             break
         (greatest,) = rest
+        least = max(least, *(x for x in numbers.values() if x is not None), -np.inf)
         shape = greatest.aval.shape
         place = before(step, place) if name in STRUCTURAL else of_operand(place, shape)
-    return logits
+    return logits, 0.0
 
 
 def _is_chosen_alike(program: Program, logits: Any, weights: Weights, layout: Any) -> bool:
