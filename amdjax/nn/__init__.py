@@ -80,6 +80,9 @@ def _load() -> None:
     except BaseException:
         _unloaded.append(surface)
         raise
+    if "_complete" not in found:  # its own import is under way
+        _unloaded.append(surface)
+        return
     new = {n: x for n, x in found.items() if n[0] != "_" and n not in _eager}
     namespace = {"__name__": __name__, "__all__": list(new), **new}
     _finish(namespace)

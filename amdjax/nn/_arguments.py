@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.numpy._util import dtype_of, is_arraylike
 
 Ints = int | Sequence[int]
 Padding = str | int | Sequence[int | tuple[int, int]]
@@ -88,7 +89,8 @@ def pads(
             )
         totals = [max(w - (n % s or s), 0) for n, w, s in zip(space, window, strides)]
         return tuple((t // 2, t - t // 2) for t in totals)
-    per_axis = (padding,) * len(space) if isinstance(padding, int) else tuple(padding)
+    entries: Any = padding if hasattr(padding, "__len__") else (padding,) * len(space)
+    per_axis = tuple(entries)
     if len(per_axis) != len(space):
         raise ValueError(
             f"{name}: padding must have one entry for each of the {len(space)} spatial axes, got "
@@ -152,6 +154,39 @@ def check_rate(name: str, rate: Any) -> None:
 
 
 def check_share(name: str, argument: str, value: Any, what: str = "in [0, 1]") -> None:
-    """Raise ValueError unless a number that is known lies in [0, 1]."""
+    """Raise ValueError unless a number that is known lies in [0, 1]; TypeError for no number."""
+    check_number(name, argument, value, what)
     if isinstance(value, (int, float)) and not 0 <= value <= 1:
         raise ValueError(f"{name}: {argument} must be {what}, got {value!r}.")
+
+
+def check_number(name: str, argument: str, value: Any, what: str = "a number") -> None:
+    """Raise TypeError unless `value` is a number or an array."""
+    if not is_arraylike(value):
+        raise TypeError(f"{name}: {argument} must be {what}, got {value!r}.")
+
+
+def check_not_negative(name: str, **numbers: Any) -> None:
+    """Raise ValueError for a number that is known and negative, TypeError for no number."""
+    for argument, value in numbers.items():
+        check_number(name, argument, value)
+        if isinstance(value, (int, float)) and not value >= 0:
+            raise ValueError(f"{name}: {argument} must not be negative, got {value!r}.")
+
+
+def check_integer(name: str, argument: str, value: Any) -> None:
+    """Raise TypeError unless `value` is an integer, or an array of such."""
+    if not (is_arraylike(value) and dtypes.issubdtype(dtype_of(value), np.integer)):
+        raise TypeError(f"{name}: {argument} must be an integer, got {value!r}.")
+
+
+def check_callable(name: str, **functions: Any) -> None:
+    """Raise TypeError unless all of them can be called."""
+    for argument, value in functions.items():
+        if not callable(value):
+            raise TypeError(f"{name}: {argument} must be a function, got {value!r}.")
+
+
+def check_padding(name: str, padding: Any, rank: int) -> None:
+    """Raise an error for a padding that no batch with `rank` spatial axes takes."""
+    pads(name, padding, (1,) * rank, (1,) * rank, (1,) * rank)

@@ -118,7 +118,12 @@ def is_training(train: bool | None = None) -> bool:
     Returns:
       `train` if it was given, else that of `nn.apply`; False outside of one.
 
+    Raises:
+      TypeError: `train` is a string.
+
         >>> nn.is_training(), nn.is_training(True)
         (False, True)
     """
+    if isinstance(train, str):
+        raise TypeError(f"train must be True, False or None, got {train!r}.")
     return training.value if train is None else bool(train)

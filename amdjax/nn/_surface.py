@@ -29,3 +29,5 @@ from amdjax.nn.resampling import *  # noqa: F403
 from amdjax.nn.rotary import *  # noqa: F403
 from amdjax.nn.summaries import *  # noqa: F403
 from amdjax.nn.trees import *  # noqa: F403
+
+_complete = True

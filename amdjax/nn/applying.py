@@ -46,6 +46,7 @@ def apply(
       `(y, model)`: the result, and the network, changed in its `state` fields only.
 
     Raises:
+      TypeError: `model` cannot be called, or `policy` is none.
       ValueError: a layer needs a key and there is none; a layer that records is held twice.
       RuntimeError: a layer records or draws inside a function that is transformed by itself.
 
@@ -54,6 +55,8 @@ def apply(
         >>> layer.mean
         Array([1., 2.], dtype=float32)
     """
+    if policy is not None and not isinstance(policy, Policy):
+        raise TypeError(f"apply: policy must be an nn.Policy, got {policy!r}.")
     used = model if policy is None else policy.cast_to_compute(model)
     if policy is not None:
         args, kwargs = policy.cast_to_compute((args, kwargs))

@@ -41,10 +41,13 @@ def conv(
     steps = ints("conv", "strides", strides, rank)
     distances = ints("conv", "dilation", dilation, rank)
     reach = dilated(_space(kernel, last, kernel=True), distances)
-    return _conv(
-        x, kernel, bias, steps, pads("conv", padding, _space(x, last), reach, steps), (1,) * rank,
-        distances, groups, last,
-    )  # fmt: skip
+    margins = pads("conv", padding, _space(x, last), reach, steps)
+    if any(n + low + high < r for n, (low, high), r in zip(_space(x, last), margins, reach)):
+        raise ValueError(
+            f"conv: the window must fit into x with its padding, got kernel of shape "
+            f"{kernel.shape}, {dilation=}, {padding=} and x of shape {x.shape}."
+        )
+    return _conv(x, kernel, bias, steps, margins, (1,) * rank, distances, groups, last)
 
 
 def conv_transpose(
@@ -87,6 +90,14 @@ def conv_transpose(
     margins = tuple(
         (r - 1 - low, r - 1 - high + e) for r, (low, high), e in zip(reach, removed, extra)
     )
+    if any(
+        (n - 1) * s + r - low - high + e < 1
+        for n, s, r, (low, high), e in zip(_space(x, last), steps, reach, removed, extra)
+    ):
+        raise ValueError(
+            f"conv_transpose: padding cuts all off, got {padding=} for x of shape {x.shape} and "
+            f"kernel of shape {kernel.shape}."
+        )
     mirrored = lax.rev(kernel, range(rank) if last else range(2, 2 + rank))
     return _conv(x, mirrored, bias, (1,) * rank, margins, steps, distances, groups, last)
 

@@ -14,6 +14,7 @@ import amdjax.numpy as jnp
 from amdjax.core.config import config, default_device, enable_x64
 from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_map
 from amdjax.nn import _random as random
+from amdjax.nn._arguments import check_integer
 
 __all__ = ["batches"]
 
@@ -49,6 +50,8 @@ def batches(
         [2 3]
         [4]
     """
+    check_integer("batches", "batch_size", batch_size)
+    check_integer("batches", "prefetch", prefetch)
     if batch_size < 1 or prefetch < 0:
         raise ValueError(
             "batches: batch_size must be at least 1 and prefetch at least 0, got "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 import amdjax.numpy as jnp
@@ -45,16 +47,22 @@ def local_response_norm(
     """
     x = as_array("local_response_norm", x)
     check_floating("local_response_norm", x)
-    check_positive("local_response_norm", size=size)
-    if mode not in MODES:
-        raise ValueError(f"local_response_norm: mode must be one of {MODES}, got {mode!r}.")
     rank, last = space_rank("local_response_norm", x), check_layout("local_response_norm", layout)
+    check_options("local_response_norm", size, mode, layout)
     channel = x.ndim - 1 if last else 1
     if mode == "cross_channel":
         axes: tuple[int, ...] = (channel,)
     else:
         axes = tuple(i for i in range(1, rank + 2) if i != channel)
     return _local_response_norm(x, size, axes, alpha, float(beta), k)
+
+
+def check_options(name: str, size: Any, mode: Any, layout: Any) -> None:
+    """Raise ValueError for what no batch is normalized by."""
+    check_positive(name, size=size)
+    check_layout(name, layout)
+    if mode not in MODES:
+        raise ValueError(f"{name}: mode must be one of {MODES}, got {mode!r}.")
 
 
 @composite(static_argnames=("size", "axes", "beta"))

@@ -66,8 +66,8 @@ class Module:
     A subclass declares its fields like a dataclass, which it becomes: arrays, other modules and
     containers of them are the children of a pytree; fields declared with `static` belong to its
     structure. So `jit`, `grad`, `vmap` and `tree.map` take modules as they are. A subclass may have
-    an `__init__` of its own that assigns each field once. Afterwards nothing can be changed:
-    `replace` makes a changed copy.
+    an `__init__` of its own that assigns the fields, as often as it likes; those that it does not
+    assign have their defaults. Afterwards nothing can be changed: `replace` makes a changed copy.
 
     A module that contains others calls them and has nothing else to do for them. A layer that
     behaves differently in training asks `is_training`, one that needs randomness `next_key`, and
@@ -95,6 +95,8 @@ class Module:
         # An `__init__` written by hand is inherited; one made from the fields is made anew.
         cls._has_init = "__init__" in cls.__dict__ or cls._has_init
         dataclasses.dataclass(init=not cls._has_init, repr=False, eq=False)(cls)
+        if "__init__" in cls.__dict__:
+            cls.__init__ = _completing(cls.__dict__["__init__"])  # type: ignore[method-assign]
         _register(cls)
         defaults = getattr(cls.__dict__.get("__call__"), "__kwdefaults__", None) or {}
         if defaults.get("train") is False:
@@ -106,14 +108,14 @@ class Module:
             )
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in self.__dict__:
-            raise dataclasses.FrozenInstanceError(
-                f"{type(self).__name__}.{name} cannot be changed: modules are immutable. "
-                f"Make a changed copy with module.replace({name}=...)."
-            )
         if name not in self.__dataclass_fields__:  # type: ignore[attr-defined]
             raise AttributeError(
                 f"{type(self).__name__} has no field {name!r}; declare it in the class body."
+            )
+        if id(self) not in _unfinished:
+            raise dataclasses.FrozenInstanceError(
+                f"{type(self).__name__}.{name} cannot be changed: modules are immutable. "
+                f"Make a changed copy with module.replace({name}=...)."
             )
         object.__setattr__(self, name, value)
 
@@ -234,6 +236,41 @@ class Module:
         return _bracketed(f"{cls.__name__}(", shown, ")")
 
 
+#: The ids of modules whose `__init__` is under way.
+_unfinished: set[int] = set()
+
+
+def _completing(init: Any) -> Any:
+    """An `__init__` behind which a module has all of its fields, and keeps them."""
+
+    @functools.wraps(init)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if id(self) in _unfinished:  # called by that of a subclass
+            return init(self, *args, **kwargs)
+        _unfinished.add(id(self))
+        try:
+            init(self, *args, **kwargs)
+            for field in dataclasses.fields(self):
+                if field.name not in self.__dict__:
+                    setattr(self, field.name, _default(self, field))
+        finally:
+            _unfinished.discard(id(self))
+
+    return __init__
+
+
+def _default(module: Any, field: dataclasses.Field[Any]) -> Any:
+    """What a field holds that `__init__` did not assign."""
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    raise AttributeError(
+        f"{type(module).__name__}.{field.name} was never assigned; __init__ must assign every "
+        "field without a default."
+    )
+
+
 def build(cls: type[T], values: dict[str, Any]) -> T:
     """An instance with given fields, without a call of `__init__`."""
     module = object.__new__(cls)
@@ -251,10 +288,7 @@ def _register(cls: type) -> None:
         try:
             return tuple(module.__dict__[name] for name in wanted)
         except KeyError as error:
-            raise AttributeError(
-                f"{cls.__name__}.{error.args[0]} was never assigned; __init__ must assign every "
-                "field."
-            ) from None
+            raise AttributeError(f"{cls.__name__}.{error.args[0]} is not assigned yet.") from None
 
     def flatten(module: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         return get(module, names), get(module, static_names)

@@ -136,10 +136,14 @@ def avg_pool(
     """
     x = as_array("avg_pool", x)
     check_floating("avg_pool", x)
-    if divisor is not None and (not isinstance(divisor, int) or divisor == 0):
-        raise ValueError(f"avg_pool: divisor must be an integer other than 0, got {divisor!r}.")
+    check_divisor("avg_pool", divisor)
     windows = _windows("avg_pool", x, window, strides, padding, layout, 1, ceil_mode)
     return _avg_pool(x, windows, bool(count_include_pad), divisor)
+
+
+def check_divisor(name: str, divisor: Any) -> None:
+    if divisor is not None and (not isinstance(divisor, int) or divisor == 0):
+        raise ValueError(f"{name}: divisor must be an integer other than 0, got {divisor!r}.")
 
 
 def lp_pool(
@@ -170,10 +174,14 @@ def lp_pool(
     """
     x = as_array("lp_pool", x)
     check_floating("lp_pool", x)
-    if not isinstance(p, (int, float)) or not p > 0:
-        raise ValueError(f"lp_pool: p must be a positive number, got {p!r}.")
+    check_exponent("lp_pool", p)
     windows = _windows("lp_pool", x, window, strides, padding, layout, 1, ceil_mode)
     return _lp_pool(x, windows, float(p))
+
+
+def check_exponent(name: str, p: Any) -> None:
+    if not isinstance(p, (int, float)) or not p > 0:
+        raise ValueError(f"{name}: p must be a positive number, got {p!r}.")
 
 
 def max_unpool(

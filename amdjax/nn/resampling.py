@@ -63,19 +63,24 @@ def upsample(
     """
     x = as_array("upsample", x)
     rank, last = space_rank("upsample", x), check_layout("upsample", layout)
-    if method not in _METHODS:
-        raise ValueError(f"upsample: method must be one of {tuple(_METHODS)}, got {method!r}.")
+    check_method("upsample", method, align_corners)
     kind = _METHODS[method]
     if kind not in ("nearest", "nearest_exact"):
         check_floating("upsample", x)
-    if align_corners and kind not in ("linear", "cubic"):
-        raise ValueError(f"upsample: align_corners is for linear and cubic, got {method=}.")
     first = 1 if last else 2
     old = x.shape[first : first + rank]
     new, scales = _new_size(old, size, scale_factor)
     if 0 in old:
         raise ValueError(f"upsample: x of shape {x.shape} has no elements to interpolate.")
     return _upsample(x, new, scales, kind, bool(align_corners), first)
+
+
+def check_method(name: str, method: Any, align_corners: Any) -> None:
+    """Raise ValueError unless `upsample` has a method, and aligns corners by it if it should."""
+    if method not in _METHODS:
+        raise ValueError(f"{name}: method must be one of {tuple(_METHODS)}, got {method!r}.")
+    if align_corners and _METHODS[method] not in ("linear", "cubic"):
+        raise ValueError(f"{name}: align_corners is for linear and cubic, got {method=}.")
 
 
 def _new_size(

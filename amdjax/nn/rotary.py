@@ -57,7 +57,9 @@ def rope(
         raise ValueError(f"rope: pairing must be one of {PAIRINGS}, got {pairing!r}.")
     rows = x.shape[:-2]
     at = jnp.arange(rows[-1]) if positions is None else as_array("rope", positions, 1)
-    if at.shape not in (rows, rows[-1:]) and np.broadcast_shapes(at.shape, rows) != rows:
+    if len(at.shape) > len(rows) or any(
+        n not in (1, m) for n, m in zip(reversed(at.shape), reversed(rows))
+    ):
         raise ValueError(f"rope: positions must broadcast to {rows}, got {at.shape}.")
     return _rope(x, at, base, scaling, pairing, features)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import all_leaves, tree_leaves, tree_map
-from amdjax.numpy._util import is_arraylike
+from amdjax.numpy._util import dtype_of, is_arraylike
 
 __all__ = [
     "EmptyState", "GradientTransformation", "GradientTransformationExtraArgs", "apply_updates",
@@ -170,7 +172,11 @@ def masked(
         return tree_map(lambda yes, x: x if yes else None, keep, tree)
 
     def init(params: Params) -> State:
-        return inner.init(chosen(params, tree_of(mask, params)))
+        keep = tree_of(mask, params)
+        for flag in tree_leaves(keep):
+            if not is_arraylike(flag) or dtype_of(flag) != np.dtype(bool):
+                raise TypeError(f"masked: mask must be a tree of bools, got {flag!r} in it.")
+        return inner.init(chosen(params, keep))
 
     def update(
         grads: Updates, state: State, params: Params = None, **given: Any

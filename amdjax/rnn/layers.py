@@ -244,8 +244,8 @@ class LSTMCell(_Cell):
         self, x: ArrayLike, state: tuple[ArrayLike, ArrayLike] | None = None
     ) -> tuple[Array, Array]:
         """`lstm_cell` with these weights; a state of None means zeros."""
-        h, c = self._zeros(x) if state is None else state
-        return lstm_cell(self.weights, x, (h, c))
+        start: Any = tuple(self._zeros(x)) if state is None else state
+        return lstm_cell(self.weights, x, start)
 
 
 class GRUCell(_Cell):

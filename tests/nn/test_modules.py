@@ -3,6 +3,8 @@
 import dataclasses
 import importlib
 import pkgutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -94,7 +96,46 @@ def test_a_forgotten_field_is_named():
             self.a = 1
 
     with pytest.raises(AttributeError, match=r"Forgetful\.b was never assigned"):
-        amdjax.tree.leaves(Forgetful())
+        Forgetful()
+
+
+def test_fields_may_be_assigned_again_until_init_is_done():
+    class Grown(nn.Module):
+        size: int = nn.static(default=3)
+        parts: list = dataclasses.field(default_factory=list)
+        scale: object = 1.0
+
+        def __init__(self, factor):
+            self.scale = self.scale * factor
+            self.scale += 1
+
+    class Larger(Grown):
+        more: object = None
+
+        def __init__(self):
+            super().__init__(4)
+            self.more, self.size = self.scale, 5
+
+    grown, larger = Grown(2), Larger()
+    assert (grown.size, grown.parts, grown.scale) == (3, [], 3.0)
+    assert (larger.size, larger.scale, larger.more) == (5, 5.0, 5.0)
+    for module in (grown, larger):
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            module.scale = 1.0
+    assert amdjax.tree.leaves(larger) == [5.0, 5.0]
+
+
+def test_layers_of_a_generator():
+    layers = nn.Sequential(nn.Lambda(lambda x: x + 1) for _ in range(3))
+    assert len(layers) == 3 and layers(0) == 3
+    with pytest.raises(TypeError, match="Sequential: layers must be a list"):
+        nn.Sequential(nn.relu)
+
+
+@pytest.mark.parametrize("first", ["amdjax.nn._surface", "amdjax.nn.data", "amdjax.nn.layers"])
+def test_names_do_not_depend_on_what_is_imported_first(first):
+    code = f"import {first}; from amdjax import nn; nn.Dense, nn.data.batches, nn.softmax"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_fields_become_children_or_structure():

@@ -8,7 +8,7 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
-from amdjax.nn._arguments import check_positive
+from amdjax.nn._arguments import check_callable, check_positive
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.activations import prelu
 from amdjax.nn.functions import sigmoid
@@ -81,6 +81,7 @@ class GLU(Module):
         bias_init: initializers.Initializer = initializers.zeros, dtype: Any = None,
     ) -> None:  # fmt: skip
         check_positive("GLU", in_features=in_features, out_features=out_features)
+        check_callable("GLU", activation=activation, kernel_init=kernel_init, bias_init=bias_init)
         key, bias_key = random.split(random.checked_key(type(self).__name__, key))
         self.kernel = kernel_init(key, (in_features, 2 * out_features), dtype)
         self.bias = bias_init(bias_key, (2 * out_features,), dtype) if use_bias else None

@@ -11,7 +11,7 @@ from amdjax.nn._arguments import check_positive, check_rate
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.attention import dot_product_attention
-from amdjax.nn.kv_cache import cached_attention
+from amdjax.nn.kv_cache import KVCache, PagedKVCache, cached_attention
 from amdjax.nn.layers.linear import Dense
 from amdjax.nn.module import Module, static
 from amdjax.nn.rotary import PAIRINGS, rope
@@ -155,6 +155,10 @@ class MultiHeadAttention(Module):
             raise ValueError(
                 "MultiHeadAttention: positions are those of rope, got positions of a layer with "
                 "rope=None."
+            )
+        if cache is not None and not isinstance(cache, (KVCache, PagedKVCache)):
+            raise TypeError(
+                f"MultiHeadAttention: cache must be a KVCache or PagedKVCache, got {cache!r}."
             )
         if self.rope is not None:
             if context is not None:

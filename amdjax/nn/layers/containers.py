@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
+from amdjax.nn._arguments import check_callable
 from amdjax.nn.module import Module, static
 from amdjax.numpy._util import ArrayLike
 
@@ -38,6 +39,9 @@ class Lambda(Module):
 
     fn: Callable[[Any], Any] = static()
 
+    def __post_init__(self) -> None:
+        check_callable("Lambda", fn=self.fn)
+
     def __call__(self, x: ArrayLike) -> Any:
         """`fn(x)`."""
         return self.fn(x)
@@ -60,7 +64,10 @@ class Sequential(Module):
 
     layers: tuple[Any, ...]
 
-    def __init__(self, layers: Sequence[Any]) -> None:
+    def __init__(self, layers: Iterable[Any]) -> None:
+        if not isinstance(layers, Iterable):
+            raise TypeError(f"Sequential: layers must be a list of layers, got {layers!r}.")
+        layers = tuple(layers)
         for i, layer in enumerate(layers):
             if not callable(layer):
                 raise TypeError(f"Sequential: layers[{i}] is not callable: {layer!r}.")

@@ -6,7 +6,16 @@ from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
-from amdjax.nn._arguments import Ints, Padding, check_layout, check_positive, hashable, ints
+from amdjax.nn._arguments import (
+    Ints,
+    Padding,
+    check_callable,
+    check_layout,
+    check_padding,
+    check_positive,
+    hashable,
+    ints,
+)
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.convolution import conv, conv_transpose
 from amdjax.nn.module import Module, static
@@ -41,10 +50,15 @@ class _ConvBase(Module):
             )
         rank = 2 if isinstance(kernel_size, int) else len(kernel_size)
         size = ints(name, "kernel_size", kernel_size, rank)
+        ints(name, "strides", strides, rank)
+        ints(name, "dilation", dilation, rank)
+        check_padding(name, padding, rank)
+        check_callable(name, bias_init=bias_init)
         channels = (in_channels // groups, out_channels)
         if kernel_init is None:
             axes = {} if last else {"in_axis": 1, "out_axis": 0}
             kernel_init = initializers.lecun_normal(**axes)
+        check_callable(name, kernel_init=kernel_init)
         key, bias_key = random.split(random.checked_key(type(self).__name__, key))
         shape = (*size, *channels) if last else (*channels[::-1], *size)
         self.kernel = kernel_init(key, shape, dtype)
@@ -101,6 +115,7 @@ class ConvTranspose(_ConvBase):
         **kwargs: Any,
     ) -> None:  # fmt: skip
         super().__init__(in_channels, out_channels, kernel_size, **kwargs)
+        ints("ConvTranspose", "output_padding", output_padding, self.kernel.ndim - 2, least=0)
         self.output_padding = hashable(output_padding)
 
     def __call__(self, x: ArrayLike) -> Array:

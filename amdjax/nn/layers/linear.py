@@ -6,7 +6,7 @@ from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
-from amdjax.nn._arguments import check_positive
+from amdjax.nn._arguments import check_callable, check_positive
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.linear import dense, embedding
 from amdjax.nn.module import Module
@@ -33,7 +33,9 @@ class Dense(Module):
         kernel_init: initializers.Initializer = _KERNEL,
         bias_init: initializers.Initializer = initializers.zeros, dtype: Any = None,
     ) -> None:  # fmt: skip
-        check_positive(type(self).__name__, in_features=in_features, out_features=out_features)
+        name = type(self).__name__
+        check_positive(name, in_features=in_features, out_features=out_features)
+        check_callable(name, kernel_init=kernel_init, bias_init=bias_init)
         key, bias_key = random.split(random.checked_key(type(self).__name__, key))
         self.kernel = kernel_init(key, (in_features, out_features), dtype)
         self.bias = bias_init(bias_key, (out_features,), dtype) if use_bias else None

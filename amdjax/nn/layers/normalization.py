@@ -10,11 +10,18 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_leaves
-from amdjax.nn._arguments import Ints, check_positive, check_share, check_sizes, hashable
+from amdjax.nn._arguments import (
+    Ints,
+    check_not_negative,
+    check_positive,
+    check_share,
+    check_sizes,
+    hashable,
+)
 from amdjax.nn._function_layer import FunctionLayer
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import SCALE_AND_BIAS, TorchTensor
-from amdjax.nn.local_response import local_response_norm
+from amdjax.nn.local_response import check_options, local_response_norm
 from amdjax.nn.module import Module, state, static
 from amdjax.nn.normalization import (
     Axes,
@@ -25,7 +32,7 @@ from amdjax.nn.normalization import (
     layer_norm,
     rms_norm,
 )
-from amdjax.numpy._util import ArrayLike
+from amdjax.numpy._util import ArrayLike, as_array, canonical_axis
 from amdjax.transforms import custom_jvp
 from amdjax.transforms.zero import SymbolicZero
 
@@ -118,6 +125,7 @@ class BatchNorm(Module):
     ) -> None:  # fmt: skip
         shape = check_sizes("BatchNorm", features=features)
         check_share("BatchNorm", "momentum", momentum)
+        check_not_negative("BatchNorm", epsilon=epsilon)
         if len(shape) != (1 if isinstance(axis, int) else len(axis)):
             raise ValueError(
                 f"BatchNorm: axis must have an entry for each of features, got {axis=} and "
@@ -169,6 +177,7 @@ class LayerNorm(Module):
         use_bias: bool = True, dtype: Any = None,
     ) -> None:  # fmt: skip
         shape = check_sizes(type(self).__name__, features=features)
+        check_not_negative(type(self).__name__, epsilon=epsilon)
         self.scale = jnp.ones(shape, dtype) if use_scale else None
         self.bias = jnp.zeros(shape, dtype) if use_bias else None
         self.rank, self.epsilon = len(shape), epsilon
@@ -221,6 +230,7 @@ class RMSNorm(Module):
         self, features: Ints, *, epsilon: float = 1e-6, use_scale: bool = True, dtype: Any = None,
     ) -> None:  # fmt: skip
         shape = check_sizes(type(self).__name__, features=features)
+        check_not_negative(type(self).__name__, epsilon=epsilon)
         self.scale = jnp.ones(shape, dtype) if use_scale else None
         self.rank, self.epsilon = len(shape), epsilon
 
@@ -266,6 +276,7 @@ class GroupNorm(Module):
         affine: bool = True, dtype: Any = None,
     ) -> None:  # fmt: skip
         check_positive("GroupNorm", channels=channels, groups=groups)
+        check_not_negative("GroupNorm", epsilon=epsilon)
         if channels % groups:
             raise ValueError(f"GroupNorm: groups must divide {channels=}, got {groups=}.")
         self.scale = jnp.ones(channels, dtype) if affine else None
@@ -302,6 +313,7 @@ class InstanceNorm(Module):
     bias: Array | None
     mean: Array | None = state()
     variance: Array | None = state()
+    channels: int = static(repr=False)
     axis: int = static()
     momentum: float = static()
     epsilon: float = static()
@@ -312,11 +324,13 @@ class InstanceNorm(Module):
     ) -> None:  # fmt: skip
         check_positive("InstanceNorm", channels=channels)
         check_share("InstanceNorm", "momentum", momentum)
+        check_not_negative("InstanceNorm", epsilon=epsilon)
         self.scale = jnp.ones(channels, dtype) if affine else None
         self.bias = jnp.zeros(channels, dtype) if affine else None
         self.mean = jnp.zeros(channels, dtype) if running_statistics else None
         self.variance = jnp.ones(channels, dtype) if running_statistics else None
         self.axis, self.momentum, self.epsilon = axis, momentum, epsilon
+        self.channels = channels
 
     def __call__(self, x: ArrayLike, *, train: bool | None = None) -> Array:
         """`nn.instance_norm` with these parameters; in training it records running statistics.
@@ -331,7 +345,14 @@ class InstanceNorm(Module):
 
         Raises:
           RuntimeError: in training outside of `nn.apply`, with running statistics.
+          ValueError: `x` has another number of channels.
         """
+        x = as_array("InstanceNorm", x)
+        if x.shape[canonical_axis(self.axis, x.ndim)] != self.channels:
+            raise ValueError(
+                f"InstanceNorm: x must have {self.channels} channels on axis {self.axis}, got "
+                f"shape {x.shape}."
+            )
         if self.mean is None:
             return instance_norm(x, self.scale, self.bias, axis=self.axis, epsilon=self.epsilon)
         return _with_running_statistics(self, instance_norm, x, train)
@@ -358,6 +379,9 @@ class LocalResponseNorm(FunctionLayer):
     k: float = static(default=1.0)
     mode: str = static(default="cross_channel")
     layout: str = static(default="channels_last")
+
+    def __post_init__(self) -> None:
+        check_options("LocalResponseNorm", self.size, self.mode, self.layout)
 
     def __call__(self, x: ArrayLike) -> Array:
         """Normalize `x` of shape `(n, *space, channels)`."""

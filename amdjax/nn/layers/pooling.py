@@ -5,11 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core.array import Array
-from amdjax.nn._arguments import Ints, Padding, check_layout, check_sizes
+from amdjax.nn._arguments import Ints, Padding, check_layout, check_padding, check_sizes
 from amdjax.nn._function_layer import FunctionLayer
 from amdjax.nn.adaptive_pooling import adaptive_avg_pool, adaptive_max_pool
 from amdjax.nn.module import static
-from amdjax.nn.pooling import avg_pool, lp_pool, max_pool, max_unpool
+from amdjax.nn.pooling import (
+    avg_pool,
+    check_divisor,
+    check_exponent,
+    lp_pool,
+    max_pool,
+    max_unpool,
+)
 from amdjax.numpy._util import ArrayLike
 
 __all__ = ["AdaptiveAvgPool", "AdaptiveMaxPool", "AvgPool", "LpPool", "MaxPool", "MaxUnpool"]
@@ -27,6 +34,8 @@ class _Pool(FunctionLayer):
         if self.strides is not None:
             check_sizes(name, strides=self.strides)
         check_layout(name, self.layout)
+        if isinstance(self.padding, str):
+            check_padding(name, self.padding, 1)
 
 
 class MaxPool(_Pool):
@@ -68,6 +77,10 @@ class AvgPool(_Pool):
     divisor: int | None = static(default=None, kw_only=True)
     ceil_mode: bool = static(default=False, kw_only=True)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_divisor("AvgPool", self.divisor)
+
     def __call__(self, x: ArrayLike) -> Array:
         """Pool `x` of shape `(n, *space, channels)`."""
         return avg_pool(x, **self._options())
@@ -92,6 +105,7 @@ class LpPool(_Pool):
         layout: str = "channels_last", *, ceil_mode: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(window, strides, padding, layout)
+        check_exponent("LpPool", p)
         self.p, self.ceil_mode = p, ceil_mode
 
     def __call__(self, x: ArrayLike) -> Array:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax.core.array import Array
-from amdjax.nn._arguments import Ints, check_positive
+from amdjax.nn._arguments import Ints, check_layout, check_positive, check_sizes
 from amdjax.nn._function_layer import FunctionLayer
+from amdjax.nn._resizing import METHODS
 from amdjax.nn.module import static
-from amdjax.nn.resampling import pixel_shuffle, pixel_unshuffle, resize, upsample
+from amdjax.nn.resampling import check_method, pixel_shuffle, pixel_unshuffle, resize, upsample
 from amdjax.numpy._util import ArrayLike
 
 __all__ = ["PixelShuffle", "PixelUnshuffle", "Resize", "Upsample"]
@@ -43,6 +44,8 @@ class Upsample(FunctionLayer):
                 f"Upsample: either size or scale_factor must be given, got {size=} and "
                 f"{scale_factor=}."
             )
+        check_method("Upsample", self.method, self.align_corners)
+        check_layout("Upsample", self.layout)
 
     def __call__(self, x: ArrayLike) -> Array:
         """Resample `x` of shape `(n, *space, channels)`."""
@@ -66,6 +69,14 @@ class Resize(FunctionLayer):
     antialias: bool = static(default=True, kw_only=True)
     layout: str = static(default="channels_last", kw_only=True)
 
+    def __post_init__(self) -> None:
+        check_sizes("Resize", size=self.size)
+        check_layout("Resize", self.layout)
+        if self.method not in METHODS:
+            raise ValueError(
+                f"Resize: method must be one of {tuple(METHODS)}, got {self.method!r}."
+            )
+
     def __call__(self, x: ArrayLike) -> Array:
         """Resample `x` of shape `(n, *space, channels)`."""
         return resize(x, **self._options())
@@ -77,6 +88,7 @@ class _PixelLayer(FunctionLayer):
 
     def __post_init__(self) -> None:
         check_positive(type(self).__name__, factor=self.factor)
+        check_layout(type(self).__name__, self.layout)
 
 
 class PixelShuffle(_PixelLayer):

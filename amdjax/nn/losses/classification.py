@@ -12,6 +12,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
+from amdjax.nn._arguments import check_integer, check_share
 from amdjax.nn.functions import log_sigmoid, log_softmax, sigmoid
 from amdjax.nn.losses._reduction import check_same_shape, reduced
 from amdjax.numpy._util import (
@@ -61,11 +62,10 @@ def softmax_cross_entropy(
     logits, labels = as_arrays(name, logits, labels)
     (logits,) = promote_args_inexact(name, logits)
     axis = canonical_axis(axis, logits.ndim)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"{name}: label_smoothing must lie in [0, 1], got {label_smoothing!r}.")
+    check_share(name, "label_smoothing", label_smoothing)
     factors = _class_weights(name, weight, logits, axis)
     if dtypes.issubdtype(labels.dtype, np.integer):
-        _check_class_numbers(name, "logits", logits, labels, axis)
+        _check_class_numbers(name, "logits", logits, labels, axis, ignore_index)
         return _class_numbers(
             name, logits, labels, factors, ignore_index, axis, label_smoothing, reduction, False
         )
@@ -101,12 +101,16 @@ def nll_loss(
     axis = canonical_axis(axis, log_p.ndim)
     if not dtypes.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"{name}: labels must be integers, got {labels.dtype}.")
-    _check_class_numbers(name, "log_probabilities", log_p, labels, axis)
+    _check_class_numbers(name, "log_probabilities", log_p, labels, axis, ignore_index)
     factors = _class_weights(name, weight, log_p, axis)
     return _class_numbers(name, log_p, labels, factors, ignore_index, axis, 0.0, reduction, True)
 
 
-def _check_class_numbers(name: str, what: str, logits: Array, labels: Array, axis: int) -> None:
+def _check_class_numbers(
+    name: str, what: str, logits: Array, labels: Array, axis: int, ignore_index: Any
+) -> None:
+    if ignore_index is not None:
+        check_integer(name, "ignore_index", ignore_index)
     expected = (*logits.shape[:axis], *logits.shape[axis + 1 :])
     if labels.shape != expected:
         raise ValueError(

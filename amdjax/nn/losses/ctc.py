@@ -12,6 +12,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
+from amdjax.nn._arguments import check_integer
 from amdjax.nn.functions import log_softmax
 from amdjax.nn.losses._reduction import REDUCTIONS
 from amdjax.numpy._util import ArrayLike, as_array, convert, promote_args_inexact
@@ -68,6 +69,7 @@ def ctc_loss(
     labels = as_array(name, labels)
     if labels.ndim != 2 or labels.shape[0] != batch:
         raise ValueError(f"{name}: labels must have shape ({batch}, longest), got {labels.shape}.")
+    check_integer(name, "blank", blank)
     if not 0 <= blank < classes:
         raise ValueError(f"{name}: blank must be one of {classes} classes, got {blank!r}.")
     if reduction not in REDUCTIONS:

@@ -9,6 +9,7 @@ from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
+from amdjax.nn._arguments import check_not_negative
 from amdjax.nn.losses._reduction import check_same_shape, reduced
 from amdjax.numpy._util import ArrayLike, broadcast_to, promote_args_inexact
 
@@ -47,7 +48,6 @@ def _distance(name: str, predictions: ArrayLike, targets: ArrayLike) -> Array:
     return lax.stop_gradient(lax.sign(difference)) * difference
 
 
-@composite(static_argnames="reduction")
 def huber(
     predictions: ArrayLike, targets: ArrayLike, *, delta: float = 1.0, reduction: str = "mean"
 ) -> Array:
@@ -59,12 +59,17 @@ def huber(
         >>> nn.huber(jnp.array([0.0, 0.0]), jnp.array([1.0, 3.0]), reduction="none")
         Array([0.5, 2.5], dtype=float32)
     """
+    check_not_negative("huber", delta=delta)
+    return _huber(predictions, targets, delta, reduction)
+
+
+@composite(static_argnames="reduction")
+def _huber(predictions: ArrayLike, targets: ArrayLike, delta: float, reduction: str) -> Array:
     distance = _distance("huber", predictions, targets)
     near = jnp.minimum(distance, delta)
     return reduced("huber", near * (distance - 0.5 * near), reduction)
 
 
-@composite(static_argnames="reduction")
 def smooth_l1(
     predictions: ArrayLike, targets: ArrayLike, *, beta: float = 1.0, reduction: str = "mean"
 ) -> Array:
@@ -76,6 +81,12 @@ def smooth_l1(
         >>> nn.smooth_l1(jnp.array([0.0, 0.0]), jnp.array([0.5, 3.0]), beta=0.5, reduction="none")
         Array([0.25, 2.75], dtype=float32)
     """
+    check_not_negative("smooth_l1", beta=beta)
+    return _smooth_l1(predictions, targets, beta, reduction)
+
+
+@composite(static_argnames="reduction")
+def _smooth_l1(predictions: ArrayLike, targets: ArrayLike, beta: float, reduction: str) -> Array:
     distance = _distance("smooth_l1", predictions, targets)
     # The branch not taken stays finite, or the slope would be NaN for a `beta` of 0.
     curved = distance < beta
