@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from char_lstm import Corpus, docstrings, make_corpus
+from char_lstm import Corpus, checked_args, corpus_for
 
 import amdjax
 import amdjax.numpy as jnp
@@ -172,27 +172,16 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--sample", type=int, default=200, help="characters of the sample, best within a window")
     add("--temperature", type=float, default=0.6, help="0: most probable, 1: as learned, or wilder")
     add("--seed", type=int, default=0, help="of parameters, windows and sample")
-    args = parser.parse_args(argv)
-    for name, value in vars(args).items():
-        if isinstance(value, int | float) and value <= 0 and name not in ("seed", "temperature"):
-            parser.error(f"argument --{name}: must be positive, got {value}")
+    args = checked_args(parser, argv)
     if args.features % (2 * args.heads):
         parser.error(f"argument --features: must be a multiple of twice --heads, {2 * args.heads}")
-    if args.temperature < 0:
-        parser.error(f"argument --temperature: must not be negative, got {args.temperature}")
-    if not args.prompt:
-        parser.error("argument --prompt: must not be empty")
     return args
 
 
 def main(argv: list[str] | None = None) -> None:
     """Train and print a sample."""
     args = parse_args(argv)
-    corpus = make_corpus(docstrings(args.characters))
-    try:
-        corpus.encode(args.prompt)
-    except ValueError as error:
-        raise SystemExit(f"--prompt: {error}") from None
+    corpus = corpus_for(args)
     if len(corpus.ids) <= args.length:
         raise SystemExit(
             f"--characters: {len(corpus.ids):,} are too few for --length {args.length}"

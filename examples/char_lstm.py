@@ -207,13 +207,18 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--sample", type=int, default=400, help="characters of the sample")
     add("--temperature", type=float, default=0.6, help="0: most probable, 1: as learned, or wilder")
     add("--seed", type=int, default=0, help="of parameters and sample")
-    args = parser.parse_args(argv)
-    for name in ("seconds", "steps", "hidden", "layers", "batch", "length", "characters", "sample"):
-        value = getattr(args, name)
-        if value is not None and value <= 0:
-            parser.error(f"argument --{name}: must be positive, got {value}")
+    args = checked_args(parser, argv)
     if args.hidden < 4:
         parser.error(f"argument --hidden: must be at least 4, got {args.hidden}")
+    return args
+
+
+def checked_args(parser: argparse.ArgumentParser, argv: list[str] | None) -> argparse.Namespace:
+    """Arguments of which all numbers are positive, but for a seed and a temperature of 0."""
+    args = parser.parse_args(argv)
+    for name, value in vars(args).items():
+        if isinstance(value, int | float) and value <= 0 and name not in ("seed", "temperature"):
+            parser.error(f"argument --{name}: must be positive, got {value}")
     if args.temperature < 0:
         parser.error(f"argument --temperature: must not be negative, got {args.temperature}")
     if not args.prompt:
@@ -221,14 +226,20 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Train and print a sample."""
-    args = parse_args(argv)
+def corpus_for(args: argparse.Namespace) -> Corpus:
+    """As much of the text as asked for; ends the program if that lacks characters of the prompt."""
     corpus = make_corpus(docstrings(args.characters))
     try:
         corpus.encode(args.prompt)
     except ValueError as error:
         sys.exit(f"--prompt: {error}")
+    return corpus
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Train and print a sample."""
+    args = parse_args(argv)
+    corpus = corpus_for(args)
     if len(corpus.ids) // args.batch <= args.length:
         sys.exit(
             f"--characters: {len(corpus.ids):,} are too few for --batch {args.batch} streams of "

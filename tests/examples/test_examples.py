@@ -124,6 +124,7 @@ def test_digits_learn_the_same_everywhere(device, usually_learned, tmp_path):
         ("char_lstm.py", ["--prompt", "\u00e9"], "--prompt: the text the network learned from"),
         ("char_lstm.py", ["--characters", 500], "--characters: "),
         ("char_lstm.py", ["--temperature", -1], "argument --temperature"),
+        ("char_gpt.py", ["--prompt", ""], "argument --prompt: must not be empty"),
         ("char_gpt.py", ["--features", 20], "argument --features: must be a multiple of"),
         ("char_gpt.py", ["--characters", 100, "--length", 200], "--characters: 100 are too few"),
     ],

@@ -242,6 +242,17 @@ class TestLBFGS:
             updates, _ = search.update(-p, search.init(p), p, value=1.0, grad=p, value_fn=nowhere)
             assert float(updates[0]) == 0
 
+    def test_steps_that_leave_the_domain_are_shortened(self):
+        """Logarithms of negative numbers are NaN, and no minimum lies there."""
+        f = lambda p: jnp.sum(3 * p - jnp.log(p))
+        optimizer, p = optim.lbfgs(), jnp.array([0.1, 5.0])
+        state, known = optimizer.init(p), optim.value_and_grad_from_state(f)
+        for _ in range(12):
+            value, grad = known(p, state=state)
+            updates, state = optimizer.update(grad, state, p, value=value, grad=grad, value_fn=f)
+            p = optim.apply_updates(p, updates)
+        np.testing.assert_allclose(p, [1 / 3, 1 / 3], rtol=1e-3)
+
     def test_further_arguments_reach_the_function(self):
         f = lambda p, center: jnp.sum((p - center) ** 2)
         optimizer, p = optim.lbfgs(), jnp.zeros(2)

@@ -118,7 +118,8 @@ def line_search(
         first = jnp.where(first > 1, 1.0, first)
 
     def too_high(point: Point) -> Array:
-        return point.value > start.value + c1 * point.step * start.slope
+        # NaN, too: there the function is not defined, and the step is to be shorter.
+        return ~(point.value <= start.value + c1 * point.step * start.slope)
 
     def flat(point: Point) -> Array:
         return jnp.abs(point.slope) <= -c2 * start.slope
