@@ -320,11 +320,14 @@ def literal_text(value: Any) -> str:
     return str(value)
 
 
+_NUMBERS = frozenset((int, float, bool, type(None)))
 _PLAIN = re.compile(r"[A-Za-z_][\w.]*$")
 _WORDS = frozenset(("None", "True", "False", "inf", "nan", "float0"))
 
 
 def _scalar_text(value: Any, quoted: bool = False) -> str:
+    if type(value) in _NUMBERS:  # most are
+        return repr(value)
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, str):

@@ -27,7 +27,7 @@ from amdjax.targets import GpuTarget
 
 __all__ = ["Search", "Solution", "find_solutions", "load_solution", "search"]
 
-FORMAT = 1  # of saved solutions
+FORMAT = 2  # of saved solutions
 EACH = 4  # plans of a solver that are tried unless the search is exhaustive
 FINALISTS = 3  # that are measured once more
 FINAL_ROUNDS = 15
@@ -91,7 +91,7 @@ class Solution:
     @cached_property
     def _program(self) -> Program:
         machine = machine_named(self.target)
-        emulated = isinstance(machine, GpuTarget) and not is_here(machine)
+        emulated = isinstance(machine, GpuTarget) and self.estimated and not is_here(machine)
         session = Session(self.problem, machine, emulated)
         session.plan(self.decisions)  # raises if a plan is none any more
         return session.compile(self.decisions)
@@ -104,6 +104,7 @@ class Solution:
 
         Raises:
           UnknownDecision: this version of the compiler, or this machine, has no such plan.
+          ValueError: the solution was measured on a GPU that is not here.
         """
         program, avals = self._program, self.problem.closed.in_avals
 
@@ -140,10 +141,12 @@ class Solution:
         """Write the solution to a file, as JSON.
 
         Args:
-          path: of the file.
+          path: of the file, which `load_solution` reads where the compiler's version and the
+            machine are the same.
         """
         data = {
-            "amdjax_solution": FORMAT, "problem": self.problem.to_json(), "target": self.target,
+            "amdjax_solution": FORMAT, "version": version(), "machine": _machine_name(self.target),
+            "problem": self.problem.to_json(), "target": self.target,
             "decisions": [list(d) for d in self.decisions], "time": self.time,
             "spread": self.spread, "workspace_bytes": self.workspace_bytes,
             "estimated": self.estimated,
@@ -161,12 +164,15 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
       The solution.
 
     Raises:
-      ValueError: the file holds no solution, or one of a later version.
+      ValueError: the file holds no solution, or one of another version of amdjax's compiler, for
+        another CPU, or for a GPU target that is unknown.
     """
     try:
         data = json.loads(Path(path).read_text("utf-8"))
         if data["amdjax_solution"] != FORMAT:
             raise ValueError(f"format {data['amdjax_solution']}, of which this knows {FORMAT}")
+        _require_same("made by the compiler's version", str(data["version"]), version())
+        _require_same("for", str(data["machine"]), _machine_name(str(data["target"])))
         problem = Problem(*(str(data["problem"][key]) for key in ("kind", "program")))
         decisions = tuple(Decision(*map(str, d)) for d in data["decisions"])
         problem.closed  # noqa: B018  (raises if it is no program)
@@ -174,8 +180,22 @@ def load_solution(path: str | os.PathLike[str]) -> Solution:
             problem, decisions, float(data["time"]), float(data["spread"]),
             int(data["workspace_bytes"]), str(data["target"]), bool(data["estimated"]),
         )  # fmt: skip
-    except (ValueError, KeyError, TypeError) as e:
-        raise ValueError(f"load_solution: {os.fspath(path)} holds no solution: {e}") from None
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
+        raise ValueError(
+            f"load_solution: {os.fspath(path)} holds no solution that can be used here: {e}"
+        ) from None
+
+
+def _machine_name(target: str) -> str:
+    """What a solution is for: a GPU target, or this CPU."""
+    return machine_key(machine_named(target)).name
+
+
+def _require_same(what: str, found: str, here: str) -> None:
+    if found != here:
+        raise ValueError(
+            f"it is {what} {found!r}, and this is {here!r}; find_solutions searches anew"
+        )
 
 
 def find_solutions(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from functools import lru_cache
 from pathlib import Path
 
 from amdjax.core.backend import load_finder
@@ -20,7 +22,12 @@ _loaded = 0  # 1 is what knows, 2 what measures too
 
 def database_path() -> Path | None:
     """Where the user's database is; None where there is to be none."""
-    text = config.db_path
+    return _path(config.db_path, os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+
+
+@lru_cache(16)  # which each step asks for
+def _path(text: str | None, *environment: str | None) -> Path | None:
+    """Where a setting puts the database, in an environment that is part of the key."""
     if (text or "").strip().lower() in ("off", "0", "none"):
         return None
     return Path(text).expanduser() if text else default_directory() / "find.db"

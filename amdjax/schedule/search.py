@@ -259,7 +259,7 @@ class Family(Generic[Problem, Machine, Plan]):
                     return solver, plan
             if solver.composite and (plans := solver.plans(problem, machine)):
                 return solver, plans[0]
-        raise UnknownDecision(*wanted)
+        raise UnknownDecision(f"{self.name}: {wanted.solver} has no plan {wanted.plan!r} here")
 
     def decision(self, solver: Solver[Problem, Machine, Plan], plan: Any) -> Decision:
         return Decision(self.name, solver.name, "" if solver.composite else str(plan))

@@ -1,6 +1,9 @@
 """find: problems of programs, solutions that are measured and right, what programs follow."""
 
 import json
+import re
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 
@@ -11,12 +14,12 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import find, jit, lax
 from amdjax.core.config import State
-from amdjax.find import model, session, solutions
+from amdjax.find import machines, model, session, solutions
 from amdjax.find.database import Database
 from amdjax.find.known import applying
 from amdjax.find.machines import default_machine, machine_named
 from amdjax.jit.finding import ask_finder
-from amdjax.schedule.search import FAMILIES, Solver
+from amdjax.schedule.search import FAMILIES, Solver, UnknownDecision
 
 pytestmark = pytest.mark.cpu_only
 X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
@@ -112,10 +115,49 @@ def test_solutions_are_saved_without_code(tmp_path):
     solution.save(path)
     assert find.load_solution(path) == solution
     np.testing.assert_array_equal(find.load_solution(path).run(X)[0], np.sort(X))
-    for bad in ("", "{}", "[]", '{"amdjax_solution": 2}', path.read_text().replace("lambda", "x")):
+    text = path.read_text()
+    for bad in ("", "{}", "[]", "[" * 10**5, '{"amdjax_solution": 3}', text.replace("lambda", "x")):
         path.write_text(bad)
         with pytest.raises(ValueError, match="holds no solution"):
             find.load_solution(path)
+    version = machines.version()
+    for old, new, message in (
+        (version, "1/LLVM 2", f"by the compiler's version '1/LLVM 2', and this is '{version}'"),
+        (json.dumps(_cpu(), ensure_ascii=False), '"another"', "is for 'another', and this is"),
+        ('"target": "cpu"', '"target": "gfx942"', "and this is 'gfx942'"),
+        ('"target": "cpu"', '"target": "gfx1"', "unknown GPU target 'gfx1'"),
+    ):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(ValueError, match=re.escape(message)):
+            find.load_solution(path)
+    gone = replace(solution, decisions=(solution.decisions[0]._replace(plan="of old"),))
+    gone.save(path)
+    with pytest.raises(UnknownDecision, match="has no plan 'of old' here"):
+        find.load_solution(path).run(X)
+    with pytest.raises(ValueError, match="gfx942 is not here"):
+        replace(solution, target="gfx942").run(X)
+
+
+def _cpu():
+    return machines.machine_key(default_machine()).name
+
+
+def test_a_saved_solution_runs_in_another_process(tmp_path):
+    (problem,) = find.problems(lambda x, y: jnp.tanh(x @ y), X, X.T)
+    solution = find.find_solutions(problem)[-1]
+    solution.save(tmp_path / "solution.json")
+    np.save(tmp_path / "x.npy", X)
+    code = """import sys, numpy as np
+from amdjax import find
+solution = find.load_solution(sys.argv[1] + "/solution.json")
+x = np.load(sys.argv[1] + "/x.npy")
+np.save(sys.argv[1] + "/y.npy", solution.run(x, x.T)[0])
+print(solution.plan)"""
+    run = [sys.executable, "-c", code, str(tmp_path)]
+    told = subprocess.run(run, capture_output=True, text=True, check=True).stdout
+    assert told.strip() == solution.plan
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), solution.run(X, X.T)[0])
 
 
 def test_solution_checks_its_arguments():
@@ -287,6 +329,31 @@ def test_a_model_ranks_plans_of_a_gpu_that_is_not_here(database):
     assert tuning.solutions[0] == found[0] and tuning.before >= tuning.after > 0
     text = jit(lambda x: x @ x).lower(x).compile("gfx942").as_text("schedule")
     assert found[0].plan in text
+
+
+def test_a_database_is_opened_once_and_asked_once_for_each_problem(database, monkeypatch):
+    Database(database).close()
+    opened, asked = [], []
+    connect, known = Database._connect, Database.known
+    monkeypatch.setattr(Database, "_connect", lambda *args: opened.append(args) or connect(*args))
+    monkeypatch.setattr(
+        Database, "known", lambda self, *args: asked.append(args[0]) or known(self, *args)
+    )
+    weights = [X[:, :64] * i for i in range(6)]
+
+    def f(x, weights):
+        for w in weights:
+            x = jnp.tanh(w @ x) + 1
+        return jnp.sort(x, axis=0)
+
+    x = X[:64, :64]
+    with _set("find_mode", "off"):
+        jit(f)(x, weights)
+    assert not opened and not asked
+    jit(lambda *args: f(*args))(x, weights)
+    assert len(opened) == 1 and len(asked) == len({tuple(p) for p in asked}) >= 2
+    jit(lambda *args: f(*args))(x + 1, weights)
+    assert len(opened) == 1
 
 
 @pytest.mark.parametrize("target", ["gfx942", "gfx1100"])
