@@ -7,8 +7,8 @@ are searched by `amdjax.find` with `model=True`: plans run on the emulator, long
 sample of their workgroups, and what it counts is weighed by `find/model.py`. Each is searched
 without what is fused behind it, so that it serves whatever that is. Results are kept in
 `ship_estimates.db` of the current folder: a run that was interrupted goes on. `--write` puts what
-is known by this version of the code generator into `amdjax/find/estimates`: of each problem the
-plan that is taken without measuring, and the fastest where that is another.
+is known by this version of the code generator into `amdjax/find/estimates`: of each problem for
+which another plan than the usual one is faster by estimate, both.
 """
 
 from __future__ import annotations
@@ -145,12 +145,9 @@ def write(targets: list[str]) -> None:
             usual = Session(problem, machine, True).usual
             right = [r for r in known if r.status == "right"]
             first = next((r for r in right if r.decisions == usual), None)
-            if first is None:
-                continue  # of another version
-            kept = [first]
-            if right[0].seconds < GAIN * first.seconds:
-                kept.insert(0, right[0])
-            for r in kept:
+            if first is None or right[0].seconds >= GAIN * first.seconds:
+                continue  # of another version, or what is taken anyway
+            for r in (right[0], first):
                 rounded = replace(r, seconds=float(f"{r.seconds:.3g}"))
                 lines.append(line_of(Known(problem, key, version(), rounded)))
         estimates_of(target).write_text("".join(f"{x}\n" for x in lines), "utf-8")

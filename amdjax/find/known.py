@@ -145,16 +145,16 @@ def _search_key(problem: Problem, machine: Machine) -> tuple[Problem, str, Path 
 
 def _followed(step: Step, machine: Machine) -> Sequence[Decision]:
     """The user's results first, then the estimates that come with the package."""
-    estimates = shipped(machine.name) if isinstance(machine, GpuTarget) else {}
-    if not isinstance(step, ShapedContext):
-        estimates = {}  # which are of equations
+    estimates = None
+    if isinstance(machine, GpuTarget) and isinstance(step, ShapedContext):  # they are of equations
+        estimates = shipped(machine.name)
     if not estimates and _existing_database() is None:
         return ()
     problem, equation = problem_of(step), equation_of(step)
     problems = [problem] if equation is None else [problem, equation]
     found = _by_the_user(step, problems, machine)
-    if found is None:
-        known = [k for p in problems for k in estimates.get(p, ())]
+    if found is None and estimates:
+        known = [k for p in problems for k in estimates.of(p)]
         found = _choice(known, step, problem, machine)
     return found or ()
 

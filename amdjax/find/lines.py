@@ -11,8 +11,9 @@ from typing import Any
 from amdjax.find.database import Known, MachineKey, Result
 from amdjax.find.problem import Problem
 
-__all__ = ["line_of", "read_lines"]
+__all__ = ["MIDDLE", "known_of", "line_of", "read_lines", "start_of"]
 
+MIDDLE = ', "machine": '  # behind the problem; in a string its quotes would be escaped
 NAMES = [field.name for field in fields(Result)]
 
 
@@ -23,6 +24,11 @@ def line_of(known: Known) -> str:
         "version": known.version, **asdict(known.result),
     }  # fmt: skip
     return json.dumps(data, ensure_ascii=False)
+
+
+def start_of(problem: Problem) -> str:
+    """What the lines of a problem start with, up to `MIDDLE`."""
+    return json.dumps(problem.to_json(), ensure_ascii=False)[:-1]
 
 
 def read_lines(path: Path) -> Iterator[Known]:
@@ -36,13 +42,22 @@ def read_lines(path: Path) -> Iterator[Known]:
     except UnicodeDecodeError:
         raise ValueError(f"{path} is neither a database of find nor what export wrote") from None
     for number, line in enumerate(lines, 1):
-        try:
-            data = json.loads(line)
-            problem = Problem(str(data["kind"]), str(data["program"]))
-            machine = MachineKey(str(data["machine"]), int(data["units"]))
-            yield Known(problem, machine, str(data["version"]), _result(data))
-        except (ValueError, KeyError, TypeError) as e:
-            raise ValueError(f"{path}, line {number}: no result of find: {e!r}") from None
+        yield known_of(line, f"{path}, line {number}")
+
+
+def known_of(line: str, place: str) -> Known:
+    """The result of a line.
+
+    Raises:
+      ValueError: it holds none; `place` is where it comes from.
+    """
+    try:
+        data = json.loads(line)
+        problem = Problem(str(data["kind"]), str(data["program"]))
+        machine = MachineKey(str(data["machine"]), int(data["units"]))
+        return Known(problem, machine, str(data["version"]), _result(data))
+    except (ValueError, KeyError, TypeError, RecursionError) as e:
+        raise ValueError(f"{place}: no result of find: {e!r}") from None
 
 
 def _result(data: dict[str, Any]) -> Result:

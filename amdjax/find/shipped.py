@@ -1,37 +1,59 @@
 """Estimates that come with the package, read where it lies and never written.
 
 A file for each GPU target, of lines as `export` writes them, made by `tools/ship_estimates.py`: of
-each problem the plan that is taken without measuring, and the fastest where that is another.
+problems for which another plan is faster by estimate than the usual one, both.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
 from functools import cache
 
 from amdjax.find.database import Known
-from amdjax.find.lines import read_lines
+from amdjax.find.lines import MIDDLE, known_of, start_of
 from amdjax.find.problem import Problem
 from amdjax.jit.finding import estimates_of
 
-__all__ = ["shipped"]
+__all__ = ["Estimates", "shipped"]
+
+
+class Estimates:
+    """What is estimated for a target: lines, of which those of a problem are read when it is met.
+
+    Args:
+      target: such as `gfx942`; nothing is known where no file of it has come with the package.
+    """
+
+    def __init__(self, target: str):
+        self._path = estimates_of(target)
+        self._lines: dict[str, list[str]] = {}
+        try:
+            lines = self._path.read_text("utf-8").splitlines()
+        except FileNotFoundError:
+            return
+        except (OSError, ValueError) as e:
+            self._warn(e)
+            return
+        for line in lines:
+            self._lines.setdefault(line.partition(MIDDLE)[0], []).append(line)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def of(self, problem: Problem) -> list[Known]:
+        """What is known of a problem."""
+        try:
+            lines = self._lines.get(start_of(problem), ())
+            return [known_of(line, str(self._path)) for line in lines]
+        except ValueError as e:
+            self._warn(e)
+            return []
+
+    def _warn(self, error: Exception) -> None:
+        warnings.warn(f"estimates that come with amdjax cannot be read: {error}", stacklevel=3)
 
 
 @cache
-def shipped(target: str) -> Mapping[Problem, Sequence[Known]]:
-    """What is estimated for a target, by problem; nothing where no file has come with the package.
-
-    Args:
-      target: such as `gfx942`.
-    """
-    path, found = estimates_of(target), dict[Problem, list[Known]]()
-    try:
-        for known in read_lines(path):
-            found.setdefault(known.problem, []).append(known)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as e:
-        warnings.warn(f"the estimates that come with amdjax cannot be read: {e}", stacklevel=2)
-        return {}
-    return found
+def shipped(target: str) -> Estimates:
+    """The estimates that come with the package for a target, read once."""
+    return Estimates(target)
