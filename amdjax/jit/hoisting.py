@@ -32,7 +32,7 @@ def independent(calls: Sequence[Call | Copy], fixed: Collection[Var]) -> int:
     count = len(calls)
     for i in range(len(calls) - 1, -1, -1):
         call = calls[i]
-        written = set() if isinstance(call, Copy) else _workspace(call)
+        written = set() if isinstance(call, Copy) else workspace(call)
         variables = (x for x in getattr(call, "args", ()) if isinstance(x, Var))
         same = written and not (written & later) and all(v in fixed for v in variables)
         if not same or any(t.zero for t in written):
@@ -41,7 +41,7 @@ def independent(calls: Sequence[Call | Copy], fixed: Collection[Var]) -> int:
     return count
 
 
-def _workspace(call: Call) -> set[Temp]:
+def workspace(call: Call) -> set[Temp]:
     """The workspace that a launch writes."""
     pairs = zip(call.kernel.params, call.args, strict=True)
     return {arg for param, arg in pairs if isinstance(arg, Temp) and param.role != "in"}

@@ -43,6 +43,7 @@ from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
+from amdjax.jit.workspace import FilledWorkspace
 from amdjax.kernels.shaped import ShapedContext, find_plan, lower_shaped
 from amdjax.passes import prepare, prepare_body, recompute_in_loops, slice_products_in_loops
 from amdjax.runtime import vm
@@ -394,6 +395,8 @@ class Body:
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
         self.taken: set[Var] = set()  # dead values whose memory another value has already
         self.contested: Collection[Var] = ()  # read by several of the steps that run together
+        on_cpu = isinstance(planner.target, CpuTarget)
+        self.filled = FilledWorkspace(planner.storages, planner.arena) if on_cpu else None
 
     def _last_uses(self) -> dict[Var, int]:
         last: dict[Var, int] = {}
@@ -524,8 +527,9 @@ class Body:
         """Write launches; `temps` says where workspace lies, and is told of more."""
         temps = {} if temps is None else temps
         for call in calls:
-            launch = self.launch(call, temps)
-            self.p.launch([] if launch is None else [launch])
+            if self.filled is None or not self.filled.has(call, calls, temps):
+                launch = self.launch(call, temps)
+                self.p.launch([] if launch is None else [launch])
 
     def launch(self, call: Call | Copy, temps: dict[Temp, View], which: int = 0) -> Launch | None:
         """The launch of a call, if it has programs; a copy is written.
