@@ -15,7 +15,12 @@ from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels.attention.gpu import ATTENTION, block_plans, plan_attention
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.shaped import ShapedContext
-from amdjax.lax.attention import attention_gradient_p, attention_p
+from amdjax.lax.attention import (
+    attention_gradient_p,
+    attention_p,
+    composed_attention,
+    composed_gradient,
+)
 from amdjax.schedule.search import Family
 from tests.support import attention as reference
 from tests.support.attention import operands, weight_factors
@@ -127,6 +132,28 @@ def test_targets(gfx, dtype):
     check(gfx, (1, 40, 72, 1, 1, 64, 48), dtype, is_causal=True)
 
 
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize(
+    "dtype,queries", [("float8_e4m3fn", 40), ("float8_e5m2", 1), ("bfloat16", 40)]
+)
+def test_operands_with_scales(gfx, dtype, queries):
+    """Those of eight bits are multiplied as float16, which has them all."""
+    arrays = operands((2, queries, 70, 4, 2, 32, 20), dtype)[:3]
+    factors = np.array([[0.3, 4.0], [1.5, 0.5]], np.float32)
+    params = parameters((2, queries, 70, 4, 2, 32, 20), {"is_causal": queries > 1})[1]
+    params = {**params, "given": ("factors",), "out_dtype": np.dtype(np.float32)}
+    runner = GpuRunner(attention_p, [*arrays, factors], params, gfx)
+    out, greatest, total = runner(*arrays, factors)
+    wide = [x.astype(np.float64) for x in arrays]
+    wide[0], wide[2] = (
+        x * f[:, None, None, None] for x, f in zip(wide[::2], factors.T, strict=True)
+    )
+    want, residual = reference.attention(*wide, is_causal=queries > 1)
+    assert out.dtype == np.float32
+    assert_close(out, want, TOLERANCE[BF16 if dtype == "bfloat16" else F16])
+    assert_close(np.swapaxes(greatest + np.log(total), 1, 2), residual, 4e-6)
+
+
 def test_floats_where_a_matrix_unit_multiplies_them():
     check("gfx942", (1, 40, 72, 2, 1, 32, 40), np.float32, is_causal=True)
 
@@ -204,6 +231,27 @@ def test_nan_stays_with_its_queries():
     out, *_ = GpuRunner(attention_p, arrays, params, "gfx942")(*arrays)
     rows = np.isnan(out.astype(np.float32)).any((0, 2, 3))
     np.testing.assert_array_equal(np.flatnonzero(rows), [7])
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("which,bad", [(0, np.nan), (1, -np.inf), (2, np.nan)])
+def test_what_is_not_finite_is_where_the_definition_has_it(gfx, which, bad):
+    sizes = (1, 20, 40, 2, 1, 32, 32)
+    *arrays, ct = operands(sizes, F16)
+    arrays[which][0, 3, 0, 5] = bad
+    params = parameters(sizes, {"is_causal": True, "scale": 1.0})[1]
+    found = GpuRunner(attention_p, arrays, params, gfx)(*arrays)
+    want = composed_attention(*arrays, **params)
+    delta = np.swapaxes((found[0].astype(np.float32) * ct).sum(-1), 1, 2)
+    given, params = [*arrays, *found[1:], delta, ct], {**params, "bias_gradient": False}
+    slopes = GpuRunner(attention_gradient_p, given, params, gfx)(*given)
+    definition = composed_gradient(*given, **params)
+    for got, exact in zip([*found, *slopes], [*want, *definition], strict=True):
+        got, exact = (np.asarray(x, np.float64) for x in (got, exact))
+        finite = np.isfinite(exact)
+        np.testing.assert_array_equal(np.isfinite(got), finite)
+        if finite.any():
+            assert_close(got[finite], exact[finite], 4e-3)
 
 
 def context(gfx, sizes, dtype=F16, **options):
@@ -351,6 +399,22 @@ def test_programs_share_keys(gfx, options, monkeypatch):
     monkeypatch.setattr(Family, "find", split)
     check(gfx, sizes, **options)
     assert "keys split 5 ways" in str(shared[-1])
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("name", ["none", *in_turn(list(OPTIONS)[:-1], 4), "everything"])
+def test_heads_of_a_group_share_keys(gfx, name):
+    """Of one query, as in decoding: they are rows of one program."""
+    batch, keys, heads, key_heads = 2, 150, 6, 2
+    options = dict(OPTIONS.get(name, {}))
+    for which in {"bias", "mask"} & set(options):
+        shape = (batch, heads, 1, keys)
+        shape = [n if m > 1 else 1 for n, m in zip(shape, options[which].shape)]
+        drawn = np.random.default_rng(3).normal(size=shape)
+        options[which] = drawn.astype(F16) if which == "bias" else drawn < 0.5
+    sizes = (batch, 1, keys, heads, key_heads, 32, 20)
+    assert "3 heads together" in str(plan_attention(context(gfx, sizes, **options)))
+    check(gfx, sizes, **options)
 
 
 def test_few_queries_of_many_keys_are_split():

@@ -17,10 +17,12 @@ from amdjax.core.integers import ceil_div
 from amdjax.kernels.attention.gpu_blocks import (
     Blocking,
     Registers,
+    as_operand,
     blockings,
     fits,
     inside,
     lines,
+    multiplied,
 )
 from amdjax.kernels.attention.gpu_pairs import LOG2_E, Pairs, Segment, segments
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
@@ -42,16 +44,23 @@ class BlockPlan:
       problem: the attention.
       cut: its rows are queries, its columns keys.
       splits: programs that share the keys of a block of queries.
+      row_heads: heads of a group that are rows of a program, of one query; else rows are queries.
     """
 
     problem: Attention
     cut: Blocking
     splits: int = 1
+    row_heads: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Of each head, or of the heads that are together."""
+        return self.problem.queries * self.row_heads
 
     @property
     def blocks(self) -> int:
-        """Of queries, of each head."""
-        return ceil_div(self.problem.queries, self.cut.rows)
+        """Of rows."""
+        return ceil_div(self.rows, self.cut.rows)
 
     @property
     def features(self) -> tuple[int, int]:
@@ -66,21 +75,23 @@ class BlockPlan:
     @property
     def programs(self) -> int:
         """Without those that share their keys."""
-        return self.problem.batch * self.problem.heads * self.blocks
+        return self.problem.batch * (self.problem.heads // self.row_heads) * self.blocks
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return [Forward(ctx, self).call()]
 
     def __str__(self) -> str:
         out = f"attention of {self.problem}, {self.cut}"
+        out += f", {self.row_heads} heads together" if self.row_heads > 1 else ""
         return out + (f", keys split {self.splits} ways" if self.splits > 1 else "")
 
 
 def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
     """Plans for dtypes that the matrix unit multiplies, as far as registers and LDS go."""
     found = []
-    for cut in blockings(problem, target, problem.queries):
-        plan = BlockPlan(problem, cut)
+    row_heads = problem.group if problem.queries == 1 else 1
+    for cut in blockings(problem, target, problem.queries * row_heads):
+        plan = BlockPlan(problem, cut, row_heads=row_heads)
         if _fits(plan, target):
             wanted = ceil_div(2 * target.compute_units, plan.programs)
             most = min(wanted, problem.keys // LEAST_KEYS)
@@ -155,13 +166,14 @@ class Forward:
         if p.is_causal:  # the longest first
             block = k.const("index", plan.blocks - 1) - block
         self.query = block * plan.cut.rows
-        self.head, self.batch = line % p.heads, line // p.heads
-        self.pairs = Pairs(k, p, self.inputs, self.batch, self.head)
+        heads, row_heads = p.heads // plan.row_heads, plan.row_heads
+        self.head, self.batch = line % heads * row_heads, line // heads
+        self.pairs = Pairs(k, p, self.inputs, self.batch, self.head, row_heads=row_heads)
 
     def call(self) -> Call:
         k, p, plan = self.k, self.problem, self.plan
         outs = [self.kernel.output(v) for v in self.ctx.outputs]
-        query = self._lines("query", self.query, plan.cut.rows)
+        query = as_operand(k, self._lines("query", self.query, plan.cut.rows))
         found = self._shared(segments(self.pairs, self.query, plan.cut.rows, plan.cut.columns))
         rows, last = (plan.cut.rows,), k.max(found[-1].stop - 1, 0)
         state = [
@@ -239,10 +251,22 @@ class Forward:
         shape = count, value_wide if name == "value" else wide
         head, extents = self.head // p.group, (p.keys, p.key_heads, p.features)
         if name == "query":
-            head, extents = self.head, (p.queries, p.heads, p.features)
+            entry, head, heads = self._among()
+            place, extents = (entry, first, head), (self.plan.rows, heads, p.features)
+            return lines(self.k, self.inputs[name], shape, place, extents)
         if name == "value":
             extents = p.keys, p.key_heads, p.value_features
         return lines(self.k, self.inputs[name], shape, (self.batch, first, head), extents)
+
+    def _among(self) -> tuple[Value, Value, int]:
+        """The entry of the batch, the head and how many there are, where rows are as queries lie.
+
+        Heads that are together lie as queries of one head would, each group an entry.
+        """
+        k, p = self.k, self.problem
+        if self.plan.row_heads == 1:
+            return self.batch, self.head, p.heads
+        return self.batch * p.key_heads + self.head // p.group, k.const("index", 0), 1
 
     def _block(self, number: Value) -> list[Value]:
         """The keys and values of a block."""
@@ -254,7 +278,8 @@ class Forward:
     ) -> list[Value]:
         """One block of keys."""
         k, plan = self.k, self.plan
-        greatest, total, sums, keys, values = carried
+        greatest, total, sums = carried[:3]
+        keys, values = (as_operand(k, x) for x in carried[3:])
         following = self._block(k.min(number + 1, last))
         shape = plan.cut.rows, plan.cut.columns
         zero = k.const("f32", 0, shape)
@@ -271,7 +296,7 @@ class Forward:
         sums = sums * k.broadcast(k.expand(shrink, 1), sums.shape)
         kept = self.pairs.not_dropped(shape, *places)
         weights = weights if kept is None else k.select(kept, weights, zero)
-        weights = k.convert(weights, self.problem.dtype)
+        weights = k.convert(weights, multiplied(self.problem.dtype))
         if masked:
             values = self.pairs.counted(values, number * plan.cut.columns)
         sums = k.dot(weights, values, sums, plan.cut.tiling(plan.features[1], plan.cut.columns))
@@ -283,13 +308,18 @@ class Forward:
         """Store the block; zeros for queries that are padding, whose weights all pairs share."""
         k, p, plan = self.k, self.problem, self.plan
         rows = (plan.cut.rows,)
-        share = k.op("div", k.const("f32", 1 / (1 - p.rate), rows), total)
+        one = k.const("f32", 1 / (1 - p.rate), rows)
+        if self.pairs.out_factor is not None:
+            one = one * k.broadcast(self.pairs.out_factor, rows)
+        share = k.op("div", one, total)
         maximum = greatest * k.const("f32", self.pairs.factor / LOG2_E, rows)
         least = k.const("f32", LEAST_LOGIT, rows)
         maximum = k.select(k.eq(greatest, self.pairs.masked), least, maximum)
         used = None
         if self.pairs.query_length is not None:
-            places = k.iota(plan.cut.rows) + k.broadcast(self.query, rows)
+            places = k.const("index", 0, rows)
+            if plan.row_heads == 1:
+                places = k.iota(plan.cut.rows) + k.broadcast(self.query, rows)
             used = places < k.broadcast(self.pairs.query_length, rows)
             maximum = k.select(used, maximum, least)
             total = k.select(used, total, k.const("f32", p.keys, rows))
@@ -297,13 +327,14 @@ class Forward:
         if used is not None:
             wide = k.broadcast(k.expand(used, 1), sums.shape)
             out = k.select(wide, out, k.const("f32", 0, sums.shape))
-        at = ((self.batch * p.queries + self.query) * p.heads + self.head) * p.value_features
-        mask = inside(k, sums.shape, (self.query, p.queries), p.value_features)
-        strides = p.heads * p.value_features, 1
-        k.store(outs[0], at, k.convert(out, p.dtype), strides, mask)
+        entry, head, heads = self._among()
+        at = ((entry * plan.rows + self.query) * heads + head) * p.value_features
+        mask = inside(k, sums.shape, (self.query, plan.rows), p.value_features)
+        strides = heads * p.value_features, 1
+        k.store(outs[0], at, k.convert(out, p.out_dtype), strides, mask)
         at = (self.batch * p.heads + self.head) * p.queries + self.query
         mask = None
-        if p.queries % plan.cut.rows:
-            mask = k.iota(plan.cut.rows) + k.broadcast(self.query, rows) < p.queries
+        if plan.rows % plan.cut.rows:
+            mask = k.iota(plan.cut.rows) + k.broadcast(self.query, rows) < plan.rows
         k.store(outs[1], at, maximum, (1,), mask)
         k.store(outs[2], at, total, (1,), mask)

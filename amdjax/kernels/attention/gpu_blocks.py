@@ -15,7 +15,9 @@ from amdjax.targets import GpuTarget
 from amdjax.targets.mma import CELL_BYTES, MmaAtom, along_rows, mma_atoms
 from amdjax.tile import MatrixTiling
 
-__all__ = ["Blocking", "Registers", "blockings", "fits", "inside", "lines"]
+__all__ = [
+    "Blocking", "Registers", "as_operand", "blockings", "fits", "inside", "lines", "multiplied",
+]  # fmt: skip
 
 Value = tile.Value
 
@@ -94,6 +96,14 @@ class Blocking:
         return f"{out}, {self.waves} waves of {self.high}" + (", in turn" if self.in_turn else "")
 
 
+def multiplied(dtype: str) -> str:
+    """What operands of a dtype are multiplied as: those of eight bits as float16, which has all.
+
+    So weights, which are operands of the second product, are rounded no further either.
+    """
+    return "f16" if dtype.startswith(("f8_e3", "f8_e4", "f8_e5")) else dtype
+
+
 class Registers(NamedTuple):
     """About as many as a lane needs.
 
@@ -133,9 +143,7 @@ def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Bloc
     wide = max(problem.features, problem.value_features)
     if wide > MOST_FEATURES or problem.accumulate != "f32":
         return
-    if "factors" in problem.given:
-        return
-    known = map(along_rows, mma_atoms(target, problem.dtype, problem.accumulate))
+    known = map(along_rows, mma_atoms(target, multiplied(problem.dtype), problem.accumulate))
     atoms = [atom for atom in known if atom is not None]
     # Larger ones read less for what they multiply, where all waves have rows.
     atoms = [x for x in atoms if x.m * WAVES < 2 * rows][:1] or atoms[-1:]
@@ -164,6 +172,12 @@ def lines(
     at = ((batch * count + first) * heads + head) * features
     mask = inside(k, shape, (first, count), features)
     return k.load(source, at, shape, (heads * features, 1), mask, eager=True)
+
+
+def as_operand(k: tile.Builder, x: Value) -> Value:
+    """A tile as it is multiplied."""
+    to = multiplied(x.dtype)
+    return x if to == x.dtype else k.convert(k.convert(x, "f32"), to)
 
 
 def inside(

@@ -60,18 +60,27 @@ class Pairs:
       head: of queries.
       key_axis: the axis of tiles along which keys are.
       masks_queries: whether queries that are padding take no part; else they are left to the end.
+      row_heads: heads from `head` on that are rows of the only query, as they share their keys; if
+        1, rows are queries.
     """
 
     def __init__(
         self, k: tile.Builder, problem: Attention, inputs: Mapping[str, tile.Buffer],
         batch: Value, head: Value, key_axis: int = 1, masks_queries: bool = False,
+        row_heads: int = 1,
     ):  # fmt: skip
+        self.row_heads = row_heads
         self.k, self.problem, self.inputs, self.key_axis = k, problem, inputs, key_axis
         self.batch, self.head, self.masks_queries = batch, head, masks_queries
         self.query_length, self.key_length = (
             k.convert(k.load(inputs[name], batch), "index") if name in problem.given else None
             for name in ("query_lengths", "key_value_lengths")
         )
+        self.logit_factor, self.out_factor = (
+            k.convert(k.load(inputs["factors"], batch * 2 + i), "f32")
+            if "factors" in problem.given else None
+            for i in (0, 1)
+        )  # fmt: skip
 
     @property
     def factor(self) -> float:
@@ -86,7 +95,8 @@ class Pairs:
     @property
     def _is_scaled(self) -> bool:
         """Whether logits are scaled before the greatest of them is found."""
-        return "bias" in self.problem.given or not self.problem.scale >= LEAST_SCALE
+        p = self.problem
+        return bool({"bias", "factors"} & set(p.given)) or not p.scale >= LEAST_SCALE
 
     def bound(self, greatest: Value) -> Value:
         """What `power` subtracts for these greatest logits."""
@@ -137,6 +147,8 @@ class Pairs:
         there = self._exist(x.shape, query, key)
         if self._is_scaled:
             scale = k.const(x.dtype, p.scale, x.shape)
+            if self.logit_factor is not None:
+                scale = scale * k.broadcast(self.logit_factor, x.shape)
             if "bias" in p.given:
                 bias = self._operand("bias", p.bias, x.shape, query, key, there)
                 x = k.op("fma", x, scale, k.convert(bias, x.dtype))
@@ -191,13 +203,18 @@ class Pairs:
         line = k.iota(n, dtype) + k.broadcast(k.convert(first, dtype), (n,))
         return k.broadcast(k.expand(line, 1 - axis), shape)
 
+    def _queries(self, shape: tuple[int, ...], query: Value) -> Value:
+        if self.row_heads > 1:
+            return self.k.const("i32", 0, shape)
+        return self._places(shape, 1 - self.key_axis, query)
+
     def _conditions(self, shape: tuple[int, ...], query: Value, key: Value) -> list[Value]:
         """What decides by position whether a pair takes part."""
         k, p, conditions = self.k, self.problem, list[Value]()
         columns = self._places(shape, self.key_axis, key)
         left, right = _reach(p)
         if right is not None:
-            rows = self._places(shape, 1 - self.key_axis, query)
+            rows = self._queries(shape, query)
             conditions.append(columns <= (rows + right if right else rows))
             if left is not None:
                 conditions.append(rows <= columns + left)
@@ -205,7 +222,7 @@ class Pairs:
             length = k.convert(self.key_length, "i32")
             conditions.append(columns < k.broadcast(length, shape))
         if self.masks_queries and self.query_length is not None:
-            rows = self._places(shape, 1 - self.key_axis, query)
+            rows = self._queries(shape, query)
             length = k.convert(self.query_length, "i32")
             conditions.append(rows < k.broadcast(length, shape))
         return conditions
@@ -219,8 +236,9 @@ class Pairs:
     def _exist(self, shape: tuple[int, ...], query: Value, key: Value) -> Value | None:
         """Which pairs of queries and keys there are, if not all."""
         inside = [x for x in (self._inside(shape, key),) if x is not None]
-        if self.problem.queries % shape[1 - self.key_axis]:
-            inside.append(self._places(shape, 1 - self.key_axis, query) < self.problem.queries)
+        rows = self.problem.queries * self.row_heads
+        if rows % shape[1 - self.key_axis]:
+            inside.append(self._places(shape, 1 - self.key_axis, query) < rows)
         return every(self.k, inside)
 
     def _operand(
@@ -228,9 +246,10 @@ class Pairs:
         there: Value | None,
     ) -> Value:  # fmt: skip
         """A tile of the bias or the mask."""
+        by_row = strides[1 if self.row_heads > 1 else 2]
         at = self.batch * strides[0] + self.head * strides[1]
-        at = at + query * strides[2] + key * strides[3]
-        across = (strides[2], strides[3]) if self.key_axis else (strides[3], strides[2])
+        at = at + query * by_row + key * strides[3]
+        across = (by_row, strides[3]) if self.key_axis else (strides[3], by_row)
         return self.k.load(self.inputs[name], at, shape, across, there, eager=there is not None)
 
 
@@ -247,6 +266,8 @@ def segments(pairs: Pairs, first: Value, rows: int, columns: int) -> list[Segmen
     of_queries = pairs.key_axis == 1
     count, others = (p.queries, p.keys) if of_queries else (p.keys, p.queries)
     zero, end = k.const("index", 0), k.const("index", others)
+    if pairs.row_heads > 1:
+        first, rows = zero, 1
     last = k.min(first + (rows - 1), count - 1)
     start, stop, inner_start, inner_stop = zero, end, zero, end
     left, right = _reach(p) if of_queries else _reach(p)[::-1]

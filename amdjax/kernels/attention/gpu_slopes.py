@@ -12,8 +12,15 @@ from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.attention.gpu_blocks import Blocking, Registers, blockings, fits, lines
-from amdjax.kernels.attention.gpu_pairs import Pairs, always_has_key
+from amdjax.kernels.attention.gpu_blocks import (
+    Blocking,
+    Registers,
+    blockings,
+    fits,
+    lines,
+    multiplied,
+)
+from amdjax.kernels.attention.gpu_pairs import Pairs
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.targets import GpuTarget
@@ -73,7 +80,9 @@ class GradientPart:
 
 
 def gradient_parts(problem: Attention, target: GpuTarget, of_queries: bool) -> list[GradientPart]:
-    """What fits the machine; with reads in turn only where nothing else does."""
+    """What fits the machine; with reads in turn only where nothing else does. None of float8."""
+    if multiplied(problem.dtype) != problem.dtype:
+        return []
     rows = problem.queries if of_queries else problem.keys
     cuts = list(blockings(problem, target, rows))
     for in_turn in (False, True) if target.is_amdgpu else (False,):
@@ -214,5 +223,5 @@ class GradientKernel:
         slope = weights * (slope - delta)
         if not_dropped is not None:
             weights = k.select(not_dropped, weights, zero)
-        may_lack = not always_has_key(p) or pairs.query_length is not None
-        return (slope if kept is None or not may_lack else k.select(kept, slope, zero)), weights
+        # Also where each query has keys: of one that is NaN the others' slopes are zero.
+        return (slope if kept is None else k.select(kept, slope, zero)), weights
