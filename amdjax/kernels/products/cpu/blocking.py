@@ -62,7 +62,11 @@ def blockings(
       grain: what the depth of blocks is a multiple of; by default what packing likes.
     """
     size = size or itemsize(problem.accumulate)
-    panel = max(64, target.l1_bytes * 2 // 3 // (shape.columns * size))
+    lines = shape.columns
+    if shape.columns * size <= target.costs.cache_rate * shape.cycles:
+        # Panels stream from the second level; what stays in the first is the rows of a tile.
+        lines = min(lines, shape.rows)
+    panel = max(64, target.l1_bytes * 2 // 3 // (lines * size))
     depth = max(problem.depth, 1)
     # A panel is as fast from the second level, as long as all of `b` stays there.
     whole = depth <= 3 * panel and depth * problem.columns * size <= private_cache(target) // 4

@@ -19,11 +19,14 @@ from amdjax.kernels.products.cpu.reading import LanesPlace, Part, Reader, steps
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
+from amdjax.tile.types import CACHE_LINE
 
 Value = tile.Value
 
 UNROLLED = 48  # vectors or taps that are copied without loops
 PREFETCH_DISTANCE = 48  # vectors of lines that are copied
+PREFETCH_STEPS = 64  # in depth, where lines lie side by side
 
 
 def copy_lines(
@@ -132,6 +135,20 @@ def panel_vectors(
     ]
 
 
+def prefetch_vectors(
+    reader: Reader, vectors: Sequence[PanelVector], lanes: int, offset: Value
+) -> None:
+    """Ask for what contiguous vectors of `lanes` will read at an offset.
+
+    Steps in depth are mostly too far apart for a machine to see which come next.
+    """
+    each = max(1, CACHE_LINE // (lanes * itemsize(reader.source.dtype)))
+    for vector in vectors[::each]:
+        for origin, _ in vector.place.segments:
+            if not origin.shape:
+                reader.k.prefetch(reader.buffer, origin + offset)
+
+
 def pack_lanes(
     part: Part,
     lines: int,
@@ -170,6 +187,8 @@ def pack_lanes(
     def run(offset: Value, shifts: list[Value], low: Value, high: Value, position: Value) -> None:
         def step(i: Value) -> None:
             there = offset + reader.inner_step(i)
+            later = reader.inner_step(k.min(i + PREFETCH_STEPS, high - 1))
+            prefetch_vectors(reader, vectors, lanes, offset + later)
             row = at + (position + (i - low)) * lines
             for vector in vectors:
                 mask = reader.inside(reader.moved(vector.place.coords, shifts, i), (lanes,))

@@ -15,7 +15,13 @@ from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Contraction, Source
 from amdjax.kernels.products.cpu.blocking import Blocking
 from amdjax.kernels.products.cpu.packed import room_for
-from amdjax.kernels.products.cpu.packing import PanelPacker, copy_lines, panel_vectors
+from amdjax.kernels.products.cpu.packing import (
+    PREFETCH_STEPS,
+    PanelPacker,
+    copy_lines,
+    panel_vectors,
+    prefetch_vectors,
+)
 from amdjax.kernels.products.cpu.reading import Part, Reader
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import ShapedContext
@@ -166,6 +172,9 @@ def interleave(
         return k.load(reader.buffer, there, (WORDS,), (1,), exists)
 
     def step(i: Value, guarded: bool) -> None:
+        for n in range(0 if guarded else per):
+            later = k.min(i * per + (n + PREFETCH_STEPS), stop - 1)
+            prefetch_vectors(reader, vectors, WORDS, reader.inner_step(later))
         for vector in vectors:
             ((origin, exists),) = vector.place.segments
             word: Value | None = None
