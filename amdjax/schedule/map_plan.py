@@ -19,6 +19,8 @@ CHUNK_COST = 4 << 20  # ... unless they cost more than this together
 PROGRAM = 100  # elements that take as long as beginning a program
 MOST_RANGES = 8  # of a loop that get code of their own
 APART = 4  # elements in a row that take as long as one that lies apart from its neighbors
+FEW = 4  # steps of a loop that are written one after the other
+WRITTEN = 400  # operations of them together
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class CpuMapPlan:
       flat: whether one kernel serves every length of the only loop.
       ranges: parts of the loop in lanes, one after the other, that differ in what is computed.
       transposition: of square tiles, where there are some.
+      unrolled: the loop whose steps share what does not depend on it: the innermost, if it is short
+        and lanes run over the one around it.
     """
 
     domain: Domain
@@ -63,6 +67,7 @@ class CpuMapPlan:
     flat: bool = False
     ranges: tuple[range, ...] = ()
     transposition: Transposition | None = None
+    unrolled: LoopVar | None = None
 
     @property
     def chunks(self) -> int:
@@ -93,6 +98,8 @@ class CpuMapPlan:
             out += f" of {square.block}×{square.block} in squares of {square.side}"
             return f"{out} over {square.operand_var.name} and {self.lane_var.name}"
         out += f", {self.count} lanes over {self.lane_var.name}, {self.chunk} of it in a program"
+        if self.unrolled is not None:
+            out += f", {self.unrolled.name} unrolled"
         if self.inner:
             out += f", in loops over {' '.join(v.name for v in self.inner)}"
         if len(self.ranges) > 1:
@@ -105,6 +112,9 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     if not domain.vars:
         return [CpuMapPlan(domain)]
     lane_var, plans = lane_loop(domain), []
+    second = domain.vars[max(len(domain.vars) - 2, 0)]
+    if second.extent >= 8 and lane_var is _unrolled_loop(domain, second):
+        lane_var = second
     outer = tuple(v for v in domain.vars if v is not lane_var)
     if (across := crossing_loop(domain, lane_var)) is not None:
         others = tuple(v for v in outer if v is not across)
@@ -116,6 +126,9 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     chunks = dict.fromkeys(round_up(max(most // part, 1), count) for part in (1, 2, 4))
     if flat:
         return [CpuMapPlan(domain, lane_var, count, chunk, flat=True) for chunk in chunks]
+    unrolled = _unrolled_loop(domain, lane_var)
+    if unrolled is not None:
+        outer = outer[:-1]
     ways = dict.fromkeys(
         (min(lane_var.extent, chunk), _inner_loops(outer, lane_var.extent, chunk))
         for chunk in chunks
@@ -123,8 +136,24 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     ranges = _ranges(domain, lane_var, count)
     for chunk, inner in ways:
         rest = outer[: len(outer) - len(inner)]
-        plans.append(CpuMapPlan(domain, lane_var, count, chunk, inner, rest, ranges=ranges))
+        plans.append(
+            CpuMapPlan(
+                domain, lane_var, count, chunk, inner, rest, ranges=ranges, unrolled=unrolled
+            )
+        )
     return plans
+
+
+def _unrolled_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
+    """The innermost loop, if its steps lie between the lanes of results and are few."""
+    last, n = domain.vars[-1], domain.vars[-1].extent
+    between = all(
+        o.coefficient(last) == 1 and o.coefficient(lane_var) == n for _, o in domain.stores
+    )
+    loops = any(root.loop is not None for root in domain.region.roots)
+    few = n <= FEW and n * domain.operations <= WRITTEN
+    merged = any(i.depends_on(last) for i in domain.alias.values())
+    return last if last is not lane_var and between and few and not (loops or merged) else None
 
 
 def cpu_map_cost(domain: Domain, plan: CpuMapPlan, target: Machine) -> float:

@@ -9,7 +9,7 @@ from amdjax import tile
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Region
-from amdjax.schedule.index import LoopVar, linear
+from amdjax.schedule.index import Index, LoopVar, Symbol, linear
 from amdjax.schedule.map_plan import CpuMapPlan, Transposition
 from amdjax.schedule.values import Lanes
 from amdjax.schedule.writer import RegionWriter
@@ -35,17 +35,22 @@ class MapEmitter:
         self.w = RegionWriter(region, fusion, target, plan.domain, name, elements)
         self.k, self.b = self.w.k, self.w.b
 
-    def store_roots(self) -> None:
-        """Compute the values of this point, then store them: a result may lie over an input."""
+    def store_roots(self, steps: Sequence[dict[Symbol, Index]] = ({},)) -> None:
+        """Compute the values of this point, then store them: a result may lie over an input.
+
+        `steps` are values of loops at several points. Points share what does not depend on them.
+        """
         values = []
-        for root in self.region.roots:
-            if root.loop is not None:  # its steps store what they make
-                self.b.results(root.eqn, self.domain.element_index(root.loop.shape))
-            for v in root.points:
-                if v in self.fusion.stored:
-                    index = self.domain.root_index(root, v)
-                    place, x = linear(index, v.aval.shape), self.b.value(v, index)
-                    values.append((v, place, x, root.eqn.origin))
+        for step in steps:
+            for root in self.region.roots:
+                if root.loop is not None:  # its steps store what they make
+                    self.b.results(root.eqn, self.domain.element_index(root.loop.shape))
+                for v in root.points:
+                    if v in self.fusion.stored:
+                        index = self.domain.root_index(root, v)
+                        index = tuple(i.substitute(step) for i in index)
+                        place, x = linear(index, v.aval.shape), self.b.value(v, index)
+                        values.append((v, place, x, root.eqn.origin))
         for v, position, x, origin in values:
             with self.k.made_from(origin):
                 self.b.store(self.w.output(v), position, x)
@@ -71,8 +76,13 @@ class CpuMapEmitter(MapEmitter):
         return self.w.finish(plan.grid, plan.domain.size)
 
     def _lane_loop(self, var: LoopVar, start: tile.Value | int, stop: tile.Value | int) -> None:
+        unrolled = self.plan.unrolled
+        steps: list[dict[Symbol, Index]] = [{}]
+        if unrolled is not None:
+            steps = [{unrolled: Index(i)} for i in range(unrolled.extent)]
+
         def body(lanes: Lanes) -> Sequence[tile.Value]:
-            self.store_roots()
+            self.store_roots(steps)
             return ()
 
         self.w.lane_loop(var, self.plan.count, start, stop, (), body)

@@ -1,0 +1,79 @@
+"""Regions whose innermost loop is short: its steps are written one after the other."""
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+
+ROWS = 37, 53  # no multiple of any number of lanes
+
+
+def arrays(count, dtype, shape=ROWS):
+    rng = np.random.default_rng(1)
+    return [rng.integers(0, 2 if dtype is bool else 100, shape).astype(dtype) for _ in range(count)]
+
+
+def schedule_and_result(f, *args, **options):
+    compiled = amdjax.jit(f, **options).lower(*args).compile()
+    return compiled.as_text("schedule"), np.asarray(compiled(*args))
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex64, bool])
+def test_stacked(n, dtype):
+    xs = arrays(n, dtype)
+    schedule, y = schedule_and_result(lambda *xs: jnp.stack(xs, -1), *map(jnp.asarray, xs))
+    assert ("unrolled" in schedule) == (n < 5)
+    np.testing.assert_array_equal(y, np.stack(xs, -1))
+
+
+@pytest.mark.parametrize("front", [0, 1, 2])
+def test_guards_of_merged_loops_hold(front):
+    """The loops around are one, whose numbers exceed the extents that guards ask about."""
+    x, y = arrays(2, np.float32)
+    pads = lambda front: ((0, 0), (0, 0), (front, 2 - front))
+
+    def f(x, y):
+        return jnp.pad(x[..., None], pads(front)) + 2 * jnp.pad(y[..., None], pads(0))
+
+    schedule, z = schedule_and_result(f, jnp.asarray(x), jnp.asarray(y))
+    assert "i2 unrolled" in schedule
+    np.testing.assert_array_equal(
+        z, np.pad(x[..., None], pads(front)) + 2 * np.pad(y[..., None], pads(0))
+    )
+
+
+def test_steps_read_in_any_order():
+    (x,) = arrays(1, np.float32, (*ROWS, 3))
+    schedule, y = schedule_and_result(lambda x: x[..., ::-1] * x[..., :1], jnp.asarray(x))
+    assert "unrolled" in schedule
+    np.testing.assert_array_equal(y, x[..., ::-1] * x[..., :1])
+
+
+def test_places_that_data_names():
+    (x,) = arrays(1, np.float32, (*ROWS, 3))
+    rng = np.random.default_rng(2)
+    i, j = rng.integers(0, ROWS[0], 700), rng.integers(0, ROWS[1], 700)
+    weights = rng.standard_normal(700, dtype=np.float32)
+    f = lambda x, i, j, w: x.at[i, j].get(mode="promise_in_bounds") * w[:, None]
+    schedule, y = schedule_and_result(f, *map(jnp.asarray, (x, i, j, weights)))
+    assert "unrolled" in schedule
+    np.testing.assert_array_equal(y, x[i, j] * weights[:, None])
+
+
+def test_a_result_over_its_operand():
+    (x,) = arrays(1, np.float32, (*ROWS, 3))
+    (w,) = arrays(1, np.float32)
+    args = jnp.asarray(x), jnp.asarray(w)
+    schedule, y = schedule_and_result(lambda x, w: x * w[..., None] + x, *args, donate_argnums=0)
+    assert "unrolled" in schedule
+    np.testing.assert_array_equal(y, x * w[..., None] + x)
+
+
+def test_a_loop_of_two_axes_stays_one():
+    (x,) = arrays(1, np.float32)
+    f = lambda x: jnp.broadcast_to(x[..., None, None], (*ROWS, 2, 2)) + 1
+    schedule, y = schedule_and_result(f, jnp.asarray(x))
+    assert "unrolled" not in schedule
+    np.testing.assert_array_equal(y, np.broadcast_to(x[..., None, None], (*ROWS, 2, 2)) + 1)
