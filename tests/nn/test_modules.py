@@ -125,6 +125,14 @@ def test_fields_may_be_assigned_again_until_init_is_done():
     assert amdjax.tree.leaves(larger) == [5.0, 5.0]
 
 
+def test_batches_without_examples():
+    attention = nn.MultiHeadAttention(4, 2, kv_heads=1, key=KEY)
+    assert attention(jnp.zeros((0, 3, 4))).shape == (0, 3, 4)
+    assert nn.Flatten()(jnp.zeros((0, 3, 4))).shape == (0, 12)
+    slope = amdjax.grad(lambda layer: layer(jnp.zeros((0, 3, 4))).sum())(attention)
+    assert not slope.query.kernel.any()
+
+
 def test_layers_of_a_generator():
     layers = nn.Sequential(nn.Lambda(lambda x: x + 1) for _ in range(3))
     assert len(layers) == 3 and layers(0) == 3

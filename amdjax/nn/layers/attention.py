@@ -148,7 +148,8 @@ class MultiHeadAttention(Module):
         if mask is not None and mask.dtype != bool:
             raise ValueError(f"MultiHeadAttention: mask must be boolean, got {mask.dtype}.")
         source = x if context is None else as_array("MultiHeadAttention", context, 1)
-        split = lambda y: y.reshape(*y.shape[:2], -1, self.query.kernel.shape[1] // self.heads)
+        head = self.query.kernel.shape[1] // self.heads
+        split = lambda y: y.reshape(*y.shape[:2], y.shape[2] // head, head)
         q, k, v = split(self.query(x)), split(self.keys(source)), split(self.values(source))
         dropping = self.rate > 0 and is_training(train)
         if positions is not None and self.rope is None:
@@ -179,7 +180,7 @@ class MultiHeadAttention(Module):
                 dropout_rate=self.rate if dropping else 0.0,
                 dropout_key=self.next_key(key) if dropping else None,
             )  # fmt: skip
-        y = self.out(attended.reshape(*attended.shape[:2], -1))
+        y = self.out(attended.reshape(*attended.shape[:2], self.heads * head))
         return y if cache is None else (y, cache)
 
     def torch_tensors(self) -> tuple[TorchTensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -22,9 +23,11 @@ class Flatten(Module):
     """
 
     def __call__(self, x: ArrayLike) -> Array:
-        """Reshape `x` of shape `(n, ...)`."""
+        """Reshape `x` of shape `(n, ...)`; ValueError for a scalar."""
         x = jnp.asarray(x)
-        return jnp.reshape(x, (x.shape[0], -1))
+        if not x.ndim:
+            raise ValueError("Flatten: x must have a first axis, that of examples, got a scalar.")
+        return jnp.reshape(x, (x.shape[0], math.prod(x.shape[1:])))
 
 
 class Lambda(Module):
