@@ -44,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
 
     shown = command(show, "Show what is known: of each problem the fastest way, or all of them.")
     shown.add_argument("--all", action="store_true", help="all ways, wrong and failed ones too")
-    shown.add_argument("--kind", help="only problems of this kind, such as product")
+    shown.add_argument("--kind", help="only these, such as product, convolution data")
     about = "Search the problems of a function of some arguments."
     tuned = command(tune_function, about, "tune")
     tuned.add_argument("function", metavar="MODULE:FUNCTION")
@@ -76,14 +76,14 @@ def show(options: argparse.Namespace) -> None:
     database = _database()
     print(database.path)
     known = list(database.rows())
-    kinds = sorted({k.problem.kind for k in known})
+    kinds = sorted({k.problem.kind for k in known} | {k.problem.name for k in known})
     if options.kind and options.kind not in kinds:
         raise ValueError(
             f"no results of kind {options.kind!r}; there are {', '.join(kinds) or 'none'}"
         )
     seen = None
     for problem, machine, made_by, result in known:
-        if options.kind and problem.kind != options.kind:
+        if options.kind and options.kind not in (problem.kind, problem.name):
             continue
         place = problem, machine, made_by
         if place != seen:

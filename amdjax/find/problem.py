@@ -18,7 +18,7 @@ from amdjax.core.jaxpr import (
     subjaxprs,
     subjaxprs_of_value,
 )
-from amdjax.core.parse import parse_jaxpr
+from amdjax.core.parse import JaxprSyntaxError, parse_jaxpr
 from amdjax.core.pprint import format_jaxpr
 from amdjax.jit.schedule import epilogue, is_shaped
 from amdjax.jit.updates import readers_first
@@ -72,7 +72,38 @@ class Problem:
     program: str
 
     def __str__(self) -> str:
-        return f"{self.kind}: {self.program}"
+        return f"{self.name}: {self.program}"
+
+    @cached_property
+    def name(self) -> str:
+        """The kind; of a convolution with its direction, which follows from where axes lie.
+
+        `convolution weights` is the gradient of a kernel: features and images of its operand have
+        changed places. `convolution data`, that of an operand or a transposed convolution, has a
+        dilated operand, or input and output features of its kernel have changed places, seen from
+        the usual orders (HWIO, OIHW, OHWI). All others are `convolution forward`. As these are the
+        same operation, solvers and results do not depend on it.
+        """
+        params = self._convolution if self.kind == "convolution" else None
+        if params is None:
+            return self.kind
+        _, features, *_ = params["dimension_numbers"].lhs_spec
+        out, inputs, *space = params["dimension_numbers"].rhs_spec
+        if features == 0 or params["batch_group_count"] > 1:
+            return f"{self.kind} weights"
+        turned = inputs == 0 or (bool(space) and min(space) == 0 and out < inputs)
+        if turned or any(n > 1 for n in params["lhs_dilation"] or ()):
+            return f"{self.kind} data"
+        return f"{self.kind} forward"
+
+    @property
+    def _convolution(self) -> dict[str, Any] | None:
+        """Parameters of the convolution; None if the text, of another version, has no such."""
+        try:
+            eqns = list(_equations(self.closed))
+        except JaxprSyntaxError:
+            return None
+        return next((e.params for e in eqns if "lhs_dilation" in e.params), None)
 
     @cached_property
     def closed(self) -> ClosedJaxpr:

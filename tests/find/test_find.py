@@ -74,6 +74,38 @@ def test_problems(name):
         session.Session(back, default_machine())  # raises unless it is one step
 
 
+@pytest.mark.parametrize(
+    "form",
+    [
+        ("NHWC", "HWIO", "NHWC"),
+        ("NCHW", "OIHW", "NCHW"),
+        ("NHWC", "OHWI", "NHWC"),
+        ("NWC", "WIO", "NWC"),
+    ],
+)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_directions_of_convolutions(form, stride, groups):
+    """Whatever the layout, gradients tell what they are of."""
+    places = {"N": 2, "C": 6, "H": 9, "W": 10}, {"O": 8, "I": 6 // groups, "H": 3, "W": 3}
+    x, w = (np.ones([sizes[c] for c in spec], np.float32) for sizes, spec in zip(places, form))
+
+    def f(x, w):
+        strides = (stride,) * (len(form[0]) - 2)
+        return lax.conv_general_dilated(
+            x, w, strides, "SAME", dimension_numbers=form, feature_group_count=groups
+        )
+
+    names = lambda g: {p.name for p in find.problems(g, x, w) if p.kind == "convolution"}
+    ct = lambda argument: lambda x, w: amdjax.grad(lambda *a: f(*a).sum(), argument)(x, w)
+    assert names(f) == {"convolution forward"}
+    assert names(ct(0)) == {"convolution data"}
+    assert names(ct(1)) == {"convolution weights"}
+    (problem,) = find.problems(f, x, w)
+    assert str(problem).startswith("convolution forward: { lambda")
+    assert str(find.Problem("convolution", "of another version")).startswith("convolution: of")
+
+
 def test_problems_of_equal_steps_are_equal():
     def f(x, y):
         return jnp.tanh(x @ y) @ y, y @ y, jnp.tanh(y @ y.T)
