@@ -14,6 +14,7 @@ from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.shaped import Epilogue, ShapedContext, Temp, lower_shaped
 from amdjax.runtime import amx, threads
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
 
 
 def target(count: int = 4) -> CpuTarget:
@@ -78,8 +79,7 @@ class Runner:
                 if isinstance(arg, Literal):
                     memory[arg] = np.asarray(arg.val, arg.aval.dtype)
                 elif isinstance(arg, Temp) and arg not in memory:
-                    width = np.dtype(np.uint8).itemsize * int(arg.dtype[1:]) // 8
-                    memory[arg] = aligned(arg.size * width)
+                    memory[arg] = aligned(arg.size * itemsize(arg.dtype))
                 words.append(memory[arg].ctypes.data)
             block = (ctypes.c_int64 * (len(words) + 1))(0, *words)  # no watch before them
             first = ctypes.addressof(block) + ctypes.sizeof(ctypes.c_int64)
