@@ -38,6 +38,7 @@ class CpuCosts:
       cache_rate: bytes from the second-level cache, many lines at once.
       stream_rate: bytes from beyond the first-level cache, side by side and prefetched.
       memory_rate: bytes from or to beyond the second-level cache, a panel at a time.
+      far_rate: bytes from or to beyond all caches, in short pieces.
     """
 
     clock: float = 4.0
@@ -58,6 +59,7 @@ class CpuCosts:
     cache_rate: float = 13.0
     stream_rate: float = 24.0
     memory_rate: float = 8.0
+    far_rate: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class CpuTarget:
       threads: threads that run a kernel.
       l1_bytes: data cache of one core.
       l2_bytes: second-level cache of one core.
+      l3_bytes: last cache, which cores share.
       dot_dtypes: of what one instruction sums the products in each 32-bit lane.
       matrix_dtypes: what a matrix unit multiplies that this process may use.
       costs: what plans are reckoned with.
@@ -78,6 +81,7 @@ class CpuTarget:
     threads: int = 1
     l1_bytes: int = 32 << 10
     l2_bytes: int = 1 << 20
+    l3_bytes: int = 16 << 20
     dot_dtypes: tuple[str, ...] = ()
     matrix_dtypes: tuple[str, ...] = ()
     costs: CpuCosts = CpuCosts()

@@ -8,6 +8,8 @@ from hypothesis import given, settings, strategies as st
 
 import amdjax
 import amdjax.kernels
+import amdjax.numpy as jnp
+from amdjax import lax
 from amdjax.codegen.cpu.writer import SCRATCH_LIMIT
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
@@ -392,3 +394,24 @@ def test_blocks_of_shallow_products_fit_the_stack(depth, threads, transposed):
             wanted = sum(s.size * itemsize(s.dtype) for s in kernel.scratch)
             assert wanted <= SCRATCH_LIMIT, (kernel.name, wanted)
     np.testing.assert_array_equal(amdjax.jit(f)(x, y), np.full((300_000, 2), depth, np.float32))
+
+
+@pytest.mark.parametrize("window", [False, True])
+def test_matrices_beyond_all_caches_are_not_read_again_and_again(window):
+    """Rows apart in memory are packed; windows are written out only where a cache keeps them."""
+
+    def f(x, ct):
+        if not window:
+            return x.T @ ct
+        kernel = jnp.zeros((3, 3, 3, 32, 64))
+        dims = ("NDHWC", "DHWIO", "NDHWC")
+        conv = lambda w: lax.conv_general_dilated(x, w, (1,) * 3, "SAME", dimension_numbers=dims)
+        return amdjax.vjp(conv, kernel)[1](ct)[0]
+
+    shapes = [(2, 16, 16, 16, n) for n in (32, 64)] if window else [(8192, n) for n in (864, 64)]
+    jaxpr = amdjax.jit(f).trace(*(amdjax.ShapeDtypeStruct(s, jnp.float32) for s in shapes)).jaxpr
+    for cache in (32 << 20, 512 << 20):
+        machine = CpuTarget(512, 1, 48 << 10, 1 << 20, cache)
+        names = " ".join(kernel.name for kernel in plan_program(jaxpr, machine).kernels())
+        assert ("direct" in names) == (cache > 32 << 20), names
+        assert ("columns" in names) == (window and cache > 32 << 20), names

@@ -40,7 +40,7 @@ def cpu_target() -> CpuTarget:
     machine = host()
     return CpuTarget(
         machine.vector_bits, threads.num_threads(), machine.l1d_bytes, machine.l2_bytes,
-        dot_dtypes=machine.dot_dtypes, matrix_dtypes=amx.dtypes(),
+        machine.l3_bytes, dot_dtypes=machine.dot_dtypes, matrix_dtypes=amx.dtypes(),
     )  # fmt: skip
 
 

@@ -68,6 +68,16 @@ def packing(
     return panels * (begins + depth * vectors * each)
 
 
+def return_cycles(nbytes: float, target: CpuTarget) -> float:
+    """Cycles in which a byte comes again, after `nbytes` others, from beyond all caches.
+
+    The last cache loses little of what takes three eighths of it, and all of what takes twice as
+    much: data of other steps and processes is there too.
+    """
+    kept = target.l3_bytes * 3 / 8
+    return min(max(nbytes / kept - 1, 0.0), 1.0) / target.costs.far_rate
+
+
 def conversions(problem: Contraction, rows: int, vectors: int, target: CpuTarget) -> float:
     """Cycles that a step of a tile takes to convert operands that are not in the sums' dtype."""
     a, b = (source.dtype != problem.accumulate for source in (problem.a, problem.b))

@@ -31,6 +31,7 @@ from amdjax.kernels.products.cpu.costs import (
     is_aliased,
     launch,
     nanoseconds,
+    return_cycles,
     store_stall,
 )
 from amdjax.kernels.products.cpu.micro_kernel import multiply, multiply_add
@@ -188,9 +189,28 @@ def _tile_cycles(p: Contraction, shape: TileShape, splits: int, target: CpuTarge
     first = max(step, _arrival(p, shape, target))
     if p.depth * shape.columns * itemsize(p.b.dtype) > target.l1_bytes or _is_aliased(p):
         step = first
-    step += (first - step) / high
+    step += (first - step) / high + _return(p, shape, target)
     cycles = p.depth / splits * step
     return cycles + costs.tile / 2 + store_stall(p, shape.rows, cycles, target, False)
+
+
+def _return(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
+    """Cycles of a step until operands are there again that other tiles have read.
+
+    Rows that are contiguous along the depth are prefetched; others are a line for each step. Of a
+    panel of columns, lines share sets of caches with those of the panels beside it.
+    """
+    high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
+    cycles = 0.0
+    if p.a.lines and _stride(p.a.depth) != 1:
+        size = itemsize(p.a.dtype)
+        each = return_cycles(p.rows * p.depth * size, target)
+        cycles += shape.rows * size * each * (wide - 1) / wide
+    size = itemsize(p.b.dtype)
+    if p.depth * shape.columns * size > private_cache(target):
+        each = return_cycles(p.depth * p.columns * size, target)
+        cycles += shape.columns * size * each * (high - 1) / high
+    return cycles
 
 
 def _arrival(p: Contraction, shape: TileShape, target: CpuTarget) -> float:

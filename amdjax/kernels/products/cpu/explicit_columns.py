@@ -21,7 +21,13 @@ from amdjax.kernels.products.contraction import (
     lane_count,
     private_cache,
 )
-from amdjax.kernels.products.cpu.costs import is_aliased, launch, nanoseconds, packing
+from amdjax.kernels.products.cpu.costs import (
+    is_aliased,
+    launch,
+    nanoseconds,
+    packing,
+    return_cycles,
+)
 from amdjax.kernels.products.cpu.packing import copy_lines
 from amdjax.kernels.products.cpu.reading import Part, Reader
 from amdjax.kernels.products.program import Program
@@ -76,7 +82,8 @@ class ExplicitColumnsPlan:
         programs = self.batches * ceil_div(source.line_count, self.chunk)
         cycles = launch(each, programs, target)
         if nbytes > private_cache(target):
-            cycles += nbytes / target.costs.memory_rate / target.threads
+            each_byte = 1 / target.costs.memory_rate + return_cycles(nbytes, target)
+            cycles += nbytes * each_byte / target.threads
         return cycles
 
     def _copy(self, ctx: ShapedContext) -> Call:
