@@ -129,7 +129,7 @@ def test_an_interrupt_keeps_what_was_measured(path, monkeypatch, capsys):
     def interrupted(self, *args):
         nonlocal count
         count += 1
-        if count == 4:
+        if count == 2:
             os.kill(os.getpid(), signal.SIGINT)
         return measure(self, *args)
 
@@ -137,11 +137,11 @@ def test_an_interrupt_keeps_what_was_measured(path, monkeypatch, capsys):
     with pytest.raises(KeyboardInterrupt):
         find.tune(f, X, budget=60)
     assert "what was measured stays in" in capsys.readouterr().out
-    assert len(list(Database(path).rows())) == 3
+    assert len(list(Database(path).rows())) == 1
     count = -1000
     find.tune(f, X, budget=60, quiet=True)
     resumed, all_known = count + 1000, len(list(Database(path).rows()))
-    again = resumed - (all_known - 3)  # the fastest are measured once more
+    again = resumed - (all_known - 1)  # the fastest are measured once more
     assert 0 <= again <= 2 * 3
     count = -1000
     find.tune(f, X, budget=60, quiet=True)

@@ -220,12 +220,16 @@ def test_dropping_under_transformations():
         nn.dot_product_attention(q, k, v, dropout_rate=1.5)
 
 
-def test_float8_is_what_it_stands_for():
+def test_float8_is_what_it_stands_for(device):
     q, k, v = (x.astype("float8_e4m3fn") for x in drawn())
     out = nn.dot_product_attention(q, k, v, is_causal=True, query_scale=0.5, value_scale=3.0)
     assert out.dtype == np.float32
     wide = [np.asarray(x, np.float64) for x in (q, k, v)]
-    expected, _ = reference.attention(0.5 * wide[0], wide[1], 3 * wide[2], is_causal=True)
-    close(out, expected)
+    operands = 0.5 * wide[0], wide[1], 3 * wide[2]
+    expected, _ = reference.attention(*operands, is_causal=True)
+    # Matrix units of GPUs take weights as float16, each off by half a unit in its last place.
+    rounding = 2.0**-11 if device is not None and device.platform == "emulated" else 0.0
+    moved, _ = reference.attention(*operands[:2], abs(operands[2]), is_causal=True)
+    assert (abs(out - expected) <= rounding * moved + 1e-5 * (1 + abs(expected))).all()
     close(nn.dot_product_attention(q, k, v, out_dtype="bfloat16").astype("float32"),
           reference.attention(*wide)[0], 1e-2)  # fmt: skip
