@@ -70,7 +70,8 @@ def _caches() -> tuple[int, int, int]:
                 continue
             text = (index / "size").read_text().strip()
             unit = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}[text[-1]]
-            sizes[int((index / "level").read_text())] = int(text[:-1]) * unit
+            level = int((index / "level").read_text())
+            sizes[level] = int(text[:-1]) * unit or sizes[level]  # some machines do not tell
     return sizes[1], sizes[2], sizes[3]
 
 
