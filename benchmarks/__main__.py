@@ -47,6 +47,13 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all samples there")
     parser.add_argument(
+        "--from",
+        type=Path,
+        dest="samples",
+        metavar="FILE",
+        help="run nothing: print, and write to --markdown, what --json wrote there",
+    )
+    parser.add_argument(
         "--markdown",
         type=Path,
         metavar="FILE",
@@ -203,16 +210,30 @@ def run(args: argparse.Namespace, libs: list[str], scratch: str) -> list[report.
     return rows
 
 
+def reread(samples: Path) -> tuple[list[report.Row], list[str], dict[str, str]]:
+    """The rows of an earlier run, its libraries and its machine."""
+    earlier = json.loads(samples.read_text())
+    rows = earlier["rows"]
+    libs = [lib for lib in NAMES if any(lib in r["seconds"] | r["errors"] for r in rows)]
+    terminal = report.Terminal(libs)
+    print("\n".join([terminal.header(), *map(terminal.row, rows), terminal.footer(rows)]))
+    return rows, libs, earlier["machine"]
+
+
 def main() -> None:
     args = arguments()
     libs = choose_libs(args.libs)
     args.threads = min(args.threads or 10**6, len(machine.available_cpus()))
-    with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
-        rows = run(args, libs, scratch)
-    about = machine.describe(args.threads)
+    if args.samples:
+        rows, libs, about = reread(args.samples)
+    else:
+        with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
+            rows = run(args, libs, scratch)
+        about = machine.describe(args.threads)
     if args.json:
         args.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
-    whole = not (args.quick or args.only or args.no_write) and set(libs) == set(NAMES)
+    partial = args.quick or args.only or args.no_write or args.samples
+    whole = not partial and set(libs) == set(NAMES)
     page = args.markdown or (DOCS / "benchmarks.md" if whole else None)
     if page:
         picture = page.with_suffix(".svg")
