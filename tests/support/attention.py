@@ -3,7 +3,7 @@
 import ml_dtypes  # noqa: F401 (so that NumPy knows narrow dtypes by name)
 import numpy as np
 
-from amdjax.lax.attention import Extents, _dropped
+from amdjax.lax.attention import Extents, dropped
 from amdjax.lax.filling import full
 
 LEAST = -0.7 * float(np.finfo(np.float32).max)
@@ -25,7 +25,7 @@ def operands(sizes, dtype, seed=0):
 def weight_factors(sizes, seeds, rate):
     """What dropping makes of weights, as the definition draws: zero or more than one."""
     e = Extents(*sizes)
-    return np.asarray(_dropped(full(e.pairs, 1, np.float32), seeds, rate, e))
+    return np.asarray(dropped(full(e.pairs, 1, np.float32), seeds, rate, e))
 
 
 def kept(shape, mask=None, is_causal=False, window=None, query_lengths=None, key_lengths=None):
