@@ -64,8 +64,8 @@ def dot_product_attention(
       return_residual: also return the logarithm of the softmax's denominator, `(batch, T, N)`.
 
     Returns:
-      An array of shape `(batch, T, N, D)`. On CPUs one kernel computes it,
-      and one its gradient, in memory that is linear in T and S.
+      An array of shape `(batch, T, N, D)`. On CPUs one kernel computes it, and one its
+      gradient; derivatives of all orders need memory that is linear in T and S.
 
         >>> x = jnp.ones((1, 2, 1, 4))
         >>> nn.dot_product_attention(x, x, x).shape

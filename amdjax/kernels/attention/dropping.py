@@ -1,4 +1,4 @@
-"""Which weights of attention are dropped, as its definition says (`lax/attention.py`)."""
+"""Which weights of attention are dropped, as `lax/attention/definition.py` says."""
 
 from __future__ import annotations
 

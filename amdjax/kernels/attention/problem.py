@@ -10,7 +10,7 @@ from amdjax.core.jaxpr import JaxprEqn
 from amdjax.kernels.loops import row_major
 from amdjax.schedule.values import compute_dtype, short_dtype
 
-#: The logit of pairs that take no part, as in the definition (`lax/attention.py`).
+#: The logit of pairs that take no part, as in the definition (`lax/attention/operands.py`).
 LEAST_LOGIT = -0.7 * 3.4028234663852886e38
 #: Bytes of scratch, on the stack of a thread, that a kernel may have.
 MOST_SCRATCH = 4 << 20

@@ -1,8 +1,4 @@
-"""Written attention arranged as operands and results of the attention primitives.
-
-Axes are divided into batch, queries, heads that share a head of keys, and so on, so that operands
-are moved as little as possible.
-"""
+"""Written attention arranged as operands and results of the attention primitives."""
 
 from __future__ import annotations
 
@@ -15,6 +11,7 @@ import numpy as np
 from amdjax.core.jaxpr import Var
 from amdjax.core.primitive import Primitive
 from amdjax.passes.attention.axes import Axis, Layout, extent, flat, whole
+from amdjax.passes.attention.groups import Group, Groups, by_group, combined, groups_of, placed
 from amdjax.passes.attention.logits import Distance, Logits, Placed
 from amdjax.passes.attention.program import Atom, Program
 from amdjax.passes.attention.weights import (
@@ -29,47 +26,8 @@ from amdjax.passes.attention.weights import (
 )
 from amdjax.transforms import ops
 
-Group = tuple[Axis, ...]
-
 #: Greater than what attention gives as the greatest logit of no keys, less than any other.
 LEAST = -1e38
-
-
-@dataclass(frozen=True)
-class Groups:
-    """Axes by their part in attention: those of batch, queries, keys, heads and features."""
-
-    batch: Group
-    queries: Group
-    keys: Group
-    key_heads: Group
-    shared: Group  # heads that have one head of keys
-    features: Group
-    value_features: Group
-
-    @property
-    def heads(self) -> Group:
-        return (*self.key_heads, *self.shared)
-
-    @property
-    def query(self) -> tuple[Group, ...]:
-        return self.batch, self.queries, self.heads, self.features
-
-    @property
-    def key(self) -> tuple[Group, ...]:
-        return self.batch, self.keys, self.key_heads, self.features
-
-    @property
-    def value(self) -> tuple[Group, ...]:
-        return self.batch, self.keys, self.key_heads, self.value_features
-
-    @property
-    def out(self) -> tuple[Group, ...]:
-        return self.batch, self.queries, self.heads, self.value_features
-
-    @property
-    def pairs(self) -> tuple[Group, ...]:
-        return self.batch, self.heads, self.queries, self.keys
 
 
 @dataclass
@@ -109,7 +67,7 @@ def arranged(
 
         assert weights.values is not None
         operands = root(logits.query), root(logits.key), root(weights.values)
-        groups = _groups(logits, operands, flat(layout), whole(keys))
+        groups = groups_of(logits, operands, flat(layout), whole(keys))
         if groups is not None:
             return _Arrangement(program, logits, weights, layout, groups, operands).call()
     return None
@@ -119,89 +77,6 @@ def _is_forward(product: Product, keys: Group) -> bool:
     return product.summed == set(whole(keys)) and not any(
         m[1] or m[3] for m in product.known.polynomial
     )
-
-
-def _groups(logits: Logits, operands: Sequence[Placed], pairs: Group, keys: Group) -> Groups | None:
-    """The parts of all axes, None where an operand lacks one, or has one too many."""
-    query, key, value = (x.axes for x in operands)
-    features = tuple(a for a in query if a in key and a not in pairs)
-    both = [a for a in key if a in query and a in pairs]
-    value_features = tuple(a for a in value if a not in pairs)
-    alone = [a for a in query if a in pairs and a not in key]
-    complete = (
-        set(query) == {*features, *both, *alone}
-        and set(key) == {*features, *both, *keys}
-        and set(value) == {*value_features, *both, *keys}
-        and set(pairs) == {*both, *alone, *keys}
-        and all(len(set(axes)) == len(axes) for axes in (query, key, value, pairs))
-    )
-    if not complete:
-        return None
-    keys = tuple(a for a in key if a in keys)
-    masks = [x.axes for _, x in logits.biases] + [c.value.axes for c in logits.conditions]
-    masks += [(d.first, d.second) for d, _ in logits.distances]
-    heads = _key_heads(both, key.index(keys[0]), key, [set(m) for m in masks], set(keys))
-    masked = {a for axes in masks for a in axes if a in alone}
-    if masked:
-        queries = [a for a in alone if a in masked]
-    else:
-        start = min((query.index(a) for a in heads), default=len(query))
-        queries = [a for a in alone if query.index(a) < start] or alone
-    return Groups(
-        tuple(a for a in both if a not in heads), tuple(queries), keys, tuple(heads),
-        tuple(a for a in alone if a not in queries), features, value_features,
-    )  # fmt: skip
-
-
-def _key_heads(
-    both: list[Axis], first_key: int, key: Group, masks: list[set[Axis]], keys: set[Axis]
-) -> list[Axis]:
-    """Which of the axes that queries and keys share are heads: those behind the keys in memory.
-
-    But a large mask should not be repeated: then those that it has, or those that it has not.
-    """
-    heads = [a for a in both if key.index(a) > first_key]
-    for mask in masks:
-        has = [a for a in both if a in mask]
-        if not mask & keys or mask <= {*both, *keys} or not 0 < len(has) < len(both):
-            continue
-        batch = [a for a in both if a not in heads]
-        if any(0 < len(mask & set(part)) < len(part) for part in (batch, heads)):
-            return has if both[0] not in mask else [a for a in both if a not in mask]
-    return heads
-
-
-def _four(x: Any, layout: Layout, groups: Sequence[Group]) -> Any:
-    """`x` with a dimension for each group of axes, of length one where it has none of a group."""
-    axes = flat(layout)
-    x = ops.reshape(x, tuple(a.size for a in axes))
-    wanted = [whole(g) if set(whole(g)) & set(axes) else () for g in groups]
-    order = [a for g in wanted for a in g]
-    held = [a for a in order if a in axes]
-    x = ops.transpose(x, tuple(axes.index(a) for a in held))
-    if len(held) < len(order):
-        places = tuple(order.index(a) for a in held)
-        x = ops.broadcast_in_dim(x, tuple(a.size for a in order), places)
-    return ops.reshape(x, tuple(extent(g) for g in wanted))
-
-
-def _placed(x: Any, groups: Sequence[Group], to: Placed) -> Any:
-    """What has a dimension for each group of axes, as a value that is placed along them."""
-    axes = [a for g in groups for a in whole(g)]
-    x = ops.reshape(x, tuple(a.size for a in axes))
-    x = ops.transpose(x, tuple(axes.index(a) for a in to.axes))
-    return ops.convert(ops.reshape(x, to.atom.aval.shape), to.atom.aval.dtype)
-
-
-def _common(xs: Sequence[Any], combine: str) -> Any:
-    """Arrays of four dimensions combined, each repeated as far as others ask for it."""
-    shape = tuple(map(max, *(x.aval.shape for x in xs))) if len(xs) > 1 else ()
-    out = None
-    for x in xs:
-        if len(xs) > 1:
-            x = ops.broadcast_in_dim(x, shape, (0, 1, 2, 3))
-        out = x if out is None else Primitive.by_name[combine].bind(out, x)
-    return out
 
 
 @dataclass(frozen=True)
@@ -387,18 +262,18 @@ class _Arrangement:
         g, count = self.groups, len(self.biases)
         places = zip(self.operands, (g.query, g.key, g.value), strict=True)
         args = [
-            ops.convert(_four(x, p.layout, axes), self.dtype)
+            ops.convert(by_group(x, p.layout, axes), self.dtype)
             for x, (p, axes) in zip(xs, places, strict=False)
         ]
         biases = [
-            self._scaled(_four(x, p.layout, g.pairs), factor)
+            self._scaled(by_group(x, p.layout, g.pairs), factor)
             for x, (factor, p) in zip(xs[3:], self.biases, strict=False)
         ]
         masks = []
         for x, c in zip(xs[3 + count :], self.conditions, strict=False):
-            x = _four(x, c.value.layout, g.pairs)
+            x = by_group(x, c.value.layout, g.pairs)
             masks.append(x if c.is_kept else Primitive.by_name["not"].bind(x))
-        bias, mask = _common(biases, "add"), _common(masks, "and")
+        bias, mask = combined(biases, "add"), combined(masks, "and")
         if bias is not None and self.is_infinite:
             bias = self._above_masked(bias)
         optional = {"bias": bias, "mask": mask}
@@ -447,7 +322,7 @@ class _Arrangement:
             lacking = ops.transpose(self._lacks_keys(outs[1]), (0, 2, 1))
             found = _spoiled(found, lacking, (0, 1, 2))
         results = [
-            _placed(self._scaled(found, x.factor), self.groups.out, x.to)
+            placed(self._scaled(found, x.factor), self.groups.out, x.to)
             for x in self.replaced_forward
         ]
         return [*outs, *results]
@@ -457,7 +332,7 @@ class _Arrangement:
         args, params = self._inputs(xs)
         g = self.groups
         assert self.cotangent is not None
-        ct = ops.convert(_four(ct, self.cotangent.layout, g.out), self.dtype)
+        ct = ops.convert(by_group(ct, self.cotangent.layout, g.out), self.dtype)
         ct = ops.broadcast_in_dim(ct, tuple(map(extent, g.out)), (0, 1, 2, 3))
         delta = ops.reduce_sum(
             ops.mul(ops.convert(ct, self.wide), ops.convert(out, self.wide)), (3,)
@@ -471,6 +346,6 @@ class _Arrangement:
             found[2] = self._of_lacking_queries(found[2], maximum)
         groups = g.query, g.key, g.value, self._bias_groups if wants_bias else ()
         return [
-            _placed(self._scaled(found[x.which], x.factor), groups[x.which], x.to)
+            placed(self._scaled(found[x.which], x.factor), groups[x.which], x.to)
             for x in self.replaced_backward
         ]
