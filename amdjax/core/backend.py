@@ -41,6 +41,10 @@ class Backend(Protocol):
         """
         ...
 
+    def compile_sized(self, closed: Any, donated: Any, refs: Any, placement: Any) -> Any:
+        """What makes the program, as `compile` does, for sizes of its dimension variables."""
+        ...
+
     def shardings_as_traced(self, closed: Any, arguments: Any) -> Any:
         """For each result of a program how it is divided along explicit axes of a mesh, or None."""
         ...

@@ -11,7 +11,7 @@ def ceil_div(a: int, b: int) -> int:
     >>> ceil_div(7, 3), ceil_div(-7, 3), ceil_div(6, 3)
     (3, -2, 2)
     """
-    return -(-a // b)
+    return (a + b - 1) // b
 
 
 def round_up(a: int, unit: int) -> int:
@@ -20,7 +20,7 @@ def round_up(a: int, unit: int) -> int:
     >>> round_up(13, 8), round_up(16, 8)
     (16, 16)
     """
-    return -(-a // unit) * unit
+    return (a + unit - 1) // unit * unit
 
 
 def power_of_two(n: int) -> int:

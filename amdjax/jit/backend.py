@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from amdjax.core import events
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config, refuse_execution
+from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.key_use import watched_operation, watched_program
 from amdjax.core.primitive import Primitive
@@ -20,7 +21,8 @@ from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
 from amdjax.jit.arrays import Runner, host_buffer
-from amdjax.jit.refs import compile_on_refs
+from amdjax.jit.cpu.program import compile_sized_for_cpu
+from amdjax.jit.refs import compile_on_refs, works_on_refs
 from amdjax.jit.shardings import replicated_here, shardings_as_traced
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
@@ -150,6 +152,28 @@ class CompilerBackend:
         if config.debug_key_reuse:
             run = watched_program(closed, run, refs)
         return run
+
+    def compile_sized(
+        self,
+        closed: ClosedJaxpr,
+        donated: Sequence[bool],
+        refs: Sequence[Any],
+        placement: Placement | None,
+    ) -> Callable[[Mapping[str, int]], Runner]:
+        """What makes the program, as `compile` does, for sizes of its dimension variables.
+
+        Args:
+          closed: the program; its dimensions are those of a `SizedScope`, whose guards have to hold
+            of the sizes.
+          donated, refs, placement: as for `compile`.
+        """
+        watched = config.debug_nans or config.debug_infs or config.debug_key_reuse
+        on_gpu = placement is not None and not isinstance(placement.device, CpuDevice)
+        if watched or on_gpu or refs or works_on_refs(closed):
+            return lambda sizes: self.compile(instantiate(closed, sizes), donated, refs, placement)
+        with Room():
+            program = compile_sized_for_cpu(closed, donated)
+        return lambda sizes: program(sizes).runner(placement)
 
     # Operations
 

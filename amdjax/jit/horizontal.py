@@ -21,8 +21,8 @@ __all__ = ["number", "together_on_cpu", "together_on_gpu"]
 WORD = 8  # bytes of an argument
 
 
-def number(n: int) -> View:
-    """A number as an operand."""
+def number(n: Any) -> View:
+    """A number, or a size, as an operand."""
     return View(Storage(0, vm.ZERO), n)
 
 

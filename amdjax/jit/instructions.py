@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from amdjax import tile
+from amdjax.core.dims import Dim, at_sizes, divisor
+from amdjax.core.integers import round_up
 from amdjax.runtime import vm
+from amdjax.targets.cpu import PARALLEL_FROM
 
-__all__ = ["ALIGN", "HostCall", "Instruction", "Label", "Launch", "Plan", "Storage", "View", "Word"]
+__all__ = [
+    "ALIGN", "HostCall", "Instruction", "Label", "Launch", "Parallel", "Plan", "Storage", "View",
+    "Word", "Zeros", "packed",
+]  # fmt: skip
 
 ALIGN = 64
 
@@ -46,7 +52,7 @@ class View:
     @property
     def align(self) -> int:
         """Bytes of which the address is a multiple, however far it advances."""
-        bits = self.storage.align | self.offset | self.stride
+        bits = divisor(self.storage.align, self.offset, self.stride)
         return bits & -bits
 
 
@@ -55,7 +61,26 @@ class Label:
     position: int = -1
 
 
-Word = Any  # an int, a View, a Label or a kernel
+@dataclass(frozen=True)
+class Parallel:
+    """Whether waking other threads pays, which depends on sizes."""
+
+    programs: int
+    nanoseconds: float
+
+    def at(self, sizes: Mapping[str, int]) -> int:
+        programs, nanoseconds = at_sizes(self.programs, sizes), at_sizes(self.nanoseconds, sizes)
+        return int(programs > 1 and nanoseconds > PARALLEL_FROM)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """A constant of zero bytes."""
+
+    nbytes: int
+
+
+Word = Any  # a size, a View, a Label, a kernel or whether a launch is parallel
 
 
 @dataclass
@@ -94,12 +119,14 @@ class Plan:
 
     Attributes:
       instructions: in order.
+      storages: the parts of the arena; where sizes are symbolic, they have no places yet.
       slots: how many slots there are; arguments start at `inputs`, results at `outputs`.
       constants: arrays whose addresses fill the slots from `constants_at`.
       aliases: results that reuse the memory of a donated argument.
     """
 
     instructions: list[Instruction]
+    storages: list[Storage]
     arena_bytes: int
     slots: int
     inputs: int
@@ -111,6 +138,10 @@ class Plan:
 
     def kernels(self) -> list[tile.Kernel]:
         return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
+
+    def at(self, sizes: Mapping[str, int]) -> Plan:
+        """The plan for given sizes of the variables of its dimensions."""
+        return _Instance(sizes).plan(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +159,75 @@ class Launch:
     grid: int
     views: tuple[View, ...]
     nanoseconds: float
+
+
+class _Instance:
+    """What a plan with symbolic sizes is where they are known."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        self.sizes = sizes
+        self._storages: dict[int, Storage] = {}
+
+    def plan(self, plan: Plan) -> Plan:
+        storages = list(map(self.storage, plan.storages))
+        hosts = [
+            replace(h, in_avals=self.avals(h.in_avals), out_avals=self.avals(h.out_avals))
+            for h in plan.hosts
+        ]
+        constants = [
+            np.zeros(at_sizes(x.nbytes, self.sizes), np.uint8) if isinstance(x, Zeros) else x
+            for x in plan.constants
+        ]
+        instructions = [
+            Instruction(i.opcode, list(map(self.word, i.words))) for i in plan.instructions
+        ]
+        return replace(
+            plan, instructions=instructions, storages=storages, constants=constants, hosts=hosts,
+            arena_bytes=packed(storages),
+        )  # fmt: skip
+
+    def storage(self, s: Storage) -> Storage:
+        found = self._storages.get(id(s))
+        if found is None:
+            found = self._storages[id(s)] = replace(s, nbytes=at_sizes(s.nbytes, self.sizes))
+        return found
+
+    def word(self, w: Word) -> Word:
+        if isinstance(w, View):
+            offset, stride = at_sizes(w.offset, self.sizes), at_sizes(w.stride, self.sizes)
+            return View(self.storage(w.storage), offset, w.counter, stride)
+        return w.at(self.sizes) if isinstance(w, Parallel) else at_sizes(w, self.sizes)
+
+    def avals(self, avals: Sequence[Any]) -> list[Any]:
+        return [aval_at(a, self.sizes) for a in avals]
+
+
+def aval_at(aval: Any, sizes: Mapping[str, int]) -> Any:
+    """A type for given sizes of the variables of its shape."""
+    if not any(isinstance(n, Dim) for n in aval.shape):
+        return aval
+    return aval.update(shape=tuple(at_sizes(n, sizes) for n in aval.shape))
+
+
+def packed(storages: Sequence[Storage]) -> int:
+    """Give parts of the arena their offsets: first fit, the largest first. How long it is."""
+    placed: list[Storage] = []
+    total = 0
+    for s in sorted(storages, key=lambda s: (-s.nbytes, s.first)):
+        if s.last < 0 or s.nbytes == 0:
+            continue
+        beside = sorted(
+            (p for p in placed if p.first <= s.last and s.first <= p.last), key=lambda p: p.offset
+        )
+        at = 0
+        for p in beside:
+            if at + s.nbytes <= p.offset:
+                break
+            at = max(at, round_up(p.offset + p.nbytes, ALIGN))
+        s.offset = at
+        placed.append(s)
+        total = max(total, at + s.nbytes)
+    return total
 
 
 def array_at(address: int, aval: Any) -> np.ndarray:

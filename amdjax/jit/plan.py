@@ -20,24 +20,25 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core.config import config
-from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.dims import Dim, Estimate, SizedScope
 from amdjax.core.errors import InconclusiveDimensionOperation
-from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.horizontal import number, together_on_cpu, together_on_gpu
 from amdjax.jit.instructions import (
-    ALIGN,
     HostCall,
     Instruction,
     Label,
     Launch,
+    Parallel,
     Plan,
     Storage,
     View,
     Word,
+    Zeros,
+    packed,
 )
 from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
@@ -92,7 +93,7 @@ def plan_program(
       by_line: whether equal steps that the user wrote on different lines get their own kernels.
 
     Raises:
-      InconclusiveDimensionOperation: the shapes are symbolic.
+      InconclusiveDimensionOperation: shapes are symbolic, and no sizes are at hand.
     """
     _refuse_symbolic(closed)
     return Planner(target, observe, loader, by_line).program(closed, donated)
@@ -100,11 +101,12 @@ def plan_program(
 
 def _refuse_symbolic(closed: ClosedJaxpr) -> None:
     for aval in (*closed.in_avals, *closed.out_avals):
-        if any(map(is_symbolic_dim, getattr(aval, "shape", ()))):
-            raise InconclusiveDimensionOperation(
-                f"A program with {aval.str_short()} is not compiled: its shape is symbolic. Trace "
-                "it with make_jaxpr or eval_shape, or give sizes as numbers."
-            )
+        for n in getattr(aval, "shape", ()):
+            if isinstance(n, Dim) and not isinstance(n.scope, SizedScope):
+                raise InconclusiveDimensionOperation(
+                    f"A program with {aval.str_short()} is not compiled: its shape is symbolic. "
+                    "Trace it with make_jaxpr or eval_shape, or give sizes as numbers."
+                )
 
 
 class Planner:
@@ -146,9 +148,11 @@ class Planner:
         self.body(jaxpr, env, destinations, outermost=True)
         self.emit(vm.HALT)
         constants_at = self.place_constants()
+        sized = any(isinstance(s.nbytes, Dim) for s in self.storages)
+        arena_bytes = 0 if sized else packed(self.storages)
         return Plan(
-            self.instructions, self.pack(), self.next_slot, inputs, outputs, constants_at,
-            self.constants, self.hosts, self.aliases,
+            self.instructions, self.storages, arena_bytes, self.next_slot, inputs, outputs,
+            constants_at, self.constants, self.hosts, self.aliases,
         )  # fmt: skip
 
     def has_kernels(self, eqn: JaxprEqn) -> bool:
@@ -178,7 +182,8 @@ class Planner:
         Steps follow each other, so that one block serves all but those that run together, which
         are told apart by a number; calls of a program do, too, since work on a device is in order.
         """
-        return self.constant(("zeros", nbytes, which), np.zeros(nbytes, np.uint8), nbytes)
+        zeros = Zeros(nbytes) if isinstance(nbytes, Dim) else np.zeros(nbytes, np.uint8)
+        return self.constant(("zeros", nbytes, which), zeros, nbytes)
 
     def place_constants(self) -> int:
         """Constants get their slots last, when their number is known."""
@@ -188,27 +193,6 @@ class Planner:
             assert view.storage.slot is not None
             view.storage.slot = start - 1 - view.storage.slot
         return start
-
-    def pack(self) -> int:
-        """Give arena storages their offsets: first fit, the largest first."""
-        placed: list[Storage] = []
-        total = 0
-        for s in sorted(self.storages, key=lambda s: (-s.nbytes, s.first)):
-            if s.last < 0 or s.nbytes == 0:
-                continue
-            beside = sorted(
-                (p for p in placed if p.first <= s.last and s.first <= p.last),
-                key=lambda p: p.offset,
-            )
-            at = 0
-            for p in beside:
-                if at + s.nbytes <= p.offset:
-                    break
-                at = max(at, round_up(p.offset + p.nbytes, ALIGN))
-            s.offset = at
-            placed.append(s)
-            total = max(total, at + s.nbytes)
-        return total
 
     # Instructions
 
@@ -541,7 +525,7 @@ class Body:
         """
 
         def address(arg: Any) -> View:
-            if isinstance(arg, int):
+            if isinstance(arg, (int, Dim)):
                 return number(arg)
             if isinstance(arg, Temp):
                 if arg not in temps:
@@ -577,9 +561,11 @@ class Body:
         self.p.emit(vm.HOST, len(self.p.hosts) - 1, len(reads) + len(writes), *reads, *writes)
 
 
-def _is_parallel(launches: Sequence[Launch]) -> int:
+def _is_parallel(launches: Sequence[Launch]) -> Word:
     """Whether waking other threads pays."""
     programs, nanoseconds = sum(x.grid for x in launches), sum(x.nanoseconds for x in launches)
+    if isinstance(programs, Dim) or isinstance(nanoseconds, Estimate):
+        return Parallel(programs, nanoseconds)
     return int(programs > 1 and nanoseconds > PARALLEL_FROM)
 
 

@@ -8,13 +8,13 @@ step gets the same kernels with its own variables as arguments.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from amdjax.core.dims import divisor
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.shaped import Epilogue
 from amdjax.schedule.calls import Call, Copy
@@ -55,7 +55,7 @@ class Repeats:
             step.code.append((r.domain, r.axes, r.level, r.row, r.cost))
             step.code += [(step.number(v), v in fusion.stored) for v in r.vars]
         sizes = fusion.launch_sizes(region)
-        step.code.append((region.domain, region.axes, sum(sizes), math.gcd(*sizes), resident))
+        step.code.append((region.domain, region.axes, sum(sizes), divisor(*sizes), resident))
         return self._calls(step, lower)
 
     def single(

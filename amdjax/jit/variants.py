@@ -2,17 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.backend import get_backend
+from amdjax.core.dims import SizedScope
 from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner
 
 __all__ = ["Variants"]
 
-_KEPT = 64  # compiled instances of a program
+_KEPT = 256  # instances of a program that are ready to run
+
+
+@dataclass
+class Variant:
+    """A compiled form, good for a range of sizes.
+
+    Attributes:
+      scope: the dimension variables that stay symbolic, and the guards on them.
+      fixed: those that do not, with their sizes.
+      program: makes the program of given sizes.
+    """
+
+    scope: SizedScope
+    fixed: Mapping[str, int]
+    program: Callable[[Mapping[str, int]], Runner]
+
+    def fits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is right for sizes."""
+        return (
+            all(sizes[name] == size for name, size in self.fixed.items())
+            and all(sizes[name] > FIXED_UP_TO for name in self.scope.sizes)
+            and all(guard.holds(sizes) for guard in self.scope.required)
+        )
+
+    def suits(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the same would be chosen for sizes, of which it is right."""
+        return all(guard.holds(sizes) for guard in self.scope.preferred)
+
+    def __str__(self) -> str:
+        fixed = [f"{name} == {size}" for name, size in self.fixed.items()]
+        rest = [f"{name} > {FIXED_UP_TO}" for name in self.scope.sizes]
+        preferred = ", ".join(map(str, self.scope.preferred))
+        needed = ", ".join([*fixed, *rest, *map(str, self.scope.required)])
+        return f"{needed}; chosen for {preferred}" if preferred else needed
+
+
+#: Sizes up to this one are compiled as they are: much is simpler where an axis has one element.
+FIXED_UP_TO = 1
+
+
+#: As many variants are compiled for sizes of which all of them are right.
+MOST_CHOSEN = 4
 
 
 class Variants:
@@ -29,6 +73,7 @@ class Variants:
         self, closed: ClosedJaxpr, donated: Sequence[bool], refs: Sequence[Any], place: Any
     ):
         self.closed, self.donated, self.refs, self.place = closed, donated, refs, place
+        self.known: list[Variant] = []
         self._instances: dict[tuple[tuple[str, int], ...], Runner] = {}  # the last used at the end
 
     def runner(self, sizes: Mapping[str, int]) -> Runner:
@@ -46,13 +91,25 @@ class Variants:
         key = tuple(sorted(sizes.items()))
         run = self._instances.pop(key, None)
         if run is None:
-            program = instantiate(self.closed, sizes)
-            run = get_backend().compile(program, self.donated, self.refs, self.place)
+            run = self._variant(sizes).program(sizes)
         while len(self._instances) >= _KEPT:
             self._instances.pop(next(iter(self._instances)), None)
         self._instances[key] = run
         return run
 
+    def _variant(self, sizes: Mapping[str, int]) -> Variant:
+        """The first variant that fits, or a new one."""
+        fitting = [variant for variant in self.known if variant.fits(sizes)]
+        for variant in fitting:
+            if variant.suits(sizes) or len(fitting) >= MOST_CHOSEN:
+                return variant
+        fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
+        scope = SizedScope({name: size for name, size in sizes.items() if name not in fixed})
+        program = instantiate(self.closed, {**fixed, **scope.variables()})
+        compiled = get_backend().compile_sized(program, self.donated, self.refs, self.place)
+        variant = Variant(scope, fixed, compiled)
+        self.known.append(variant)
+        return variant
+
     def __str__(self) -> str:
-        rows = [", ".join(f"{name}={size}" for name, size in key) for key in self._instances]
-        return "\n".join(["variant", *rows])
+        return "\n".join([f"{i}: {variant}" for i, variant in enumerate(self.known)])

@@ -28,7 +28,8 @@ class Call:
     """One kernel launch: what it reads and writes, and how long it may take.
 
     Attributes:
-      args: a variable, a workspace or a number for each parameter of the kernel.
+      args: a variable, a workspace or a number for each parameter of the kernel; those of its
+        symbolic dimensions are added.
       grid: number of programs.
       nanoseconds: estimate for one thread.
       in_place: pairs of positions in `args` (read, written) that may share memory.
@@ -41,6 +42,11 @@ class Call:
     nanoseconds: float
     in_place: list[tuple[int, int]] = field(default_factory=list)
     whole_lds: bool = False
+
+    def __post_init__(self) -> None:
+        missing = len(self.kernel.params) - len(self.args)
+        if missing and missing == len(self.kernel.sizes):
+            self.args = [*self.args, *self.kernel.sizes]
 
     def owning(self, own: Callable[[Any], bool]) -> Call:
         """The same, where programs touch of some arguments only what no other of the loop has."""

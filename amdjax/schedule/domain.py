@@ -11,9 +11,8 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from amdjax import tile
+from amdjax.core.dims import divisor, is_multiple, size_hint, surely_equal
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.schedule.element import ElementBuilder, Reader
 from amdjax.schedule.fusion import Fusion, Region, Root
@@ -92,7 +91,7 @@ class Domain:
     def __init__(self, region: Region, fusion: Fusion):
         self.region, self.fusion = region, fusion
         sizes = fusion.launch_sizes(region)
-        self.launch_size, self.launch_divisor = sum(sizes), math.gcd(*sizes)
+        self.launch_size, self.launch_divisor = sum(sizes), divisor(*sizes)
         reduced_axes = region.axes or ()
         self.atoms: list[tuple[LoopVar, bool]] = []
         self.index: list[Index] = []
@@ -205,7 +204,7 @@ class Domain:
                     var = inner.terms[0][0]
                     if (
                         isinstance(var, LoopVar)
-                        and var.extent % q.by == 0
+                        and is_multiple(var.extent, q.by)
                         and 1 < q.by < var.extent
                     ):
                         factors.setdefault(var, set()).add(q.by)
@@ -217,8 +216,8 @@ class Domain:
                 continue
             index, step = Index(0), 1
             split: list[tuple[LoopVar, bool]] = []
-            for by in [*sorted(factors[var]), var.extent]:
-                if by % step or by == step:
+            for by in [*sorted(factors[var], key=size_hint), var.extent]:
+                if not is_multiple(by, step) or surely_equal(by, step):
                     continue
                 factor = LoopVar(f"{var.name}_{step}", by // step)
                 index = index + Index.of(factor) * step
@@ -259,9 +258,7 @@ class Domain:
         for loops, reduced in groups:
             merged = loops[0]
             if len(loops) > 1:
-                merged = LoopVar(
-                    loops[-1].name, int(np.prod([x.extent for x in loops], dtype=np.int64))
-                )
+                merged = LoopVar(loops[-1].name, math.prod(x.extent for x in loops))
                 self.alias.update({x: Index(0) for x in loops})
                 self.alias[loops[-1]] = Index.of(merged)
             self.vars.append(merged)
@@ -276,11 +273,13 @@ class Domain:
     ) -> bool:
         if outer in stuck or inner in stuck:
             return False
-        return all(o.coefficient(outer) == o.coefficient(inner) * inner.extent for o in offsets)
+        return all(
+            surely_equal(o.coefficient(outer), o.coefficient(inner) * inner.extent) for o in offsets
+        )
 
     @property
     def size(self) -> int:
-        return int(np.prod(self.region.domain, dtype=np.int64))
+        return math.prod(self.region.domain)
 
 
 def _quotients(i: Index) -> list[Quotient]:

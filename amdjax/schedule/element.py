@@ -11,6 +11,7 @@ over one axis of the tile (`lanes`). Values that do not depend on a spread varia
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
+from amdjax.core.dims import Dim, is_multiple, is_natural
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Element, Pointwise
 from amdjax.core.source_info import Origin
@@ -313,7 +315,7 @@ class ElementBuilder:
         if isinstance(i, El):
             i = self.as_index(i)
         low, high = i.range()
-        if low is not None and low >= lo and high is not None and high <= hi:
+        if low is not None and high is not None and is_natural(low - lo) and is_natural(hi - high):
             return i
         x = aligned(self.k, "max", self.index_tile(i), self.k.const("index", lo))
         x = aligned(self.k, "min", x, self.k.const("index", hi))
@@ -324,8 +326,8 @@ class ElementBuilder:
     def fold(self, extents: Sequence[int], init: Any, fn: Callable[..., Any]) -> Any:
         """Loop over `extents`: `acc = fn(index, acc)`; `acc` is an element or a list of them."""
         many = isinstance(init, (list, tuple))
-        total = int(np.prod(extents, dtype=np.int64))
-        if total <= UNROLL_FOLD:
+        total = math.prod(extents)
+        if not isinstance(total, Dim) and total <= UNROLL_FOLD:
             acc = init
             for k in np.ndindex(*extents):
                 acc = fn(tuple(Index(int(i)) for i in k), acc)
@@ -411,7 +413,7 @@ class ElementBuilder:
 
     def _split_offset(self, offset: Index) -> tuple[tile.Value | None, list[int]]:
         """Scalar base, a stride for each spread variable; (None, _) if an offset is irregular."""
-        strides = [0] * len(self.lanes)
+        strides: list[int] = [0] * len(self.lanes)
         scalar = Index(offset.const)
         for s, c in offset.terms:
             lanes = self._lanes_of(s)
@@ -574,7 +576,7 @@ class ElementBuilder:
         inner = max(self.lanes, key=lambda lanes: lanes.axis)
         line = CACHE_LINE // tile.itemsize(buffer.dtype)
         others = [c for s, c in offset.terms if s is not inner.var]
-        aligned = all(n % line == 0 for n in (offset.const, inner.count, *others))
+        aligned = all(is_multiple(n, line) for n in (offset.const, inner.count, *others))
         return aligned and offset.coefficient(inner.var) == 1
 
     def _first_lane(self, value: tile.Value) -> tile.Value:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.dims import choosing
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.schedule.element import ElementBuilder
@@ -175,9 +176,10 @@ def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
     """
     producers = {v: e for e in jaxpr.eqns for v in e.outvars}
     loops = element_loops(jaxpr)
-    root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
-    inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
-    steps = _attach_epilogues(_Clusters(jaxpr, inline, root_vars, loops, on_gpu).run())
+    with choosing():
+        root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
+        inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
+        steps = _attach_epilogues(_Clusters(jaxpr, inline, root_vars, loops, on_gpu).run())
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
 

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
-from math import gcd
 from typing import Any, ClassVar
+
+from amdjax.core.dims import Dim, divisor, is_multiple, is_natural, size_hint, surely_equal
 
 _serial = count()
 
@@ -38,7 +39,7 @@ class LoopVar(Symbol):
     __slots__ = ("extent",)
 
     def __init__(self, name: str, extent: int):
-        super().__init__(name, 0, max(extent - 1, 0))
+        super().__init__(name, 0, extent - 1 if extent else 0)
         self.extent = extent
 
     @contextmanager
@@ -106,10 +107,10 @@ class Index:
             if isinstance(x, LoopVar) and x.extent == 1:
                 return Index(0)
             return Index(0, ((x, 1),))
-        return Index(int(x))
+        return Index(x if isinstance(x, Dim) else int(x))
 
     def __add__(self, other: Index | int) -> Index:
-        if isinstance(other, int):
+        if isinstance(other, (int, Dim)):
             return Index(self.const + other, self.terms)
         merged = dict(self.terms)
         for symbol, c in other.terms:
@@ -124,7 +125,7 @@ class Index:
     __radd__ = __add__
 
     def __mul__(self, k: int) -> Index:
-        if k == 0:
+        if surely_equal(k, 0):
             return Index(0)
         return Index(self.const * k, tuple((s, c * k) for s, c in self.terms))
 
@@ -151,10 +152,14 @@ class Index:
 
     def _split(self, n: int) -> tuple[Index, Index]:
         """`self == n * whole + rest` with the multiples of `n` taken out of the terms."""
-        whole = Index(self.const // n, tuple((s, c // n) for s, c in self.terms if c % n == 0))
-        rest = Index(self.const % n, tuple((s, c) for s, c in self.terms if c % n))
+        multiples = [is_multiple(c, n) for _, c in self.terms]
+        divided = tuple((s, c // n) for (s, c), m in zip(self.terms, multiples) if m)
+        others = tuple(term for term, m in zip(self.terms, multiples) if not m)
+        whole, rest = Index(self.const // n, divided), Index(self.const % n, others)
         lo, _ = rest.range()
-        if lo is not None and lo < 0:  # keep dividends from being negative: machines truncate
+        if lo is not None and not is_natural(
+            lo
+        ):  # keep dividends from being negative: machines truncate
             shift = -(lo // n)
             whole, rest = whole - shift, rest + shift * n
         return whole, rest
@@ -166,11 +171,14 @@ class Index:
         What is finer than a divisor of `n` has no part in the quotient by `n`, and all of itself in
         the remainder: `(64 * i + j) // 128 == i // 2` for `j < 64`.
         """
-        for unit in sorted({gcd(c, n) for _, c in self.terms}, reverse=True):
-            fine = Index(self.const % unit, tuple((s, c) for s, c in self.terms if c % unit))
+        units = {_common(c, n) for _, c in self.terms}
+        for unit in sorted(units, key=size_hint, reverse=True):
+            multiples = [is_multiple(c, unit) for _, c in self.terms]
+            others = tuple(term for term, m in zip(self.terms, multiples) if not m)
+            fine = Index(self.const % unit, others)
             lo, hi = fine.range()
-            if lo is not None and hi is not None and lo >= 0 and hi < unit:
-                terms = tuple((s, c // unit) for s, c in self.terms if not c % unit)
+            if lo is not None and hi is not None and _within(lo, hi, unit):
+                terms = tuple((s, c // unit) for (s, c), m in zip(self.terms, multiples) if m)
                 return unit, Index(self.const // unit, terms), fine
         return 1, self, Index(0)
 
@@ -179,14 +187,14 @@ class Index:
             return self
         whole, rest = self._split(n)
         lo, hi = rest.range()
-        if lo is not None and hi is not None and lo // n == hi // n:
+        if lo is not None and hi is not None and _same_quotient(lo, hi, n):
             return whole + lo // n
         if len(rest.terms) == 1:
             (s, c), *_ = rest.terms
             if isinstance(s, Quotient) and not s.remainder and c == 1:
                 return whole + (s.inner + rest.const * s.by) // (s.by * n)
         unit, coarse, _ = rest._in_units(n)
-        if unit > 1:
+        if not surely_equal(unit, 1):
             return whole + coarse // (n // unit)
         return whole + Index.of(Quotient.of(rest, n, remainder=False))
 
@@ -195,10 +203,10 @@ class Index:
             return Index(0)
         _, rest = self._split(n)
         lo, hi = rest.range()
-        if lo is not None and hi is not None and lo // n == hi // n:
+        if lo is not None and hi is not None and _same_quotient(lo, hi, n):
             return rest - (lo // n) * n
         unit, coarse, fine = rest._in_units(n)
-        if unit > 1:
+        if not surely_equal(unit, 1):
             return coarse % (n // unit) * unit + fine
         return Index.of(Quotient.of(rest, n, remainder=True))
 
@@ -255,6 +263,23 @@ class Index:
         return " + ".join(parts + ([str(self.const)] if self.const or not parts else []))
 
 
+def _common(c: int, n: int) -> int:
+    """A common divisor of a factor and a divisor, the greatest that is known."""
+    if is_multiple(n, c):
+        return abs(c) if isinstance(c, int) else c
+    return n if is_multiple(c, n) else divisor(c, n)
+
+
+def _within(lo: int, hi: int, n: int) -> bool:
+    """Whether `0 <= lo` and `hi < n`, for all sizes."""
+    return is_natural(lo) is True and is_natural(n - hi - 1) is True
+
+
+def _same_quotient(lo: int, hi: int, n: int) -> bool:
+    """Whether all from `lo` to `hi` have one quotient by `n`, whatever the sizes are."""
+    return surely_equal(lo // n, hi // n)
+
+
 def _joined(terms: dict[Symbol, int]) -> Index | None:
     """A sum in which a quotient and a remainder of one dividend are put together; None without.
 
@@ -295,12 +320,13 @@ class Condition:
         """True or False when the ranges decide it."""
         lo, hi = self.index.range()
         if self.kind == "ge":
-            if lo is not None and lo >= 0:
+            if lo is not None and is_natural(lo):
                 return True
-            return False if hi is not None and hi < 0 else None
-        if lo is not None and lo == hi:
-            return lo == 0
-        if (lo is not None and lo > 0) or (hi is not None and hi < 0):
+            return False if hi is not None and is_natural(hi) is False else None
+        if lo is not None and hi is not None and surely_equal(lo, hi):
+            known = is_natural(lo), is_natural(-lo)
+            return True if all(known) else False if False in known else None
+        if (lo is not None and is_natural(lo - 1)) or (hi is not None and is_natural(-hi - 1)):
             return False
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
@@ -21,6 +22,13 @@ MOST_RANGES = 8  # of a loop that get code of their own
 APART = 4  # elements in a row that take as long as one that lies apart from its neighbors
 FEW = 4  # steps of a loop that are written one after the other
 WRITTEN = 400  # operations of them together
+
+
+class Part(NamedTuple):
+    """Steps of a loop from `start` to before `stop`."""
+
+    start: int
+    stop: int
 
 
 @dataclass(frozen=True)
@@ -65,7 +73,7 @@ class CpuMapPlan:
     inner: tuple[LoopVar, ...] = ()
     outer: tuple[LoopVar, ...] = ()
     flat: bool = False
-    ranges: tuple[range, ...] = ()
+    ranges: tuple[Part, ...] = ()
     transposition: Transposition | None = None
     unrolled: LoopVar | None = None
 
@@ -201,7 +209,7 @@ def crossing_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
     return None
 
 
-def _ranges(domain: Domain, lane_var: LoopVar, count: int) -> tuple[range, ...]:
+def _ranges(domain: Domain, lane_var: LoopVar, count: int) -> tuple[Part, ...]:
     """Parts of the loop in lanes between which conditions on its variable alone change.
 
     What is joined, or padded, is computed in each part from the operands that lie there.
@@ -214,9 +222,9 @@ def _ranges(domain: Domain, lane_var: LoopVar, count: int) -> tuple[range, ...]:
             place = -i.const if i.terms[0][1] == 1 else i.const + 1
             places |= {place} if 0 < place < n else set()
     starts = sorted(places)
-    ranges = tuple(range(a, b) for a, b in pairwise(starts))
-    fit = len(ranges) <= MOST_RANGES and all(len(p) >= count for p in ranges)
-    return ranges if fit else (range(n),)
+    ranges = tuple(Part(a, b) for a, b in pairwise(starts))
+    fit = len(ranges) <= MOST_RANGES and all(p.stop - p.start >= count for p in ranges)
+    return ranges if fit else (Part(0, n),)
 
 
 def is_flat(domain: Domain) -> bool:

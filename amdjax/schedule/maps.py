@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Region
@@ -150,7 +151,7 @@ class CpuMapEmitter(MapEmitter):
                 masks = w.mask(i, side, stops[0]), w.mask(j, side, stops[1])
                 self._square(across, lane_var, side, i, j, *masks)
 
-            if across.extent % side == 0 and lane_var.extent % side == 0:
+            if is_multiple(across.extent, side) and is_multiple(lane_var.extent, side):
                 full()
             else:
                 k.if_(whole, self.b.nested(full), self.b.nested(part))

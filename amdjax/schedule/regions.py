@@ -7,9 +7,8 @@ them over vector lanes on a CPU (`map_plan.py`, `row_plan.py`), one or two over 
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, TypeAlias
-
-import numpy as np
 
 from amdjax import tile
 from amdjax.schedule.calls import Call, Temp
@@ -88,7 +87,7 @@ def _empty_region(region: Region, fusion: Fusion, target: Machine) -> list[Call]
     """No elements: element values have no elements, reductions are their identities."""
     stored: list[Any] = [v for r in region.roots for v in r.vars if v in fusion.stored]
     calls = [Call(tile.Builder("empty").finish(0), stored, 0, 0.0)]  # gives them their places
-    rows = int(np.prod(region.row_shape, dtype=np.int64)) if region.axes is not None else 0
+    rows = math.prod(region.row_shape) if region.axes is not None else 0
     if rows:
         reductions = reductions_of(region)
         partials: dict[Root, list[Temp]] = {r: [] for r in reductions}

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from amdjax.core.dims import Dim, divisor, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -179,8 +180,9 @@ class CpuRowPlan(RowPlan):
 
     @property
     def stash_size(self) -> int:
-        """Elements of scratch for a row."""
-        return self.row_elements + self.count
+        """Elements of scratch for a row: as many as it may have."""
+        row = self.row_elements
+        return (STASH_LIMIT if isinstance(row, Dim) else row) + self.count
 
     def __str__(self) -> str:
         lanes = "rows" if self.lane_var is not None and not self.lanes_reduce else "elements"
@@ -216,7 +218,7 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
         domain, lane_var = segmented, segmented.vars[-1]
     count = 0 if lane_var is None else lane_count(domain, target, lane_var.extent)
     if lane_var is not None and segment > 1:
-        count = math.gcd(count, lane_var.extent)
+        count = divisor(count, lane_var.extent)
     plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count, segment)
     if plan.lanes_reduce:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
@@ -267,13 +269,15 @@ def _most_splits(plan: CpuRowPlan, target: Machine) -> int:
     wanted = _programs(target)
     if plan.levels or not plan.inner or plan.domain.size < SPLIT_WORK or plan.grid >= wanted:
         return 1
-    most = max(1, plan.split.extent // (plan.granularity * (8 if plan.granularity > 1 else 1)))
-    return max(1, min(ceil_div(wanted, plan.grid), most, plan.domain.size // (SPLIT_WORK // 4)))
+    # Of symbolic sizes those at hand: any number of programs computes the same.
+    grid, steps, size = map(size_hint, (plan.grid, plan.split.extent, plan.domain.size))
+    most = max(1, steps // (plan.granularity * (8 if plan.granularity > 1 else 1)))
+    return max(1, min(ceil_div(wanted, grid), most, size // (SPLIT_WORK // 4)))
 
 
 def _split(plan: CpuRowPlan, splits: int) -> CpuRowPlan:
     """The plan with about so many programs for a row, none of which is without elements."""
     if splits == 1:
         return plan
-    length = replace(plan, splits=splits).split_length
-    return replace(plan, splits=ceil_div(plan.split.extent, length))
+    length = size_hint(replace(plan, splits=splits).split_length)
+    return replace(plan, splits=ceil_div(size_hint(plan.split.extent), length))

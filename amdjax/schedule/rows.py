@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
@@ -238,7 +239,7 @@ class CpuRowEmitter(RowEmitter):
             w.with_lanes([Lanes(lane_var, count, 0, base, mask)], body)
 
         n = lane_var.extent
-        if n % count == 0:
+        if is_multiple(n, count):
             with_mask(None)
             return
         k.if_(

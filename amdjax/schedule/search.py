@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from amdjax.core.dims import choosing
+
 __all__ = [
     "FAMILIES", "Decision", "Decisions", "Family", "Solver", "UnknownDecision", "busy_time",
     "deciding", "planned", "set_finder", "shares",
@@ -63,7 +65,8 @@ class Solver(Generic[Problem, Machine, Plan]):
         plans = self.plans(problem, machine)
         if len(plans) < 2:
             return plans[0] if plans else None
-        return min(plans, key=lambda plan: self.estimate(problem, plan, machine))
+        with choosing():
+            return min(plans, key=lambda plan: self.estimate(problem, plan, machine))
 
     def every(self, problem: Problem, machine: Machine) -> list[Plan]:
         """All plans, the usual one first, then by their estimates."""

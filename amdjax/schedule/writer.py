@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.dims import choosing, is_multiple
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
@@ -118,7 +119,7 @@ class RegionWriter:
         span = high - low
         end = high - (span % count)
         carried = self._whole_tiles(low, end, count, carried, run)
-        if isinstance(stop, int) and var.extent % count == 0:
+        if not isinstance(stop, tile.Value) and is_multiple(var.extent, count):
             return carried
 
         def tail() -> Sequence[tile.Value]:
@@ -172,7 +173,8 @@ def lane_count(domain: Domain, target: Machine, extent: int) -> int:
         registers = 8
     full = max(4, registers * target.vectors.vector_bits // max(domain.widest, 8))
     full = min(full, 128)
-    return min(full, power_of_two(extent))
+    with choosing():
+        return full if extent >= full else power_of_two(extent)
 
 
 def _looks_up(domain: Domain) -> bool:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from amdjax.core.dims import Dim
 from amdjax.core.source_info import Origin
 from amdjax.tile import ops
 from amdjax.tile.attributes import Side
@@ -47,6 +48,15 @@ class Visible(dict[Any, Any]):
         del self._added[mark:]
 
 
+def _settle(attrs: dict[str, Any]) -> None:
+    """Make integers of symbolic dimensions: attributes are part of the code, the same for all."""
+    for name, value in attrs.items():
+        if isinstance(value, Dim):
+            attrs[name] = int(value)
+        elif type(value) is tuple and any(isinstance(x, Dim) for x in value):
+            attrs[name] = tuple(int(x) if isinstance(x, Dim) else x for x in value)
+
+
 class Builder:
     """Writes a kernel. Methods return SSA values; Python ints stand for constants.
 
@@ -59,6 +69,7 @@ class Builder:
         self.name = name
         self.params: list[Buffer] = []
         self.scratches: list[Buffer] = []
+        self.sizes: dict[Dim, Buffer] = {}  # symbolic dimensions, which launches pass as numbers
         self.schedule = Schedule()
         self.origin: Origin | None = None  # of the ops to come
         self._count = count
@@ -78,14 +89,14 @@ class Builder:
         return buffer
 
     def scratch(self, name: str, dtype: str, size: int) -> Buffer:
-        buffer = Buffer(name, dtype, "scratch", size)
+        buffer = Buffer(name, dtype, "scratch", int(size))
         self.scratches.append(buffer)
         return buffer
 
     def finish(self, grid: int | str, *, grid_unit: int = 1, cost: float = 0.0) -> Kernel:
         return Kernel(
-            self.name, self.params, self.scratches, self._block, grid, grid_unit, cost,
-            replace(self.schedule),
+            self.name, [*self.params, *self.sizes.values()], self.scratches, self._block, grid,
+            grid_unit, cost, replace(self.schedule), sizes=tuple(self.sizes),
         )  # fmt: skip
 
     @contextmanager
@@ -110,6 +121,8 @@ class Builder:
         blocks: tuple[Block, ...] = (),
     ) -> tuple[Value, ...]:
         """Write an operation, whose results have the given types or those that follow."""
+        if attrs:
+            _settle(attrs)
         op = kind(tuple(operands), attrs or {}, (), blocks, self.origin)
         if types is None:
             types = op.result_types()
@@ -162,6 +175,8 @@ class Builder:
     # Values
 
     def const(self, dtype: str, x: Any, shape: tuple[int, ...] = ()) -> Value:
+        if isinstance(x, Dim):
+            return self._dimension(x, dtype, shape)
         number = Number.of(dtype, x)
         key = (ops.Const, dtype, shape, repr(number.x))  # quicker to hash than the number
         found: Value | None = self._pure.get(key)
@@ -169,6 +184,13 @@ class Builder:
             (found,) = self.emit(ops.Const, (), (TileType(dtype, shape),), {"value": number})
             self._pure.add(key, found)
         return found
+
+    def _dimension(self, dim: Dim, dtype: str, shape: tuple[int, ...]) -> Value:
+        """A symbolic dimension as a value: a parameter, of which launches know the number."""
+        buffer = self.sizes.get(dim)
+        if buffer is None:
+            buffer = self.sizes[dim] = Buffer(f"size{len(self.sizes)}", "index", "size")
+        return self.broadcast(self.convert(self.size(buffer), dtype), shape)
 
     def program_id(self) -> Value:
         return self._pure_op(ops.ProgramId, ())
@@ -519,7 +541,7 @@ class Builder:
         if strides is None:
             strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
         static = tuple(s if isinstance(s, int) else None for s in strides)
-        return [s for s in strides if isinstance(s, Value)], static
+        return [self.index(s) for s in strides if not isinstance(s, int)], static
 
     # Control flow
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from amdjax.core.dims import Dim
 from amdjax.core.source_info import Origin
 from amdjax.tile.ir import Block, Op, nested_ops
 from amdjax.tile.schedule import Schedule
@@ -23,6 +24,7 @@ class Kernel:
       align: bytes of which the addresses of all parameters are multiples.
       batch: on how many lists of arguments a launch runs it; on GPUs alone. A launch passes for
         each its first program in the grid, then the arguments. A program counts from there.
+      sizes: symbolic dimensions that the last parameters are, one each.
       own: in a loop whose programs stay resident, the parameters of which a program touches only
         what no program of another number does, in any kernel of the loop that lists them.
     """
@@ -38,6 +40,7 @@ class Kernel:
     align: int = 16
     batch: int = 1
     own: frozenset[str] = frozenset()
+    sizes: tuple[Dim, ...] = ()
 
     def __str__(self) -> str:
         return listing(self)[0]
@@ -132,7 +135,9 @@ class _Printer:
 def _head(kernel: Kernel) -> str:
     params = ", ".join(f"{p.name}: {p.role} {p.dtype}" for p in kernel.params)
     grid = (
-        kernel.grid if isinstance(kernel.grid, int) else f"ceil({kernel.grid}/{kernel.grid_unit})"
+        kernel.grid
+        if not isinstance(kernel.grid, str)
+        else f"ceil({kernel.grid}/{kernel.grid_unit})"
     )
     align = f"align={kernel.align}" if kernel.align != 16 else ""
     batch = f"batch={kernel.batch}" if kernel.batch > 1 else ""

@@ -1,23 +1,114 @@
-"""Compiled forms of programs of symbolic shapes."""
+"""Programs compiled once for many sizes, against the programs of those sizes."""
+
+from __future__ import annotations
 
 import numpy as np
+import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax.jit import variants
-from amdjax.jit.variants import Variants
+from amdjax import lax, nn
+from amdjax.core.dims import Dim, SizedScope, SymbolicScope, choosing
+from amdjax.export import symbolic_shape
+from amdjax.jit.variants import MOST_CHOSEN, Variants
+
+SIZES = [
+    (5, 37),
+    (5, 64),
+    (1, 37),
+    (40, 300),
+    (2, 2),
+    (17, 3),
+    (33, 129),
+    (64, 1),
+    (1, 1),
+    (2, 5000),
+]
 
 
-def test_variants_are_the_program_of_their_sizes(monkeypatch):
-    monkeypatch.setattr(variants, "_KEPT", 2)
-    shape = amdjax.export.symbolic_shape("b, t")
-    closed = amdjax.make_jaxpr(lambda x: jnp.cumsum(x, 1) / x.shape[0])(
-        amdjax.ShapeDtypeStruct(shape, jnp.float32)
-    )
-    made = Variants(closed, (False,), (), None)
-    for b, t in [(2, 3), (4, 1), (2, 3), (5, 7)]:
-        x = np.arange(b * t, dtype=np.float32).reshape(b, t)
-        (out,) = made.runner({"b": b, "t": t})([jnp.asarray(x)])
-        np.testing.assert_array_equal(out, np.cumsum(x, 1) / np.float32(b))
-    assert made.runner({"b": 5, "t": 7}) is made.runner({"t": 7, "b": 5})
-    assert str(made) == "variant\nb=2, t=3\nb=5, t=7"  # what was used longest ago is gone
+def normalized(x):
+    return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+CASES = {
+    "gelu": (["b, t, 64"], lambda x: nn.gelu(x) * 2 + x),
+    "broadcast": (["b, t", "b"], lambda x, y: x * 2 + y[:, None]),
+    "transposed": (["b, t", "t, b"], lambda x, y: x + y.T),
+    "reshaped": (["b, t, 4"], lambda x: jnp.exp(x).reshape(x.shape[0], -1)),
+    "joined": (["b, t", "b, t"], lambda x, y: jnp.concatenate([x, y], 1) * 2),
+    "padded": (["b, t"], lambda x: jnp.pad(x, ((0, 0), (1, 2))) + 1),
+    "sliced": (["b, t"], lambda x: x[:, :1] * x + x[:1]),
+    "reversed": (["b, t"], lambda x: x[:, ::-1] + x),
+    "counted": (["b, t"], lambda x: x + jnp.arange(x.shape[1])),
+    "divided by a size": (["b, t"], lambda x: x / x.shape[1]),
+    "sum": (["b, t"], lambda x: x.sum()),
+    "sum of columns": (["b, t"], lambda x: x.sum(0)),
+    "argmax": (["b, t"], lambda x: x.argmax(1)),
+    "softmax": (["b, t"], lambda x: nn.softmax(x, -1)),
+    "softmax of columns": (["b, t"], lambda x: nn.softmax(x, 0)),
+    "norm": (["b, t, 64"], normalized),
+    "norm's gradient": (["b, t"], amdjax.grad(lambda x: jnp.sum(jnp.sin(normalized(x))))),
+    "cumulative sum": (["b, t"], lambda x: jnp.cumsum(x, 1)),
+    "embedding": (["b, t", "10, 32"], lambda i, w: w[(jnp.abs(i) * 3).astype("int32")]),
+    "scatter": (["b, t"], lambda x: x.at[:, 0].set(1.0) * 2),
+    "cond": (["b, t"], lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, x)),
+    "random": (["b, t"], lambda x: x + amdjax.random.normal(amdjax.random.key(0), x.shape)),
+}  # fmt: skip
+
+
+def variants(f, specs):
+    scope = SymbolicScope()
+    shapes = [symbolic_shape(spec, scope=scope) for spec in specs]
+    structs = [amdjax.ShapeDtypeStruct(shape, "float32") for shape in shapes]
+    return Variants(amdjax.make_jaxpr(f)(*structs), (False,) * len(specs), (), None), shapes
+
+
+def arrays(shapes, sizes):
+    rng = np.random.default_rng(0)
+    numbers = [[n.evaluate(sizes) if isinstance(n, Dim) else n for n in s] for s in shapes]
+    return [jnp.asarray(rng.standard_normal(shape).astype("float32")) for shape in numbers]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_size_computes_what_its_own_program_does(name):
+    specs, f = CASES[name]
+    compiled, shapes = variants(f, specs)
+    for b, t in SIZES:
+        xs = arrays(shapes, {"b": b, "t": t})
+        (got,) = compiled.runner({"b": b, "t": t})(xs)
+        want = amdjax.jit(f)(*xs)
+        assert got.aval == want.aval
+        scale = max(1.0, float(np.abs(want).max()))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=f"{b}x{t}")
+
+
+def test_one_variant_serves_sizes_of_which_the_same_is_right():
+    compiled, _ = variants(lambda x: jnp.exp(x) * 2, ["b, t, 64"])
+    rng = np.random.default_rng(1)
+    for b, t in rng.integers(2, 300, (60, 2)).tolist():
+        compiled.runner({"b": b, "t": t})
+    assert len(compiled.known) <= MOST_CHOSEN
+    assert len(str(compiled).splitlines()) == len(compiled.known)
+
+
+def test_comparisons_note_what_they_are_right_for():
+    scope = SizedScope({"n": 10, "m": 10})
+    n, m = scope.variables().values()
+    assert n >= 2 and not scope.required, "known of all sizes"
+    assert n > 7 and n * 2 < 100 and n == m
+    with choosing():
+        assert not n > 50
+    assert [str(g) for g in scope.required] == ["n >= 8", "- 2*n >= -99", "m - n == 0"]
+    assert [str(g) for g in scope.preferred] == ["n < 51"]
+    assert all(g.holds({"n": 10, "m": 10}) for g in scope.required)
+    assert not all(g.holds({"n": 10, "m": 9}) for g in scope.required)
+    assert range(n) == range(10) and str(scope.required[-1]) == "n == 10"
+
+
+def test_estimates_become_no_sizes():
+    n = SizedScope({"n": 10}).variables()["n"]
+    estimate = n * 1.5 + 1
+    assert estimate == 16.0 and estimate.at({"n": 20}) == 31.0
+    for function in (int, round, range, lambda x: x // 2):
+        with pytest.raises(TypeError):
+            function(estimate)

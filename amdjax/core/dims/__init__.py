@@ -3,6 +3,7 @@
 polynomial.py  the normal form          operations.py  floordiv, mod, max, min in normal form
 scope.py       constraints and bounds   linear.py      what inequalities imply
 parse.py       from text                expression.py  the values that users compute with
+sized.py       sizes at hand: decisions, and the guards of what they are right for
 """
 
 from amdjax.core.dims.expression import (
@@ -16,8 +17,21 @@ from amdjax.core.dims.expression import (
     symbolic_dimension,
 )
 from amdjax.core.dims.scope import SymbolicScope
+from amdjax.core.dims.sized import (
+    Estimate,
+    Guard,
+    SizedScope,
+    at_sizes,
+    choosing,
+    divisor,
+    is_multiple,
+    is_natural,
+    size_hint,
+    surely_equal,
+)
 
 __all__ = [
-    "Dim", "DimSize", "SymbolicScope", "as_size", "is_symbolic_dim", "largest", "max_dim",
-    "min_dim", "symbolic_dimension",
+    "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "as_size", "at_sizes",
+    "choosing", "divisor", "is_multiple", "is_natural", "is_symbolic_dim", "largest", "max_dim",
+    "min_dim", "size_hint", "surely_equal", "symbolic_dimension",
 ]  # fmt: skip

@@ -95,7 +95,7 @@ class Dim:
     def __pow__(self, power: Any, modulo: Any = None) -> Any:
         exponent = _polynomial_of(power)
         if exponent is None:
-            return Dim.as_value(self) ** power
+            return self.scope.number(self, power) ** power
         count = constant_of(exponent)
         if count is None or count < 0 or modulo is not None:
             raise InconclusiveDimensionOperation(
@@ -124,7 +124,9 @@ class Dim:
         """A dimension where the other operand is a size, else the operation on values."""
         theirs = self._operand(other) if rule is not None else None
         if rule is None or theirs is None:
-            value = Dim.as_value(self)
+            value = self.scope.number(self, other)
+            if value is NotImplemented:
+                return value
             return of_values(other, value) if swapped else of_values(value, other)
         mine = self.polynomial
         return wrapped(self.scope, rule(theirs, mine) if swapped else rule(mine, theirs))
@@ -164,7 +166,7 @@ class Dim:
         """Whether the difference, times a sign and with a margin, is at least zero."""
         theirs = self._operand(other)
         if theirs is None:
-            return NotImplemented
+            return self.scope.estimated(self, other, symbol)
         difference = plus(self.polynomial, scale(theirs, -1))
         answer = self.scope.is_at_least_zero(plus(scale(difference, sign), of(margin)))
         if answer is not None:
@@ -178,11 +180,9 @@ class Dim:
         )
 
     def __bool__(self) -> bool:
-        least, most = self.scope.bounds(self.polynomial)
-        if least == most == 0:
-            return False
-        if (least is not None and least > 0) or (most is not None and most < 0):
-            return True
+        is_zero = self.scope.equal(self.polynomial, ())
+        if is_zero is not None:
+            return not is_zero
         raise InconclusiveDimensionOperation(
             f"Whether symbolic dimension '{self}' is zero depends on the sizes: add the constraint "
             f"'{self} >= 1'.{self.scope.described()}"
@@ -201,12 +201,14 @@ class Dim:
         return Dim.as_value(self)
 
     def __int__(self) -> int:
-        raise InconclusiveDimensionOperation(
-            f"Symbolic dimension '{self}' used in a context that requires a constant: give the "
-            "axis a fixed size, or compute with the dimension itself."
-        )
+        return self.scope.constant(self)
 
     __index__ = __int__
+
+    def bit_length(self) -> int:
+        """As of an integer, to whose power of two all is limited that comes of it."""
+        length = self.scope.value(self.polynomial).bit_length()
+        return length if 1 << length > self >= 1 << length - 1 else 0
 
     def __repr__(self) -> str:
         return polynomial.text(self.polynomial)

@@ -21,7 +21,9 @@ from amdjax.core.dims.polynomial import (
     of,
     plus,
     scale,
+    text,
 )
+from amdjax.core.errors import InconclusiveDimensionOperation
 
 __all__ = ["SymbolicScope"]
 
@@ -69,6 +71,37 @@ class SymbolicScope:
         if not self.constraints:
             return ""
         return f"\nThe constraints so far: {', '.join(map(repr, self.constraints))}."
+
+    # Dimensions where no symbolic ones can be
+
+    def number(self, dim: Any, other: Any) -> Any:
+        """A dimension as a scalar, for arithmetic with a value that is no size."""
+        return type(dim).as_value(dim)
+
+    def constant(self, dim: Any) -> int:
+        """A dimension as an integer.
+
+        Raises:
+          InconclusiveDimensionOperation: always; where variables have sizes, it is that size.
+        """
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension '{dim}' used in a context that requires a constant: give the "
+            "axis a fixed size, or compute with the dimension itself."
+        )
+
+    def estimated(self, dim: Any, other: Any, symbol: str) -> Any:
+        """How a dimension compares with what is no size."""
+        return NotImplemented
+
+    def value(self, a: Polynomial) -> int:
+        """A polynomial at the sizes at hand.
+
+        Raises:
+          InconclusiveDimensionOperation: there are none.
+        """
+        raise InconclusiveDimensionOperation(
+            f"Symbolic dimension '{text(a)}' has no value here: its size is not known yet."
+        )
 
     # Facts
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import Any
 
@@ -24,8 +24,7 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner, host_buffer, is_sole_owner, on_host, require_buffers
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
-from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View
-from amdjax.jit.kernels import KernelLoader
+from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View, aval_at
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
@@ -51,12 +50,38 @@ def compile_for_cpu(
     observe: Callable[[str, Any], None] = lambda stage, x: None,
 ) -> CpuProgram:
     """Compile a program for the CPU."""
+    return CpuProgram(closed.in_avals, closed.out_avals, *_compiled(closed, donated, observe))
+
+
+@rare_collections
+def compile_sized_for_cpu(
+    closed: ClosedJaxpr, donated: Sequence[bool] = ()
+) -> Callable[[Mapping[str, int]], CpuProgram]:
+    """Compile a program whose dimensions are symbolic with sizes at hand.
+
+    Returns:
+      What makes the program of other sizes, of which the guards of the scope have to hold.
+    """
+    plan, libraries = _compiled(closed, donated, lambda stage, x: None)
+
+    def program(sizes: Mapping[str, int]) -> CpuProgram:
+        in_avals = [aval_at(a, sizes) for a in closed.in_avals]
+        out_avals = [aval_at(a, sizes) for a in closed.out_avals]
+        return CpuProgram(in_avals, out_avals, plan.at(sizes), libraries)
+
+    return program
+
+
+def _compiled(
+    closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
+) -> tuple[Plan, dict[int, Library]]:
+    """The plan of a program, and its kernels by their numbers."""
     loader = cpu_kernels()
     try:
         with dumping(config.dump, closed, observe) as observe:
             plan = plan_program(closed, cpu_target(), donated, observe, loader)
             observe("plan", plan)
-            return CpuProgram(closed, plan, loader)
+            return plan, loader.load()
     except BaseException:
         loader.cancel()
         raise
@@ -70,12 +95,15 @@ class CpuProgram:
     object: the arrays that a program holds go when it is dropped, without a garbage collection.
     """
 
-    def __init__(self, closed: ClosedJaxpr, plan: Plan, loader: KernelLoader[Library]):
-        self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
+    def __init__(
+        self, in_avals: Sequence[Any], out_avals: Sequence[Any], plan: Plan,
+        libraries: dict[int, Library],
+    ):  # fmt: skip
+        self.in_avals, self.out_avals = in_avals, out_avals
         self.plan = plan
         self.sizes = [a.nbytes for a in self.out_avals]
-        self._libraries = loader.load()
-        addresses = {number: library[SYMBOL] for number, library in self._libraries.items()}
+        self._libraries = libraries
+        addresses = {number: library[SYMBOL] for number, library in libraries.items()}
         self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]
         self._constants = [_constant(x) for x in plan.constants]
         self._shared = None if plan.aliases else _shared_layout(self.sizes)

@@ -1,0 +1,245 @@
+"""Symbolic dimensions with a size at hand: what sizes decide is answered, and kept as a guard."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, cast
+
+from amdjax.core.dims.expression import Dim, DimSize
+from amdjax.core.dims.operations import Bounds
+from amdjax.core.dims.polynomial import (
+    Polynomial,
+    common_factor,
+    evaluate,
+    of,
+    plus,
+    scale,
+    text,
+)
+from amdjax.core.dims.scope import SymbolicScope
+
+__all__ = [
+    "Estimate", "Guard", "SizedScope", "at_sizes", "choosing", "divisor", "is_multiple",
+    "is_natural", "size_hint", "surely_equal",
+]  # fmt: skip
+
+
+_choosing = contextvars.ContextVar("choosing", default=False)
+
+
+@contextlib.contextmanager
+def choosing() -> Iterator[None]:
+    """In here sizes are compared to choose among what is right for all of them.
+
+    `<` and the like note preferences, not guards. Equality does not choose: it notes guards.
+    """
+    token = _choosing.set(True)
+    try:
+        yield
+    finally:
+        _choosing.reset(token)
+
+
+class Guard(NamedTuple):
+    """Whether a polynomial is at least zero, or zero, at the sizes a decision was made for."""
+
+    kind: str  # "ge" or "eq"
+    polynomial: Polynomial
+    answer: bool
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        value = evaluate(self.polynomial, sizes.__getitem__)
+        return (value >= 0 if self.kind == "ge" else value == 0) is self.answer
+
+    def __str__(self) -> str:
+        symbol = {"ge": (">=", "<"), "eq": ("==", "!=")}[self.kind][not self.answer]
+        constant = sum(c for monomial, c in self.polynomial if not monomial)
+        rest = tuple((monomial, c) for monomial, c in self.polynomial if monomial)
+        return f"{text(rest)} {symbol} {-constant}"
+
+
+class SizedScope(SymbolicScope):
+    """Variables that have sizes.
+
+    Dimensions stay symbolic. A comparison that holds of all sizes is answered as in any scope; of
+    another the sizes at hand tell the answer, which is noted as a guard. Whatever was decided is
+    right for all sizes of which the guards hold.
+
+    Args:
+      sizes: of each variable.
+      ranges: the least and the greatest size of variables; at least 2 where nothing is told.
+    """
+
+    def __init__(self, sizes: Mapping[str, int], ranges: Mapping[str, Bounds] | None = None):
+        super().__init__()
+        self.sizes = dict(sizes)
+        self.guards: dict[tuple[str, Polynomial], bool] = {}
+        self.preferences: dict[tuple[str, Polynomial], bool] = {}
+        for name in sizes:
+            self._ranges[name] = (ranges or {}).get(name, (2, None))
+
+    def variables(self) -> dict[str, Any]:
+        """The variables as dimensions."""
+        return {name: Dim(self, of(name)) for name in self.sizes}
+
+    @property
+    def required(self) -> list[Guard]:
+        """What has to hold of other sizes."""
+        return [Guard(kind, a, answer) for (kind, a), answer in self.guards.items()]
+
+    @property
+    def preferred(self) -> list[Guard]:
+        """What holds of other sizes for which the same would be chosen."""
+        return [Guard(kind, a, answer) for (kind, a), answer in self.preferences.items()]
+
+    def value(self, a: Polynomial) -> int:
+        """At the sizes at hand; nothing is noted."""
+        return cast("int", evaluate(a, self.sizes.__getitem__))
+
+    def bounds(self, a: Polynomial) -> Bounds:
+        # Intervals alone: linear programs would take longer than they save.
+        found = self._bounds.get(a)
+        if found is None:
+            found = self._bounds[a] = self._interval(a)
+        return found
+
+    def is_at_least_zero(self, a: Polynomial) -> bool:
+        known = super().is_at_least_zero(a)
+        if known is not None:
+            return known
+        table = self.preferences if _choosing.get() else self.guards
+        return table.setdefault(("ge", a), self.value(a) >= 0)
+
+    def equal(self, a: Polynomial, b: Polynomial) -> bool:
+        known = self.surely_equal(a, b)
+        if known is not None:
+            return known
+        difference = plus(a, scale(b, -1))
+        if difference[0][1] < 0:  # one form of both directions
+            difference = scale(difference, -1)
+        return self.guards.setdefault(("eq", difference), self.value(difference) == 0)
+
+    def surely_equal(self, a: Polynomial, b: Polynomial) -> bool | None:
+        """Whether two dimensions are the same for all sizes, for none (False), or for some."""
+        return super().equal(a, b)
+
+    def constant(self, dim: Dim) -> int:
+        """The size itself, to which all is limited that comes of it."""
+        value = self.value(dim.polynomial)
+        self.equal(dim.polynomial, of(value))
+        return value
+
+    def number(self, dim: Dim, other: Any) -> Any:
+        """For arithmetic with numbers that are no sizes: an estimate."""
+        return Estimate.of(dim) if isinstance(other, (int, float, Dim)) else NotImplemented
+
+    def estimated(self, dim: Dim, other: Any, symbol: str) -> Any:
+        if not isinstance(other, float):
+            return NotImplemented
+        compare = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+        return compare[symbol](float(self.value(dim.polynomial)), float(other))
+
+
+class Estimate(float):
+    """A number that depends on sizes, good for estimates alone.
+
+    It compares by its value at the sizes at hand, without a guard: nothing right or wrong may
+    follow. It becomes no integer.
+    """
+
+    __slots__ = ("at",)
+
+    at: Callable[[Mapping[str, int]], float]
+    """Its value at other sizes."""
+
+    @staticmethod
+    def of(dim: Dim) -> Estimate:
+        scope = cast("SizedScope", dim.scope)
+        return Estimate.made(float(scope.value(dim.polynomial)), dim.evaluate)
+
+    @staticmethod
+    def made(value: float, at: Callable[[Mapping[str, int]], float]) -> Estimate:
+        self = Estimate(value)
+        self.at = at
+        return self
+
+    def _refuse(self, *_: Any) -> Any:
+        raise TypeError("an estimate becomes no size: compute with the dimension itself")
+
+    __int__ = __index__ = __ceil__ = __floor__ = __trunc__ = __round__ = _refuse
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
+
+    def __reduce__(self) -> Any:
+        return float, (float(self),)
+
+
+def _method(name: str) -> Callable[[Estimate, Any], Any]:
+    plain = getattr(float, name)
+
+    def method(self: Estimate, other: Any) -> Any:
+        if isinstance(other, Dim):
+            other = Estimate.of(other)
+        value = plain(self, other)
+        if value is NotImplemented:
+            return value
+        theirs = other.at if isinstance(other, Estimate) else lambda sizes: other
+        return Estimate.made(value, lambda sizes: plain(float(self.at(sizes)), theirs(sizes)))
+
+    return method
+
+
+for _name in ("add", "sub", "mul", "truediv", "pow"):
+    for _prefix in ("__", "__r"):
+        setattr(Estimate, f"{_prefix}{_name}__", _method(f"{_prefix}{_name}__"))
+
+
+# Questions about sizes that may be symbolic
+
+
+def size_hint(size: Any) -> int:
+    """A size as a number: of a symbolic one that at hand, good for estimates alone."""
+    if not isinstance(size, Dim):
+        return size
+    scope = size.scope
+    return scope.value(size.polynomial) if isinstance(scope, SizedScope) else int(size)
+
+
+def surely_equal(a: DimSize, b: DimSize) -> bool:
+    """Whether two sizes are the same, symbolic ones for all sizes of their variables."""
+    if not (isinstance(a, Dim) or isinstance(b, Dim)):
+        return a == b
+    difference = a - b
+    return not isinstance(difference, Dim) and difference == 0
+
+
+def is_natural(size: DimSize) -> bool | None:
+    """Whether a size is at least zero, for all sizes of its variables, for none, or for some."""
+    if not isinstance(size, Dim):
+        return size >= 0
+    scope = size.scope
+    return SymbolicScope.is_at_least_zero(scope, size.polynomial)
+
+
+def is_multiple(a: DimSize, unit: DimSize) -> bool:
+    """Whether a size is a multiple of another, symbolic ones for all sizes of their variables."""
+    if not (isinstance(a, Dim) or isinstance(unit, Dim)):
+        return a % unit == 0
+    if isinstance(a, Dim) and not isinstance(unit, Dim):
+        return common_factor(a.polynomial) % unit == 0 or surely_equal(a % unit, 0)
+    return surely_equal(a % unit, 0)
+
+
+def divisor(*sizes: DimSize) -> int:
+    """An integer that divides sizes: the greatest one that divides all values of symbolic ones."""
+    return math.gcd(*(common_factor(n.polynomial) if isinstance(n, Dim) else n for n in sizes))
+
+
+def at_sizes(size: Any, sizes: Mapping[str, int]) -> Any:
+    """A size, or an estimate, for values of the variables; other numbers as they are."""
+    if isinstance(size, Dim):
+        return size.evaluate(sizes)
+    return size.at(sizes) if isinstance(size, Estimate) else size
