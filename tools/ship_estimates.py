@@ -8,7 +8,7 @@ sample of their workgroups, and what it counts is weighed by `find/model.py`. Ea
 without what is fused behind it, so that it serves whatever that is. Results are kept in
 `ship_estimates.db` of the current folder: a run that was interrupted goes on. `--write` puts what
 is known by this version of the code generator into `amdjax/find/estimates`: of each problem for
-which another plan than the usual one is faster by estimate, both.
+which another plan than the usual one is faster by estimate, both. Raise `shipped.VERSION` then.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from amdjax.find.lines import line_of
 from amdjax.find.machines import machine_key, machine_named, version
 from amdjax.find.problem import Problem, equation_of, is_independent, problem_of, steps
 from amdjax.find.session import Session
+from amdjax.find.shipped import VERSION
 from amdjax.find.solutions import search
 from amdjax.jit.finding import ESTIMATES, estimates_of
 from amdjax.jit.refs import without_refs
@@ -149,7 +150,7 @@ def write(targets: list[str]) -> None:
                 continue  # of another version, or what is taken anyway
             for r in (right[0], first):
                 rounded = replace(r, seconds=float(f"{r.seconds:.3g}"))
-                lines.append(line_of(Known(problem, key, version(), rounded)))
+                lines.append(line_of(Known(problem, key, VERSION, rounded)))
         estimates_of(target).write_text("".join(f"{x}\n" for x in lines), "utf-8")
         print(f"{target}: {len(lines)} lines")
 

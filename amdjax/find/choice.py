@@ -5,7 +5,8 @@ machine with the nearest number of units where there is none for this one. Anyth
 a guess: estimates, what another version measured, and what is known of the step's equation without
 what is fused behind it. It is followed only where the plan that the compiler would take now was
 among those that it was compared with, and lost: a plan that has become the usual one since was not.
-Estimates of another version are never followed, since other code has other counts.
+Estimates of another version are never followed, since other code has other counts; those that come
+with the package have versions of their own (`shipped.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def choice(
       known: right ways of the problem, and of its equation alone.
       problem: the step.
       units: of the machine.
-      version: of the code generator.
+      version: of the code generator, or of the estimates that come with the package.
       usual: gives what is decided without knowing anything.
 
     Returns:

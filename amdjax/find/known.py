@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from amdjax.core.config import config
+from amdjax.find import shipped
 from amdjax.find.choice import choice
 from amdjax.find.database import Database, Known
 from amdjax.find.machines import machine_key, version
@@ -26,7 +27,6 @@ from amdjax.find.problem import (
     is_independent,
     problem_of,
 )
-from amdjax.find.shipped import shipped
 from amdjax.jit.finding import database_path
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.search import Decision, set_finder
@@ -147,7 +147,7 @@ def _followed(step: Step, machine: Machine) -> Sequence[Decision]:
     """The user's results first, then the estimates that come with the package."""
     estimates = None
     if isinstance(machine, GpuTarget) and isinstance(step, ShapedContext):  # they are of equations
-        estimates = shipped(machine.name)
+        estimates = shipped.shipped(machine.name)
     if not estimates and _existing_database() is None:
         return ()
     problem, equation = problem_of(step), equation_of(step)
@@ -155,7 +155,7 @@ def _followed(step: Step, machine: Machine) -> Sequence[Decision]:
     found = _by_the_user(step, problems, machine)
     if found is None and estimates:
         known = [k for p in problems for k in estimates.of(p)]
-        found = _choice(known, step, problem, machine)
+        found = _choice(known, step, problem, machine, shipped.VERSION)
     return found or ()
 
 
@@ -171,16 +171,16 @@ def _by_the_user(
     except sqlite3.Error as e:
         warnings.warn(f"{database.path} cannot be read: {e}", stacklevel=2)
         return None
-    return _choice(known, step, problems[0], machine)
+    return _choice(known, step, problems[0], machine, version())
 
 
 def _choice(
-    known: Sequence[Known], step: Step, problem: Problem, machine: Machine
+    known: Sequence[Known], step: Step, problem: Problem, machine: Machine, made_by: str
 ) -> Sequence[Decision] | None:
     if not known:
         return None
     usual = lambda: tuple(decided(step, machine).taken)
-    return choice(known, problem, machine_key(machine).units, version(), usual)
+    return choice(known, problem, machine_key(machine).units, made_by, usual)
 
 
 set_finder(known_decisions)

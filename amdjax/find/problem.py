@@ -48,6 +48,8 @@ KINDS = {
 }
 #: By the name of a loop's body, the parameter that counts its constants.
 _CONSTANTS = {"jaxpr": "num_consts", "cond_jaxpr": "cond_nconsts", "body_jaxpr": "body_nconsts"}
+#: What parameters are where they say nothing: kernels read dtypes from operands and results.
+UNSAID = {"preferred_element_type": None, "weak_type": False}
 WIDE = 1 << 20  # columns in which every equation is one line
 
 
@@ -194,7 +196,25 @@ def _program(results: list[Var], producer: Callable[[Var], JaxprEqn | None]) -> 
     results = [v for v in results if not isinstance(v, DropVar)]
     for v in results:
         visit(v)
-    return format_jaxpr(Jaxpr((), tuple(inputs), tuple(results), tuple(eqns)), width=WIDE)
+    plain = tuple(map(_plainly, eqns))
+    return format_jaxpr(Jaxpr((), tuple(inputs), tuple(results), plain), width=WIDE)
+
+
+def _plainly(eqn: JaxprEqn) -> JaxprEqn:
+    """An equation whose parameters do not say what holds anyway: equal steps print alike."""
+    params = dict(eqn.params)
+    for name, usual in UNSAID.items():
+        if params.get(name, usual) != usual:
+            params[name] = usual
+            assert eqn.primitive.abstract_eval is not None
+            found = eqn.primitive.abstract_eval(*(x.aval for x in eqn.invars), **params)
+            avals = found if eqn.primitive.multiple_results else [found]
+            if any(
+                (a.shape, a.dtype) != (v.aval.shape, v.aval.dtype)
+                for a, v in zip(avals, eqn.outvars, strict=True)
+            ):
+                params[name] = eqn.params[name]
+    return eqn if params == eqn.params else eqn.replace(params=params)
 
 
 def decided(

@@ -115,6 +115,45 @@ def test_problems_of_equal_steps_are_equal():
     assert other[-1] in found
 
 
+SPELLINGS = {
+    "product": (lambda x, y, **more: lax.dot_general(x, y, (((1,), (0,)), ((), ())), **more),
+                X[:, :64], X[:, :32]),
+    "convolution": (
+        lambda x, w, **more: lax.conv_general_dilated(
+            x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), **more
+        ),
+        X.reshape(1, 8, 8, 96), X[:27].reshape(3, 3, 96, 3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_equal_steps_have_one_record(name, database):
+    """Also where one says what dtype its result has anyway."""
+    f, *args = SPELLINGS[name]
+    spelled = lambda *args: jnp.tanh(f(*args, preferred_element_type=np.float32))
+    plain = lambda *args: jnp.tanh(f(*args))
+    (problem,), (same,) = find.problems(spelled, *args), find.problems(plain, *args)
+    assert problem == same
+    measured = find.find_solutions(problem)
+    assert find.find_solutions(same) == measured  # not again
+    assert {row[0] for row in Database(database).rows()} == {problem}
+    short = [x.astype("bfloat16") for x in args]
+    assert find.problems(spelled, *short) != find.problems(plain, *short)
+
+
+def test_strong_and_weak_types_are_one_problem():
+    strong = lambda x: lax.convert_element_type(x, np.float32) * 2
+    weak = lambda x: (
+        lax.convert_element_type_p.bind(
+            x, new_dtype=np.dtype(np.float32), weak_type=True, sharding=None
+        )
+        * np.float32(2)
+    )
+    x = np.arange(64, dtype=np.int32)
+    assert find.problems(strong, x) == find.problems(weak, x)
+
+
 @pytest.mark.parametrize("name", ["product", "convolution", "sort", "softmax"])
 def test_solutions_are_right(name):
     f, args, _ = CASES[name]
