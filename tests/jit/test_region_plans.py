@@ -48,15 +48,22 @@ def test_each_region_has_its_plan_below_it():
     assert len(lines) == 4 and [line.startswith("  rows of") for line in lines] == [0, 1, 0, 1]
 
 
-def test_lanes_run_along_what_is_contiguous_where_places_are_data():
-    """However many tables are read along another axis."""
+def of_tables(x, w):
     places = np.zeros((2, 112), np.int32)
+    return sum((x[:, places[i]] * w[i][:, None] for i in range(2)), start=w[0][:, None])
 
-    def f(x, w):
-        return sum((x[:, places[i]] * w[i][:, None] for i in range(2)), start=w[0][:, None])
 
+def of_masked_tables(x, w):
+    """More tables than images."""
+    taken = jnp.where((w[0] > 0)[:, None], of_tables(x, w[1:]), 0)
+    return taken * w[3][:, None] + w[4][:, None] * w[5][:, None] - w[6][:, None]
+
+
+@pytest.mark.parametrize("f", [of_tables, of_masked_tables])
+def test_lanes_run_along_what_is_contiguous_where_places_are_data(f):
+    """However many tables are read along another axis."""
     observed = []
-    args = jnp.zeros((4, 56, 64)), jnp.zeros((2, 112))
+    args = jnp.zeros((4, 56, 64)), jnp.zeros((7, 112))
     observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
     plan_program(jit(f).trace(*args).jaxpr, CPU, observe=observe)
     assert "lanes over i2" in str(observed[0]).splitlines()[-1]
