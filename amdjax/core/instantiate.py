@@ -11,7 +11,7 @@ from amdjax.core.dims import Dim
 from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.ref import AbstractRef
 
-__all__ = ["instantiate"]
+__all__ = ["instantiate", "type_at"]
 
 
 def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
@@ -28,6 +28,11 @@ def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
       KeyError: a variable has no size.
     """
     return _Instance(sizes).closed(closed)
+
+
+def type_at(aval: Any, sizes: Mapping[str, int]) -> Any:
+    """The type that a symbolic one is for given sizes of its dimension variables."""
+    return _Instance(sizes).aval(aval)
 
 
 class _Instance:

@@ -20,16 +20,23 @@ from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context
-from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
+from amdjax.core.instantiate import type_at
+from amdjax.core.jaxpr import ClosedJaxpr, DebugInfo, jaxpr_as_fun
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
 from amdjax.core.ref import Ref
 from amdjax.core.tracebacks import hide_internal_frames, warn
 from amdjax.jit.arguments import Parameters
+from amdjax.jit.symbolic import (
+    SymbolicShapes,
+    SymbolicTypes,
+    has_symbolic_dims,
+    is_apart,
+    with_read_shapes,
+)
+from amdjax.jit.variants import Variants
 from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import (
-    argument_names,
-    debug_info,
     flatten_result,
     fun_location,
     fun_name,
@@ -59,6 +66,7 @@ def jit(
     donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
     device: Any = None, backend: str | None = None, inline: bool = False,
     abstracted_axes: Any = None, compiler_options: dict[str, Any] | None = None,
+    symbolic: Any = None, constraints: Sequence[str] = (),
 ) -> Any:  # fmt: skip
     """Compile a function of arrays.
 
@@ -82,14 +90,18 @@ def jit(
       inline: whether the call vanishes into an enclosing traced program.
       abstracted_axes: not supported, must be None.
       compiler_options: none are needed, and none are allowed where other traced functions call.
+      symbolic: shapes for which one trace serves, as texts of `export.symbolic_shape`: one for all
+        arguments, a sequence with an entry for each positional one, or a dictionary by name.
+        Entries are pytree prefixes, None where shapes are fixed. Arguments tell the sizes.
+      constraints: what holds of the variables of `symbolic`, as "t <= 512".
 
     Returns:
       A function like `fun`, with `lower`, `trace`, `eval_shape` and `clear_cache`.
 
     Raises:
       TypeError: `fun` is not callable, or an argument is neither array nor static.
-      ValueError: a static argument cannot be hashed, a position is out of range, or arguments are
-        committed to different devices.
+      ValueError: a static argument cannot be hashed, a position is out of range, arguments are
+        committed to different devices, or shapes do not fit `symbolic` and `constraints`.
       NotImplementedError: `abstracted_axes` is given.
 
         >>> @amdjax.jit
@@ -103,9 +115,10 @@ def jit(
         "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
         "keep_unused": keep_unused, "inline": inline, "device": _chosen_device(device, backend),
         "shardings": _shardings(in_shardings, out_shardings), "compiler_options": compiler_options,
+        "symbolic": symbolic, "constraints": constraints,
     }  # fmt: skip
     if abstracted_axes is not None:
-        raise NotImplementedError("jit: abstracted_axes is not supported; shapes are static")
+        raise NotImplementedError("jit: abstracted_axes is not supported; use symbolic=")
     if fun is None:
         return functools.partial(JitFunction, **options)
     return JitFunction(fun, **options)
@@ -114,18 +127,20 @@ def jit(
 class _Programs:
     """The signatures of a function that were traced and compiled."""
 
-    __slots__ = ("__weakref__", "compiled", "compiled_flat", "traced")
+    __slots__ = ("__weakref__", "compiled", "compiled_flat", "traced", "variants")
 
     def __init__(self) -> None:
         self.compiled: dict[Any, _Signature] = {}
         self.compiled_flat: dict[Any, _Signature] = {}  # those whose arguments are arrays
         self.traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
+        self.variants: dict[Any, Variants] = {}  # of programs of symbolic shapes
         _all_programs.add(self)
 
     def clear(self) -> None:
         self.compiled.clear()
         self.compiled_flat.clear()
         self.traced.clear()
+        self.variants.clear()
 
 
 def _check_function(fun: Any) -> None:
@@ -157,14 +172,15 @@ class JitFunction:
         self, fun: Callable[..., Any], *, static_argnums: Any = None, static_argnames: Any = None,
         donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
         inline: bool = False, device: Any = None, shardings: Shardings | None = None,
-        compiler_options: dict[str, Any] | None = None,
+        compiler_options: dict[str, Any] | None = None, symbolic: Any = None,
+        constraints: Sequence[str] = (),
     ):  # fmt: skip
         _check_function(fun)
         self._made_with = {
             "static_argnums": static_argnums, "static_argnames": static_argnames,
             "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
             "keep_unused": keep_unused, "inline": inline, "device": device, "shardings": shardings,
-            "compiler_options": compiler_options,
+            "compiler_options": compiler_options, "symbolic": symbolic, "constraints": constraints,
         }  # fmt: skip
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
@@ -175,8 +191,10 @@ class JitFunction:
         self._parameters = Parameters(
             fun, static_argnums, static_argnames, donate_argnums, donate_argnames
         )
+        self._shapes = _symbolic_shapes(self._parameters, symbolic, constraints)
         kind = self._parameters.kind, inline, keep_unused, device
-        self._programs = programs = _Programs() if shardings else _programs_of(fun, kind)
+        own = shardings is not None or self._shapes is not None
+        self._programs = programs = _Programs() if own else _programs_of(fun, kind)
         self._compiled, self._traced = programs.compiled, programs.traced
         self._compiled_flat = programs.compiled_flat
 
@@ -267,8 +285,9 @@ class JitFunction:
             out_tree.append(structure)
             return outs
 
-        args, kwargs = self._parameters.restore(avals, tree, static)
-        closed = trace_to_jaxpr(flat, avals, debug_info=debug_info("jit", self._fun, args, kwargs))
+        names = self._parameters.leaf_names(tree, static)
+        info = DebugInfo("jit", self._name, fun_location(self._fun), names)
+        closed = trace_to_jaxpr(flat, avals, debug_info=info)
         return closed, out_tree[-1]
 
     def _program(
@@ -302,9 +321,8 @@ class JitFunction:
             # late: loads with the first program
             from amdjax.jit.misses import explain
 
-            tree, static, _, *avals = key
-            args, kwargs = self._parameters.restore(avals, tree, static)
-            explain(self._fun, list(self._traced), key, argument_names(self._fun, args, kwargs))
+            tree, static, *_ = key
+            explain(self._fun, list(self._traced), key, self._parameters.leaf_names(tree, static))
 
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
@@ -312,21 +330,53 @@ class JitFunction:
         avals = [x.aval for x in leaves]
         refuse_execution(self._name)
         with _phase(self._name, "trace", "jaxpr_trace"):
-            closed, out_tree, refs = self._program(avals, tree, static)
+            types, (closed, out_tree, refs) = self._symbolic_program(avals, tree, static)
+        out_avals = closed.out_avals
+        if types is not None:
+            out_avals = [type_at(a, types.sizes) for a in out_avals]
         if self._shardings is not None:
-            self._shardings.check(avals, closed.out_avals, tree, out_tree, static)
+            self._shardings.check(avals, out_avals, tree, out_tree, static)
         if self._device is not None:
             place = self._device.committed
         elif place is None:
             place = get_backend().program_placement()
         with _phase(self._name, "compile", "backend_compile"):
             donated = self._parameters.donations(tree, static)
-            run = get_backend().compile(closed, donated, refs, place)
+            if types is None:
+                run = get_backend().compile(closed, donated, refs, place)
+            else:
+                key = (tree, static, config.trace_key(), place, *types.avals)
+                run = self._variants(key, closed, donated, refs, place).runner(types.sizes)
             if any(donated):
-                run = _deleting(run, _used_donations(self._name, avals, donated, closed.out_avals))
+                run = _deleting(run, _used_donations(self._name, avals, donated, out_avals))
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree)
         return _Signature(run, out_tree)
+
+    def _symbolic_program(
+        self, avals: Sequence[Any], tree: PyTreeDef, static: Any
+    ) -> tuple[SymbolicTypes | None, tuple[ClosedJaxpr, PyTreeDef, list[Any]]]:
+        """The program of a signature: that of symbolic types, which are told, where it serves."""
+        types = None if self._shapes is None else self._shapes.of(avals, tree, static)
+        if types is not None and types.sizes and not is_apart(types.sizes, types.scope):
+            try:
+                program = self._program(types.avals, tree, static)
+            except Exception:
+                if not is_apart(types.sizes, types.scope):
+                    raise
+            else:  # tracing told what it took for unequal
+                if not is_apart(types.sizes, types.scope):
+                    return types, program
+        return None, self._program(avals, tree, static)
+
+    def _variants(
+        self, key: Any, closed: ClosedJaxpr, donated: Any, refs: Sequence[Any], place: Any
+    ) -> Variants:
+        """The compiled forms of a program of symbolic shapes."""
+        found = self._programs.variants.get(key)
+        if found is None or found.closed is not closed:
+            found = self._programs.variants[key] = Variants(closed, donated, refs, place)
+        return found
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
         """A call inside another trace: one `jit` equation."""
@@ -335,6 +385,8 @@ class JitFunction:
         leaves, tree, static = self._parameters.leaves_of(args, kwargs)
         self._parameters.check_leaves(leaves, args, kwargs)
         avals = [get_aval(x) for x in leaves]
+        if self._shapes is not None and not has_symbolic_dims(avals):
+            self._shapes.of(avals, tree, static)  # checks sizes
         closed, out_tree, hoisted = self._program(avals, tree, static)
         if self._compiler_options:
             raise ValueError(
@@ -373,7 +425,9 @@ class JitFunction:
         from amdjax.jit.stages import Traced
 
         leaves, tree, static = self._parameters.split(args, kwargs)
-        avals = [shaped(x) for x in leaves]
+        avals = [shaped(x) for x in with_read_shapes(leaves)]
+        if self._shapes is not None and not has_symbolic_dims(avals):
+            avals = self._shapes.of(avals, tree, static).avals
         closed, out_tree = self._trace(avals, tree, static)
         donated = self._parameters.donations(tree, static)
         shardings: Sequence[Any] | None
@@ -382,7 +436,8 @@ class JitFunction:
             shardings = self._shardings.of_results(out_tree)
         else:
             shardings = shardings_as_traced(closed, leaves)
-        traced = Traced(closed, tree, out_tree, self._name, donated, shardings)
+        again = functools.partial(self._trace, tree=tree, static=static)
+        traced = Traced(closed, tree, out_tree, self._name, donated, shardings, again)
         return traced, tree, static, leaves
 
     @api_boundary
@@ -435,6 +490,17 @@ class _Signature:
 
     def __init__(self, run: Runner, tree: PyTreeDef):
         self.run, self.tree = run, tree
+
+
+def _symbolic_shapes(
+    parameters: Parameters, symbolic: Any, constraints: Sequence[str]
+) -> SymbolicShapes | None:
+    """What `jit` was told of symbolic shapes."""
+    if symbolic is None:
+        if constraints:
+            raise ValueError("jit: constraints are those of symbolic=, which is not given")
+        return None
+    return SymbolicShapes(parameters, symbolic, constraints)
 
 
 def _shardings(arguments: Any, results: Any) -> Shardings | None:

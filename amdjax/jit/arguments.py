@@ -104,6 +104,15 @@ class Parameters:
         args = tuple(fixed[i] if i in fixed else next(rest) for i in range(n))
         return args, {**kwargs, **dict(static_kwargs)}
 
+    def leaf_names(self, tree: PyTreeDef, static: Any) -> tuple[str, ...]:
+        """What the function calls the leaves of its traced arguments."""
+        args, kwargs = self.restore(range(tree.num_leaves), tree, static)
+        if static is not None:
+            fixed = {i for i, _ in static[1]}
+            args = tuple(None if i in fixed else x for i, x in enumerate(args))
+            kwargs = {**kwargs, **dict.fromkeys((name for name, _ in static[2]), None)}
+        return argument_names(self.fun, args, kwargs)
+
     def as_arrays(self, leaves: Sequence[Any], args: Any, kwargs: dict[str, Any]) -> list[Any]:
         """Leaves as arrays and references of ours; NumPy arrays are read where they are.
 

@@ -18,21 +18,22 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from amdjax.api import ShapeDtypeStruct
-from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.boundaries import public_surface
 from amdjax.core.config import State, refuse_execution
 from amdjax.core.errors import JaxRuntimeError
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
-from amdjax.core.ref import Ref
+from amdjax.core.pytree import PyTreeDef, tree_unflatten
 from amdjax.core.sharding import Format, Layout, SingleDeviceSharding
-from amdjax.core.trace import Tracer
 from amdjax.jit import report
+from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, check_types
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
 from amdjax.jit.gpu.executable import GpuExecutable
 from amdjax.jit.gpu.records import KernelRecord
 from amdjax.jit.refs import without_refs
+from amdjax.jit.symbolic import has_symbolic_dims
+from amdjax.jit.symbolic_stages import SymbolicCompiled
 from amdjax.runtime.devices import CpuDevice, default_device, devices
 from amdjax.targets import GpuTarget, get
 
@@ -118,6 +119,7 @@ class Traced:
       fun_name: name of the function it comes from.
       donated: which leaves of the arguments are donated.
       out_shardings: for each leaf of the results where it is asked to be, None for anywhere.
+      again: traces the function for other types of the leaves; None if it is not there.
     """
 
     jaxpr: ClosedJaxpr
@@ -126,6 +128,9 @@ class Traced:
     fun_name: str
     donated: tuple[bool, ...]
     out_shardings: Sequence[Any] | None = None
+    again: Callable[[Sequence[Any]], tuple[ClosedJaxpr, PyTreeDef]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def args_info(self) -> Any:
@@ -175,25 +180,8 @@ class Traced:
         return Lowered(self)
 
 
-def _of_traced(name: str, doc: str | None = None) -> Any:
-    """An attribute that a later stage has from the traced program it comes from."""
-    doc = doc or getattr(Traced, name).__doc__
-    return property(lambda stage: getattr(stage.traced, name), doc=doc)
-
-
-class _AfterTracing:
-    """What later stages tell of the traced program they come from."""
-
-    traced: Traced
-    in_tree = _of_traced("in_tree", "The structure of the arguments, `(args, kwargs)`.")
-    out_tree = _of_traced("out_tree", "The structure of the results.")
-    args_info, out_info = _of_traced("args_info"), _of_traced("out_info")
-    in_avals, out_avals = _of_traced("in_avals"), _of_traced("out_avals")
-    donate_argnums = _of_traced("donate_argnums")
-
-
 @dataclass(frozen=True)
-class Lowered(_AfterTracing):
+class Lowered(AfterTracing):
     """A program ready to compile.
 
     Args:
@@ -239,7 +227,7 @@ class Lowered(_AfterTracing):
         *,
         compiler_options: dict[str, Any] | None = None,
         device_assignment: Any = None,
-    ) -> Compiled:
+    ) -> Any:
         """Compile the program.
 
         Args:
@@ -249,7 +237,8 @@ class Lowered(_AfterTracing):
           device_assignment: accepted.
 
         Returns:
-          The compiled program, which can be looked at, and called where there is such a device.
+          The compiled program, which can be looked at, and called where there is such a device: a
+          `Compiled`, or a `SymbolicCompiled` if shapes of its arguments are symbolic.
 
         Raises:
           ValueError: no target has that name; the message lists the known ones and the nearest.
@@ -264,7 +253,15 @@ class Lowered(_AfterTracing):
           >>> [(k.name, k.scratch_bytes) for k in compiled.kernels]
           [('map_add', 0)]
         """
-        with _options(compiler_options or {}):
+        options = compiler_options or {}
+        if has_symbolic_dims(self.traced.jaxpr.in_avals):
+
+            def of_sizes(traced: Traced) -> Compiled:
+                with _options(options):
+                    return Lowered(traced)._compile(target)
+
+            return SymbolicCompiled(self.traced, of_sizes)
+        with _options(options):
             return self._compile(target)
 
     def _compile(self, target: str | GpuTarget | None) -> Compiled:
@@ -282,7 +279,7 @@ class Lowered(_AfterTracing):
 
 
 @dataclass(frozen=True)
-class Compiled(_AfterTracing):
+class Compiled(AfterTracing):
     """A compiled program; call it with arguments of the signature it was lowered for.
 
     Args:
@@ -347,41 +344,9 @@ class Compiled(_AfterTracing):
 
     def _arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[ConcreteArray]:
         """The leaves of the arguments, which fit what the program was compiled for."""
-        leaves, tree = tree_flatten((args, kwargs))
-        if tree != self.traced.in_tree:
-            raise TypeError(
-                "Function compiled with input pytree does not match the input pytree it was "
-                f"called with: {self.traced.fun_name} was compiled for arguments of structure "
-                f"{self.traced.in_tree}, called with {tree}"
-            )
-        for x in leaves:
-            if isinstance(x, Tracer):
-                raise TypeError(
-                    "Cannot apply JAX transformations to a function lowered and compiled for a "
-                    f"particular signature. Detected argument of {self.traced.fun_name} of type "
-                    f"{type(x).__name__}: {x}"
-                )
-        own = (ConcreteArray, Ref)
-        arrays = [x if type(x) in own else asarray_concrete(x) for x in leaves]
-        self._check(arrays)
+        arrays = called_with(self.traced, args, kwargs)
+        check_types(self.traced, arrays)
         return arrays
-
-    def _check(self, arrays: Sequence[ConcreteArray]) -> None:
-        closed = self.traced.jaxpr
-        info = closed.jaxpr.debug_info
-        names = (info and info.arg_names) or ()
-        wrong = [
-            f"Argument '{names[i] if i < len(names) else i}' compiled with {want} and called "
-            f"with {x.aval}"
-            for i, (x, want) in enumerate(zip(arrays, closed.in_avals, strict=True))
-            if x.aval.shape != want.shape or x.aval.dtype != want.dtype
-        ]
-        if wrong:
-            raise TypeError(
-                "Argument types differ from the types for which this computation was compiled: "
-                f"{self.traced.fun_name} was compiled for others. The mismatches are:\n"
-                + "\n".join(wrong)
-            )
 
     def as_text(self, stage: str = "fusion") -> str:
         """The program at a stage.
@@ -492,25 +457,6 @@ def _target(target: str | GpuTarget) -> GpuTarget:
 def _default_target() -> GpuTarget | None:
     """The target of the default device; None for the CPU."""
     return getattr(default_device(), "target", None)
-
-
-@dataclass(frozen=True)
-class MemoryStats:
-    """Memory of a compiled program, in bytes.
-
-    Args:
-      argument_size_in_bytes: of all arguments.
-      output_size_in_bytes: of all results.
-      alias_size_in_bytes: of results that take over the memory of donated arguments.
-      temp_size_in_bytes: of the arena that holds intermediates.
-      constant_size_in_bytes: of arrays that the program captured.
-    """
-
-    argument_size_in_bytes: int
-    output_size_in_bytes: int
-    alias_size_in_bytes: int
-    temp_size_in_bytes: int
-    constant_size_in_bytes: int
 
 
 public_surface(globals())

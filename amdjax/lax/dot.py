@@ -285,7 +285,7 @@ dot_general_p.transpose = transpose_from(_cotangent_of(0), _cotangent_of(1))
 
 def _flops(eqn: Any) -> float:
     (contract, _), _ = eqn.params["dimension_numbers"]
-    return 2.0 * math.prod(eqn.invars[0].aval.shape[i] for i in contract)
+    return 2 * math.prod(eqn.invars[0].aval.shape[i] for i in contract)
 
 
 dot_general_p.lowering = Shaped("dot_general", epilogue=True, flops=_flops)

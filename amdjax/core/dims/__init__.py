@@ -4,6 +4,7 @@ polynomial.py  the normal form          operations.py  floordiv, mod, max, min i
 scope.py       constraints and bounds   linear.py      what inequalities imply
 parse.py       from text                expression.py  the values that users compute with
 sized.py       sizes at hand: decisions, and the guards of what they are right for
+shapes.py      shapes from text, and what sizes of arrays tell of variables
 """
 
 from amdjax.core.dims.expression import (
@@ -17,6 +18,7 @@ from amdjax.core.dims.expression import (
     symbolic_dimension,
 )
 from amdjax.core.dims.scope import SymbolicScope
+from amdjax.core.dims.shapes import Unsolvable, solve, symbolic_shape
 from amdjax.core.dims.sized import (
     Estimate,
     Guard,
@@ -31,7 +33,8 @@ from amdjax.core.dims.sized import (
 )
 
 __all__ = [
-    "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "as_size", "at_sizes",
-    "choosing", "divisor", "is_multiple", "is_natural", "is_symbolic_dim", "largest", "max_dim",
-    "min_dim", "size_hint", "surely_equal", "symbolic_dimension",
+    "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable", "as_size",
+    "at_sizes", "choosing", "divisor", "is_multiple", "is_natural", "is_symbolic_dim", "largest",
+    "max_dim", "min_dim", "size_hint", "solve", "surely_equal", "symbolic_dimension",
+    "symbolic_shape",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from amdjax.core.errors import InconclusiveDimensionOperation
 __all__ = ["Dim", "DimSize", "as_size", "is_symbolic_dim", "largest", "max_dim", "min_dim"]
 
 DimSize: TypeAlias = "Dim | int"
+_OPERATORS = {">=": "ge", ">": "gt", "<=": "le", "<": "lt"}
 
 
 class Dim:
@@ -141,31 +142,51 @@ class Dim:
 
     # Comparison
 
-    def __eq__(self, other: Any) -> bool:
-        theirs = _polynomial_of(other)
-        if theirs is None or (isinstance(other, Dim) and other.scope is not self.scope):
+    def __eq__(self, other: Any) -> Any:
+        whole = type(other) is float and other.is_integer()
+        theirs = _polynomial_of(int(other) if whole else other)
+        if theirs is None:
+            value = self._beside_array(other)
+            return NotImplemented if value is NotImplemented else value == other
+        if isinstance(other, Dim) and other.scope is not self.scope:
             return False
-        return self.scope.equal(self.polynomial, theirs) is True
+        answer = self.scope.equal(self.polynomial, theirs)
+        if answer is None:
+            self.scope.undecided[_minus(self.polynomial, theirs)] = None
+        return answer is True
+
+    def __ne__(self, other: Any) -> Any:
+        equal = self.__eq__(other)
+        if equal is NotImplemented:
+            return equal
+        return not equal if isinstance(equal, bool) else self._beside_array(other) != other
+
+    def _beside_array(self, other: Any) -> Any:
+        """Its value, where it is compared with the elements of an array."""
+        return self.scope.number(self, other) if hasattr(other, "dtype") else NotImplemented
 
     def __hash__(self) -> int:
         return self._hash
 
-    def __ge__(self, other: Any) -> bool:
+    def __ge__(self, other: Any) -> Any:
         return self._compare(other, ">=", 1, 0)
 
-    def __gt__(self, other: Any) -> bool:
+    def __gt__(self, other: Any) -> Any:
         return self._compare(other, ">", 1, -1)
 
-    def __le__(self, other: Any) -> bool:
+    def __le__(self, other: Any) -> Any:
         return self._compare(other, "<=", -1, 0)
 
-    def __lt__(self, other: Any) -> bool:
+    def __lt__(self, other: Any) -> Any:
         return self._compare(other, "<", -1, -1)
 
-    def _compare(self, other: Any, symbol: str, sign: int, margin: int) -> bool:
+    def _compare(self, other: Any, symbol: str, sign: int, margin: int) -> Any:
         """Whether the difference, times a sign and with a margin, is at least zero."""
         theirs = self._operand(other)
         if theirs is None:
+            value = self._beside_array(other)
+            if value is not NotImplemented:
+                return getattr(operator, _OPERATORS[symbol])(value, other)
             return self.scope.estimated(self, other, symbol)
         difference = plus(self.polynomial, scale(theirs, -1))
         answer = self.scope.is_at_least_zero(plus(scale(difference, sign), of(margin)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from amdjax.core.dims.linear import Contradiction, minimum
@@ -17,6 +17,7 @@ from amdjax.core.dims.polynomial import (
     atom_of,
     atoms,
     constant_of,
+    evaluate,
     multiply,
     of,
     plus,
@@ -60,6 +61,9 @@ class SymbolicScope:
         self._equal: dict[Atom, Polynomial] = {}
         self._residues: dict[str, tuple[int, int]] = {}  # modulus and remainder, by variable
         self._bounds: dict[Polynomial, Bounds] = {}
+        self._told: list[tuple[str, list[Polynomial]]] = []  # the rows of each constraint
+        self.undecided: dict[Polynomial, None] = {}
+        """Differences that comparisons by `==` took for other than zero, and that may be zero."""
         for constraint in constraints:
             self._add(constraint)
 
@@ -159,6 +163,26 @@ class SymbolicScope:
             found = (constant, constant) if constant is not None else self._by_all_facts(a)
             self._bounds[a] = found
         return found
+
+    def violated(self, sizes: Mapping[str, int]) -> str | None:
+        """The first constraint that sizes of the variables do not satisfy; None if all hold.
+
+        Raises:
+          KeyError: a variable of a constraint has no size.
+        """
+
+        def value(name: str) -> int:
+            equal = self._equal.get(name) if name not in sizes else None
+            return sizes[name] if equal is None else evaluate(equal, value)
+
+        for constraint, rows in self._told:
+            if any(evaluate(row, value) < 0 for row in rows):
+                return constraint
+        return None
+
+    def range(self, name: str) -> Bounds:
+        """The least and the greatest size of a variable, by constraints on it or by default."""
+        return self._range(name)
 
     def is_at_least_zero(self, a: Polynomial) -> bool | None:
         """Whether a dimension is at least zero for all sizes, for none (False), or for some."""
@@ -288,6 +312,7 @@ class SymbolicScope:
             "==": [plus(left, scale(right, -1)), plus(right, scale(left, -1))],
         }[symbol]
         self._rows += rows
+        self._told.append((constraint, rows))
         for row in rows:
             self._learn_range(row)
         self._bounds.clear()

@@ -1,0 +1,153 @@
+"""Shapes read from text, and the sizes of variables that shapes of arrays tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from amdjax.core.dims import polynomial
+from amdjax.core.dims.expression import Dim, DimSize, symbolic_dimension
+from amdjax.core.dims.parse import split_shape
+from amdjax.core.dims.polynomial import Operation, Polynomial
+from amdjax.core.dims.scope import SymbolicScope
+
+__all__ = ["Unsolvable", "solve", "symbolic_shape"]
+
+
+def symbolic_shape(
+    shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
+    like: Sequence[int | None] | None = None,
+) -> tuple[Any, ...]:  # fmt: skip
+    """A shape with symbolic dimensions, read from text.
+
+    Args:
+      shape_spec: dimensions separated by commas: integers, variables, `2*b + 1`, `floordiv(t, 16)`,
+        `mod(t, 4)`, `max(a, b)`, `min(a, b)`. `_` takes the size from `like`, `...` as the last one
+        all that are left of it.
+      constraints: what holds of the variables, as "t <= 512", "mod(t, 8) == 0", "a >= 2*b".
+      scope: that of other shapes whose variables these are; constraints are its own then.
+      like: sizes for `_` and `...`; None where the size must be given.
+
+    Returns:
+      A tuple of integers and symbolic dimensions.
+
+    Raises:
+      ValueError: the text is no shape, `like` has no size where one is needed, no sizes satisfy the
+        constraints, or both `scope` and `constraints` are given.
+
+    Example:
+      >>> b, t, n = amdjax.export.symbolic_shape("b, t, 512", constraints=["t <= 1024"])
+      >>> b * t + 1, n, t <= 2000
+      (b*t + 1, 512, True)
+    """
+    if scope is not None and constraints:
+        raise ValueError("symbolic_shape: give constraints to the scope when it is made, not here")
+    if not isinstance(shape_spec, str):
+        raise ValueError(f"symbolic_shape: shape_spec must be a string, got {shape_spec!r}")
+    scope = SymbolicScope(constraints) if scope is None else scope
+    parts = split_shape(shape_spec)
+    known = None if like is None else list(like)
+    if parts and parts[-1] == "...":
+        left = [] if known is None else known[len(parts) - 1 :]
+        parts = [*parts[:-1], *["_"] * len(left)]
+        if known is None:
+            raise ValueError(f"symbolic_shape: '...' in {shape_spec!r} needs like=")
+    if known is not None and len(parts) != len(known):
+        raise ValueError(
+            f"symbolic_shape: {shape_spec!r} has {len(parts)} dimensions, like={tuple(known)} has "
+            f"{len(known)}"
+        )
+    return tuple(_dimension(part, i, known, scope, shape_spec) for i, part in enumerate(parts))
+
+
+def _dimension(
+    part: str, at: int, known: list[int | None] | None, scope: SymbolicScope, spec: str
+) -> DimSize:
+    if part == "...":
+        raise ValueError(f"symbolic_shape: '...' must be the last dimension, got {spec!r}")
+    if part != "_":
+        return symbolic_dimension(part, scope)
+    size = None if known is None else known[at]
+    if size is None:
+        raise ValueError(f"symbolic_shape: '_' as dimension {at} of {spec!r} needs like=")
+    return size
+
+
+class Unsolvable(ValueError):
+    """Sizes that no values of the variables give.
+
+    Args:
+      why: what is wrong.
+      at: which of the equations shows it, None if they leave a variable open.
+    """
+
+    def __init__(self, why: str, at: int | None):
+        super().__init__(why)
+        self.at = at
+
+
+def solve(equations: Sequence[tuple[Dim, int]]) -> dict[str, int]:
+    """The values of variables for which dimensions have given sizes.
+
+    An equation of one variable that is left, and that is linear, tells its value; each is checked.
+
+    Args:
+      equations: dimensions and their sizes.
+
+    Raises:
+      Unsolvable: no values give these sizes, or more than can be told.
+
+    >>> b, t = amdjax.export.symbolic_shape("b, 2*t + b")
+    >>> solve([(t, 9), (b, 3)])
+    {'b': 3, 't': 3}
+    """
+    found: dict[str, int] = {}
+    left, learned = dict(enumerate(equations)), True
+    while learned:
+        learned = False
+        for i, (dim, size) in list(left.items()):
+            unknown = dim.variables() - found.keys()
+            if not unknown:
+                _check(dim, size, found, i)
+                del left[i]
+            elif len(unknown) == 1:
+                (name,) = unknown
+                value = _value(dim, size, name, found, i)
+                if value is not None:
+                    found[name], learned = value, True
+                    del left[i]
+    if left:
+        open_ones = sorted(set().union(*(dim.variables() for dim, _ in left.values())) - {*found})
+        raise Unsolvable(
+            f"no axis tells the size of {', '.join(map(repr, open_ones))}: an axis must be the "
+            "variable itself, or linear in it with all other variables told by other axes",
+            None,
+        )
+    return found
+
+
+def _check(dim: Dim, size: int, found: Mapping[str, int], at: int) -> None:
+    value = dim.evaluate(found)
+    if value != size:
+        told = ", ".join(f"{name} = {found[name]}" for name in sorted(dim.variables()))
+        raise Unsolvable(f"'{dim}' is {value} where {told}, got the size {size}", at)
+
+
+def _value(dim: Dim, size: int, name: str, found: Mapping[str, int], at: int) -> int | None:
+    """The value of a variable that an equation tells; None if it is not linear in it."""
+    if not _is_linear(dim.polynomial, name):
+        return None
+    constant = dim.evaluate({**found, name: 0})
+    slope = dim.evaluate({**found, name: 1}) - constant
+    if not slope:
+        return None
+    value, rest = divmod(size - constant, slope)
+    if rest or value < 0:
+        raise Unsolvable(f"'{dim}' is {size} for no size '{name}'", at)
+    return value
+
+
+def _is_linear(a: Polynomial, name: str) -> bool:
+    inside = (x.args for monomial, _ in a for x, _ in monomial if isinstance(x, Operation))
+    nested = any(name in polynomial.variables(arg) for args in inside for arg in args)
+    return not nested and all(p == 1 for monomial, _ in a for x, p in monomial if x == name)

@@ -1,0 +1,106 @@
+"""What the stages after tracing share: what they tell of the traced program, and its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.core.array import ConcreteArray, asarray_concrete
+from amdjax.core.dims import DimSize
+from amdjax.core.pytree import tree_flatten
+from amdjax.core.ref import Ref
+from amdjax.core.trace import Tracer
+
+__all__ = ["AfterTracing", "MemoryStats", "called_with", "check_types", "leaf_names"]
+
+
+def _of_traced(name: str, doc: str) -> Any:
+    """An attribute that a later stage has from the traced program it comes from."""
+    return property(lambda stage: getattr(stage.traced, name), doc=doc)
+
+
+class AfterTracing:
+    """What later stages tell of the traced program they come from."""
+
+    traced: Any
+    in_tree = _of_traced("in_tree", "The structure of the arguments, `(args, kwargs)`.")
+    out_tree = _of_traced("out_tree", "The structure of the results.")
+    args_info = _of_traced(
+        "args_info", "The arguments, `(args, kwargs)`, as a pytree of `ArgInfo`."
+    )
+    out_info = _of_traced(
+        "out_info",
+        "Shapes, dtypes and `out_shardings` of the result, as a pytree of `ShapeDtypeStruct`.",
+    )
+    in_avals = _of_traced("in_avals", "The types of the arguments, `(args, kwargs)`.")
+    out_avals = _of_traced("out_avals", "The types of the results.")
+    donate_argnums = _of_traced(
+        "donate_argnums", "Positions of the donated ones among the leaves of the arguments."
+    )
+
+
+def called_with(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of a call's arguments as arrays and references.
+
+    Raises:
+      TypeError: they have another structure than those that were traced, or are tracers.
+    """
+    leaves, tree = tree_flatten((args, kwargs))
+    if tree != traced.in_tree:
+        raise TypeError(
+            "Function compiled with input pytree does not match the input pytree it was "
+            f"called with: {traced.fun_name} was compiled for arguments of structure "
+            f"{traced.in_tree}, called with {tree}"
+        )
+    for x in leaves:
+        if isinstance(x, Tracer):
+            raise TypeError(
+                "Cannot apply JAX transformations to a function lowered and compiled for a "
+                f"particular signature. Detected argument of {traced.fun_name} of type "
+                f"{type(x).__name__}: {x}"
+            )
+    own = (ConcreteArray, Ref)
+    return [x if type(x) in own else asarray_concrete(x) for x in leaves]
+
+
+def leaf_names(traced: Any) -> list[str]:
+    """What the function calls the leaves of its arguments."""
+    closed = traced.jaxpr
+    info = closed.jaxpr.debug_info
+    names = (info and info.arg_names) or ()
+    count = len(closed.in_avals)
+    return [*map(str, names[:count]), *map(str, range(len(names), count))]
+
+
+def check_types(traced: Any, arrays: Sequence[Any]) -> None:
+    """Raise TypeError for arguments of other shapes or dtypes than those that were traced."""
+    wrong = [
+        f"Argument '{name}' compiled with {want} and called with {x.aval}"
+        for name, x, want in zip(leaf_names(traced), arrays, traced.jaxpr.in_avals, strict=True)
+        if x.aval.shape != want.shape or x.aval.dtype != want.dtype
+    ]
+    if wrong:
+        raise TypeError(
+            "Argument types differ from the types for which this computation was compiled: "
+            f"{traced.fun_name} was compiled for others. The mismatches are:\n" + "\n".join(wrong)
+        )
+
+
+@dataclass(frozen=True)
+class MemoryStats:
+    """Memory of a compiled program, in bytes: integers, or formulas in symbolic dimensions.
+
+    Args:
+      argument_size_in_bytes: of all arguments.
+      output_size_in_bytes: of all results.
+      alias_size_in_bytes: of results that take over the memory of donated arguments.
+      temp_size_in_bytes: of the arena that holds intermediates; None where that depends on sizes.
+      constant_size_in_bytes: of arrays that the program captured.
+    """
+
+    argument_size_in_bytes: DimSize
+    output_size_in_bytes: DimSize
+    alias_size_in_bytes: DimSize
+    temp_size_in_bytes: DimSize | None
+    constant_size_in_bytes: DimSize

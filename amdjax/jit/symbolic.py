@@ -1,0 +1,268 @@
+"""What `jit` was told of symbolic shapes, and the sizes that arguments give their variables."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from amdjax.core.dims import (
+    Dim,
+    SymbolicScope,
+    Unsolvable,
+    solve,
+    symbolic_dimension,
+    symbolic_shape,
+)
+from amdjax.core.dims.polynomial import evaluate, variables
+from amdjax.core.pytree import PyTreeDef, broadcast_prefix, tree_leaves
+from amdjax.core.ref import AbstractRef
+from amdjax.jit.arguments import Parameters
+from amdjax.transforms.flat import signature
+from amdjax.transforms.staging import ShapeDtypeStruct
+
+__all__ = [
+    "SymbolicShapes", "SymbolicTypes", "checked_sizes", "has_symbolic_dims", "is_apart", "scope_of",
+    "with_read_shapes",
+]  # fmt: skip
+
+
+class SymbolicTypes(NamedTuple):
+    """Types of arguments of which some dimensions are symbolic.
+
+    Args:
+      avals: the types of the leaves.
+      sizes: what a call gives the variables.
+      scope: what is known of these.
+    """
+
+    avals: list[Any]
+    sizes: Mapping[str, int]
+    scope: SymbolicScope
+
+
+class SymbolicShapes:
+    """The shapes that `jit(f, symbolic=…)` names.
+
+    Args:
+      parameters: those of the function.
+      specs: a text for all arguments, a sequence with an entry for each positional parameter, or a
+        dictionary by parameter name; entries are pytree prefixes, of texts and None.
+      constraints: what holds of the variables.
+
+    Raises:
+      ValueError: a name is no parameter, there are more entries than parameters, or no sizes
+        satisfy the constraints.
+    """
+
+    def __init__(self, parameters: Parameters, specs: Any, constraints: Sequence[str] = ()):
+        self.parameters, self.name = parameters, parameters.name
+        self.scope = SymbolicScope(constraints)
+        self._signature = signature(parameters.fun)
+        self._for_all = specs if isinstance(specs, str) else None
+        self._specs = {} if isinstance(specs, str) else self._by_name(specs)
+
+    def _by_name(self, specs: Any) -> dict[str, Any]:
+        known = self._signature.parameters.values() if self._signature else ()
+        if isinstance(specs, Mapping):
+            names = {p.name for p in known if p.kind is not p.VAR_KEYWORD}
+            takes_any = any(p.kind is p.VAR_KEYWORD for p in known)
+            wrong = [n for n in specs if n not in names and not takes_any]
+            if wrong:
+                raise ValueError(
+                    f"jit: symbolic names {wrong[0]!r}, but {self.name} takes {sorted(names)}"
+                )
+            return dict(specs)
+        if not isinstance(specs, (tuple, list)):
+            raise ValueError(
+                "jit: symbolic must be a text, a sequence with an entry for each argument, or a "
+                f"dictionary by parameter name, got {specs!r}"
+            )
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        names_in_order = [p.name for p in known if p.kind in positional]
+        found = dict(zip(names_in_order, specs))
+        rest = tuple(specs[len(names_in_order) :])
+        if rest:
+            many = [p.name for p in known if p.kind is p.VAR_POSITIONAL]
+            if not many:
+                raise ValueError(
+                    f"jit: symbolic has {len(specs)} entries, {self.name} takes "
+                    f"{len(names_in_order)} positional arguments"
+                )
+            found[many[0]] = rest
+        return found
+
+    def of(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> SymbolicTypes:
+        """The symbolic types of arguments, and the sizes that theirs give the variables.
+
+        Args:
+          avals: the types of the leaves.
+          tree: their structure.
+          static: the static arguments, as `Parameters.split` gives them.
+
+        Raises:
+          ValueError: a shape does not fit what it was said to be, or a constraint is violated; the
+            message names argument, axis and sizes.
+        """
+        names = self.parameters.leaf_names(tree, static)
+        found = []
+        for aval, spec, name in zip(avals, self._of_leaves(tree, static), names, strict=True):
+            found.append(aval if spec is None else self._symbolic(aval, spec, name))
+        sizes = checked_sizes(self.name, found, avals, names, self.scope)
+        return SymbolicTypes(found, sizes, self.scope)
+
+    def _symbolic(self, aval: Any, spec: Any, name: str) -> Any:
+        inner = aval.inner_aval if isinstance(aval, AbstractRef) else aval
+        try:
+            shape = symbolic_shape(spec, scope=self.scope, like=inner.shape)
+        except ValueError as e:
+            raise ValueError(
+                f"jit of {self.name}: argument '{name}' of shape {inner.shape} is said to have the "
+                f"shape {spec!r}: {e}"
+            ) from None
+        symbolic = inner.unsharded().update(shape=shape)
+        return aval.of(symbolic) if isinstance(aval, AbstractRef) else symbolic
+
+    def _of_leaves(self, tree: PyTreeDef, static: Any) -> list[Any]:
+        """The entry that speaks of each leaf."""
+        count = tree.num_leaves
+        if self._for_all is not None:
+            return [self._for_all] * count
+        found: list[Any] = [None] * count
+        args, kwargs = self.parameters.restore(list(map(_Leaf, range(count))), tree, static)
+        for name, value in self._bound(args, kwargs):
+            spec = self._specs.get(name)
+            if spec is None:
+                continue
+            try:
+                below = broadcast_prefix(spec, value, is_leaf=lambda x: x is None)
+            except ValueError as e:
+                raise ValueError(
+                    f"jit of {self.name}: symbolic is no prefix of the argument '{name}': {e}"
+                ) from None
+            for leaf, own in zip(tree_leaves(value), below):
+                if type(leaf) is not _Leaf:
+                    raise ValueError(
+                        f"jit of {self.name}: the argument '{name}' is static, so that it has no "
+                        "symbolic shape"
+                    )
+                found[leaf.position] = own
+        return found
+
+    def _bound(self, args: Any, kwargs: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+        """The arguments by parameter name, variable keywords one by one."""
+        if self._signature is None:
+            yield from kwargs.items()
+            return
+        for name, value in self._signature.bind(*args, **kwargs).arguments.items():
+            several = self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
+            yield from value.items() if several else [(name, value)]
+
+
+class _Leaf:
+    """Stands for a leaf of the arguments."""
+
+    def __init__(self, position: int):
+        self.position = position
+
+
+def checked_sizes(
+    fun_name: str, symbolic: Sequence[Any], given: Sequence[Any], names: Sequence[str],
+    scope: SymbolicScope,
+) -> dict[str, int]:  # fmt: skip
+    """The sizes of variables that types of arguments tell.
+
+    Args:
+      fun_name: the function, for messages.
+      symbolic: the types with symbolic dimensions.
+      given: those of a call.
+      names: what the arguments are called.
+      scope: what is known of the variables.
+
+    Raises:
+      ValueError: the sizes do not fit, or violate a constraint.
+    """
+    equations, places = [], []
+    for name, want, have in zip(names, symbolic, given, strict=True):
+        for axis, (dim, size) in enumerate(zip(_shape(want), _shape(have), strict=True)):
+            if isinstance(dim, Dim):
+                equations.append((dim, size))
+                places.append((name, axis))
+            elif dim != size:
+                raise ValueError(
+                    f"jit of {fun_name}: argument '{name}', axis {axis}: the size is said to be "
+                    f"{dim}, got {size}"
+                )
+    try:
+        sizes = solve(equations)
+    except Unsolvable as e:
+        place = "" if e.at is None else f"argument '{places[e.at][0]}', axis {places[e.at][1]}: "
+        raise ValueError(f"jit of {fun_name}: {place}{e}{_told(equations, places)}") from None
+    try:
+        violated = scope.violated(sizes)
+    except KeyError as e:
+        raise ValueError(
+            f"jit of {fun_name}: no argument tells the size of {e}, of which a constraint speaks"
+        ) from None
+    if violated is not None:
+        told = ", ".join(f"{name} = {size}" for name, size in sorted(sizes.items()))
+        raise ValueError(
+            f"jit of {fun_name}: the constraint '{violated}' does not hold where {told}"
+            f"{_told(equations, places)}"
+        )
+    return sizes
+
+
+def _told(equations: Sequence[tuple[Dim, int]], places: Sequence[tuple[str, int]]) -> str:
+    lines = [
+        f"\n  axis {axis} of '{name}' is {size}, said to be '{dim}'"
+        for (dim, size), (name, axis) in zip(equations, places)
+    ]
+    return "".join(lines[:12])
+
+
+def _shape(aval: Any) -> Any:
+    return (aval.inner_aval if isinstance(aval, AbstractRef) else aval).shape
+
+
+def has_symbolic_dims(avals: Iterable[Any]) -> bool:
+    """Whether a dimension of some types is symbolic."""
+    return scope_of(avals) is not None
+
+
+def scope_of(avals: Iterable[Any]) -> SymbolicScope | None:
+    """The scope of the symbolic dimensions of some types; None if they have none."""
+    dims = (d for aval in avals for d in getattr(aval, "shape", ()) if isinstance(d, Dim))
+    return next((d.scope for d in dims), None)
+
+
+def with_read_shapes(leaves: Sequence[Any]) -> Sequence[Any]:
+    """Descriptions of arguments in which texts among the dimensions are read, as variables of one
+    scope: that of the other symbolic dimensions, if there are any.
+    """
+    if not any(type(x) is ShapeDtypeStruct and str in map(type, x.shape) for x in leaves):
+        return leaves
+    scope = scope_of(leaves) or SymbolicScope()
+    return [
+        x.update(shape=[symbolic_dimension(d, scope) if isinstance(d, str) else d for d in x.shape])
+        if type(x) is ShapeDtypeStruct
+        else x
+        for x in leaves
+    ]
+
+
+def is_apart(sizes: Mapping[str, int], scope: SymbolicScope) -> bool:
+    """Whether a program traced for all sizes may be none for these.
+
+    Tracing took dimensions for unequal that it did not know to be equal. Where sizes make them
+    equal, as 1 and a size that broadcasts, or are none that dimensions take, as 0, the function
+    is traced apart.
+    """
+    for name, size in sizes.items():
+        least, most = scope.range(name)
+        if (least is not None and size < least) or (most is not None and size > most):
+            return True
+    return any(
+        variables(difference) <= sizes.keys() and not evaluate(difference, sizes.__getitem__)
+        for difference in list(scope.undecided)
+    )

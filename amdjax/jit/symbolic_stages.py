@@ -1,0 +1,168 @@
+"""Programs of symbolic shapes that are compiled ahead of time."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.config import refuse_execution
+from amdjax.core.dims import DimSize, SymbolicScope
+from amdjax.core.instantiate import instantiate, type_at
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
+from amdjax.core.lowering import Reduce, Shaped
+from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, leaf_names
+from amdjax.jit.symbolic import checked_sizes, is_apart, scope_of
+from amdjax.schedule.equations import own_cost
+
+__all__ = ["SymbolicCompiled"]
+
+
+@dataclass(frozen=True)
+class SymbolicCompiled(AfterTracing):
+    """A compiled program of symbolic shapes; call it with arguments of any sizes that it serves.
+
+    Args:
+      traced: the traced program.
+      compile: compiles a traced program of which all sizes are known.
+
+    Example:
+      >>> spec = amdjax.ShapeDtypeStruct(("b", 3), jnp.float32)
+      >>> compiled = amdjax.jit(lambda x: x.sum(0)).lower(spec).compile()
+      >>> compiled(np.ones((2, 3), np.float32)), compiled(np.ones((5, 3), np.float32))
+      (Array([2., 2., 2.], dtype=float32), Array([5., 5., 5.], dtype=float32))
+    """
+
+    traced: Any
+    compile: Callable[[Any], Any] = field(repr=False)
+    _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def scope(self) -> SymbolicScope:
+        """What is known of the dimension variables."""
+        scope = scope_of(self.traced.jaxpr.in_avals)
+        assert scope is not None
+        return scope
+
+    def at(self, sizes: Mapping[str, int]) -> Any:
+        """The compiled program of given sizes.
+
+        Args:
+          sizes: the size of each dimension variable.
+
+        Returns:
+          A `Compiled`.
+
+        Raises:
+          KeyError: a variable has no size.
+          ValueError: sizes violate a constraint, or the function has to be traced for them alone,
+            and is not there.
+        """
+        violated = self.scope.violated(sizes)
+        if violated is not None:
+            raise ValueError(f"at: the constraint '{violated}' does not hold of {dict(sizes)}")
+        key = tuple(sorted(sizes.items()))
+        found = self._compiled.get(key)
+        if found is None:
+            found = self._compiled[key] = self.compile(self._traced_at(sizes))
+        return found
+
+    def _traced_at(self, sizes: Mapping[str, int]) -> Any:
+        traced = self.traced
+        if not is_apart(sizes, self.scope):
+            closed = instantiate(traced.jaxpr, sizes)
+            return dataclasses.replace(traced, jaxpr=closed, again=None)
+        told = ", ".join(f"{name} = {size}" for name, size in sorted(sizes.items()))
+        if traced.again is None:
+            raise ValueError(
+                f"{traced.fun_name} was traced for sizes that differ from each other and from "
+                f"those in the program, which {told} do not: trace and export it for these too"
+            )
+        closed, out_tree = traced.again([type_at(a, sizes) for a in traced.jaxpr.in_avals])
+        return dataclasses.replace(traced, jaxpr=closed, out_tree=out_tree, again=None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        refuse_execution(self.traced.fun_name)
+        arrays = called_with(self.traced, args, kwargs)
+        given, names = [x.aval for x in arrays], leaf_names(self.traced)
+        for name, want, have in zip(names, self.traced.jaxpr.in_avals, given, strict=True):
+            if want.dtype != have.dtype or want.ndim != have.ndim:
+                raise TypeError(
+                    "Argument types differ from the types for which this computation was compiled: "
+                    f"Argument '{name}' compiled with {want} and called with {have}"
+                )
+        wanted = self.traced.jaxpr.in_avals
+        sizes = checked_sizes(self.traced.fun_name, wanted, given, names, self.scope)
+        return self.at(sizes)(*args, **kwargs)
+
+    def as_text(self, stage: str = "jaxpr") -> str:
+        """The program of symbolic shapes.
+
+        Args:
+          stage: "jaxpr"; of programs of given sizes, `at(sizes).as_text` tells the others.
+
+        Returns:
+          Text for people to read.
+
+        Raises:
+          ValueError: it is another stage.
+        """
+        if stage != "jaxpr":
+            raise ValueError(
+                f"as_text: stage {stage!r} depends on the sizes, see at(sizes).as_text({stage!r})"
+            )
+        return str(self.traced.jaxpr)
+
+    def cost_analysis(self) -> dict[str, DimSize]:
+        """Estimates of the work as formulas.
+
+        Returns:
+          `flops`, the operations on elements, loop bodies counted once, and `bytes accessed`, what
+          arguments and results take: integers, or symbolic dimensions where they depend on sizes.
+
+        Example:
+          >>> spec = amdjax.ShapeDtypeStruct(("b", 8), jnp.float32)
+          >>> compiled = amdjax.jit(lambda x: x @ x.T).lower(spec).compile()
+          >>> compiled.cost_analysis()
+          {'flops': 16*b^2, 'bytes accessed': 4*b^2 + 32*b}
+        """
+        memory = self.memory_analysis()
+        accessed = memory.argument_size_in_bytes + memory.output_size_in_bytes
+        return {"flops": _flops(self.traced.jaxpr), "bytes accessed": accessed}
+
+    def memory_analysis(self) -> MemoryStats:
+        """Bytes that the program takes, as formulas.
+
+        Returns:
+          Sizes of arguments, results and constants; those of intermediates are known where sizes
+          are, by `at(sizes).memory_analysis()`.
+        """
+        closed = self.traced.jaxpr
+        arguments = sum((a.nbytes for a in closed.in_avals), 0)
+        results = sum((a.nbytes for a in closed.out_avals), 0)
+        constants = sum(np.asarray(c).nbytes for c in closed.consts)
+        return MemoryStats(arguments, results, 0, None, constants)
+
+
+def _flops(program: Jaxpr | ClosedJaxpr) -> Any:
+    """Operations on elements, by equations."""
+    total: Any = 0
+    for eqn in program.eqns:
+        rule = eqn.primitive.lowering
+        bodies = [x for value in eqn.params.values() for x in subjaxprs_of_value(value)]
+        if bodies:
+            total = total + sum((_flops(body) for body in bodies), 0)
+        elif isinstance(rule, Shaped):
+            total = total + math.prod(eqn.outvars[0].aval.shape) * _whole(rule.flops(eqn))
+        elif eqn.outvars:
+            counted = eqn.invars[0] if isinstance(rule, Reduce) else eqn.outvars[0]
+            total = total + math.prod(counted.aval.shape) * _whole(own_cost(eqn))
+    return total
+
+
+def _whole(cost: Any) -> Any:
+    return round(cost) if isinstance(cost, float) else cost

@@ -1,0 +1,248 @@
+"""`jit(f, symbolic=…)`: one trace for many sizes computes what a trace of each would."""
+
+import re
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.export import symbolic_shape
+from tests.support.symbolic_functions import CONSTRAINTS, FUNCTIONS
+from tests.support.turns import in_turn
+
+# Where sizes are 1, equal to each other, to constants of the functions or to sums, what tracing
+# took for unequal may be equal.
+HARD_SIZES = [
+    {"a": 1, "b": 1, "t": 4}, {"a": 5, "b": 5, "t": 5}, {"a": 1, "b": 6, "t": 4},
+    {"a": 7, "b": 1, "t": 8}, {"a": 4, "b": 3, "t": 9}, {"a": 2, "b": 2, "t": 4},
+    {"a": 3, "b": 3, "t": 6}, {"a": 0, "b": 2, "t": 5},
+]  # fmt: skip
+
+# Functions of which another program is right where sizes are equal or 1.
+SENSITIVE = {
+    "broadcast": (lambda x, y: x + y, "a, b", "1, b"),
+    "squeeze": (lambda x: jnp.squeeze(x), "a, 1, b"),
+    "squeeze sum": (lambda x, y: jnp.squeeze(x).sum(0) + y.sum(), "a, b", "b"),
+    "if one": (lambda x: x * 2 if x.shape[0] == 1 else x * 3, "a, b"),
+    "if not one": (lambda x: x * 2 if x.shape[0] != 1 else x * 3, "a"),
+    "if float": (lambda x: x * 2 if x.shape[0] == 1.0 else x * 3, "a"),
+    "if equal": (lambda x: x * 2 if x.shape[0] == x.shape[1] else x * 3, "a, b"),
+    "if sum": (lambda x: x * 2 if x.size == 2 * x.shape[0] else x * 3, "a, b"),
+    "if shape": (lambda x: x * 2 if x.shape == (4, 3) else x * 3, "a, b"),
+    "in": (lambda x: x * 2 if x.shape[0] in (1, 4) else x * 3, "a"),
+    "match tuple": (lambda x, y: x * 2 if x.shape == y.shape else x * 3, "a, b", "b, a"),
+    "nested jit": (lambda x: amdjax.jit(lambda x: x / (x.shape[0] == 1))(x), "a"),
+    "array of sizes": (lambda x: x.shape[0] == np.arange(6), "a"),
+    "array first": (lambda x: np.arange(6) != x.shape[0], "a"),
+    "less": (lambda x: x.shape[0] < np.arange(6), "a"),
+    "argmin": (lambda x: jnp.argmin(x, 1), "a, b"),
+    "broadcast to": (lambda x: jnp.broadcast_to(x, (3, x.shape[0], x.shape[1])), "a, b"),
+    "dot of one": (lambda x, y: x @ y, "b, 1", "1, a"),
+    "tensordot": (lambda x, y: jnp.tensordot(x, y, ((1,), (0,))), "a, b", "b, 3"),
+    "einsum of equal": (lambda x, y: jnp.einsum("ij,jk->ik", x, y), "a, b", "b, a"),
+    "atleast": (lambda x: jnp.atleast_3d(x), "a, b"),
+    "resize": (lambda x: x.reshape(x.shape[1], x.shape[0]), "a, b"),
+    "max of empty": (lambda x: jnp.max(x[1:]), "a"),
+    "where": (lambda x, y: jnp.where(x > 1, x, y), "a, b", "1, 1"),
+    "vmap of one": (amdjax.vmap(lambda x, y: x * y), "a, b", "a, b"),
+    "gather": (lambda x: x[jnp.zeros(x.shape[1], int)], "a, b"),
+    "cumsum of rows": (lambda x: jnp.cumsum(x.sum(1, keepdims=True), 0) / x, "a, b"),
+    "batch norm": (lambda x: (x - x.mean(0)) / (x.var(0) + 1) ** 0.5, "a, b"),
+    "softmax": (lambda x: amdjax.nn.softmax(x, 0), "a, b"),
+    "scan": (lambda x: lax.scan(lambda c, r: (c + r, c.sum()), x[0], x), "a, b"),
+}  # fmt: skip
+
+
+def arrays(specs, sizes):
+    rng = np.random.default_rng(0)
+    shapes = [symbolic_shape(spec, scope=amdjax.export.SymbolicScope()) for spec in specs]
+    shapes = [[d if isinstance(d, int) else d.evaluate(sizes) for d in s] for s in shapes]
+    return [rng.uniform(0.5, 3.5, s).astype(np.float32) for s in shapes]
+
+
+def outcome(function, args):
+    """What a call gives: leaves, or the class of its error."""
+    try:
+        return amdjax.tree.leaves(function(*args))
+    except Exception as e:
+        return type(e)
+
+
+def check(function, specs):
+    symbolic = amdjax.jit(function, symbolic=tuple(specs), constraints=CONSTRAINTS)
+    if not any("t" in spec for spec in specs):
+        symbolic = amdjax.jit(function, symbolic=tuple(specs))
+    static = amdjax.jit(function)
+    for sizes in [{"a": 6, "b": 8, "t": 11}, *in_turn(HARD_SIZES, 3)]:
+        args = arrays(specs, sizes)
+        expected, got = outcome(static, args), outcome(symbolic, args)
+        if isinstance(expected, type):
+            assert got is expected, sizes
+            continue
+        assert not isinstance(got, type), (got, sizes)
+        for x, y in zip(got, expected, strict=True):
+            assert x.dtype == y.dtype and x.shape == y.shape, sizes
+            np.testing.assert_allclose(x, y, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", SENSITIVE)
+def test_sizes_that_are_one_or_equal(name):
+    function, *specs = SENSITIVE[name]
+    check(function, specs)
+
+
+@pytest.mark.parametrize("name", in_turn(FUNCTIONS, 3, "symbolic"))
+def test_functions(name):
+    function, *specs = FUNCTIONS[name]
+    check(function, specs)
+
+
+def test_one_trace_for_many_sizes():
+    traces = []
+
+    @amdjax.jit(symbolic={"x": "b, t, ...", "w": None}, constraints=["t >= 2"])
+    def f(x, w, scale=2.0):
+        traces.append(x.shape)
+        return {"y": (x @ w) * scale, "n": x.shape[0] * x.shape[1]}
+
+    w = np.ones((4, 3), np.float32)
+    for b, t in [(2, 3), (5, 7), (3, 9), (2, 3)]:
+        x = np.arange(b * t * 4, dtype=np.float32).reshape(b, t, 4)
+        out = f(x, w=w)
+        np.testing.assert_array_equal(out["y"], x @ w * 2)
+        assert out["n"] == b * t
+    assert [str(shape) for shape in traces] == ["(b, t, 4)"]
+    assert f._cache_size() == 3
+    f(np.ones((1, 4, 4), np.float32), w)  # a leading axis of one may broadcast
+    assert traces[1:] == [] or traces[1:] == [(1, 4, 4)]
+
+
+def test_linear_shapes_tell_sizes():
+    f = amdjax.jit(lambda x, y: x[: y.shape[0]] * y, symbolic=("2*t + 1, b*3", "t, 3*b"))
+    x, y = np.ones((9, 6), np.float32), np.full((4, 6), 3, np.float32)
+    np.testing.assert_array_equal(f(x, y), y)
+    with pytest.raises(ValueError, match=re.escape("'x', axis 0: '2*t + 1' is 8 for no size 't'")):
+        f(np.ones((8, 6), np.float32), y)
+    with pytest.raises(ValueError, match=re.escape("'y', axis 0: 't' is 4 where t = 4, got")):
+        f(x, np.ones((5, 6), np.float32))
+
+
+BAD = [
+    (dict(symbolic="b, t", constraints=["t <= 8"]), (2, 9), "the constraint 't <= 8' does not"),
+    (dict(symbolic="b, 4"), (2, 3), "argument 'x', axis 1: the size is said to be 4, got 3"),
+    (dict(symbolic="b"), (2, 3), "argument 'x' of shape (2, 3) is said to have the shape 'b'"),
+    (dict(symbolic="b*t, 3"), (2, 3), "no axis tells the size of 'b', 't'"),
+    (dict(symbolic="b, _", constraints=["n >= 1"]), (2, 3), "no argument tells the size of 'n'"),
+    (dict(symbolic=[("b, _", None)]), (2, 3), "symbolic is no prefix of the argument 'x'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("options", "shape", "message"), BAD)
+def test_errors_of_calls(options, shape, message):
+    f = amdjax.jit(lambda x: x * 2, **options)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        f(np.ones(shape, np.float32))
+
+
+def test_errors_of_jit():
+    with pytest.raises(ValueError, match="symbolic names 'z', but f takes"):
+        amdjax.jit(named, symbolic={"z": "b"})
+    with pytest.raises(ValueError, match="symbolic has 3 entries, f takes 2"):
+        amdjax.jit(named, symbolic=("b", "b", "b"))
+    with pytest.raises(ValueError, match="constraints are those of symbolic"):
+        amdjax.jit(named, constraints=["b >= 2"])
+    with pytest.raises(ValueError, match="no sizes satisfy"):
+        amdjax.jit(named, symbolic="b", constraints=["b >= 2", "b <= 1"])
+    with pytest.raises(ValueError, match="'n' is static"):
+        amdjax.jit(named, symbolic={"n": "b"}, static_argnames="n")(np.ones(3), n=2)
+
+
+def f(x, n=1):
+    return x * n
+
+
+named = f
+
+
+def test_divisibility_is_checked():
+    f = amdjax.jit(lambda x: x.reshape(-1, 4).sum(1), symbolic="t", constraints=["mod(t, 4) == 0"])
+    np.testing.assert_array_equal(f(np.ones(8, np.float32)), [4, 4])
+    with pytest.raises(ValueError, match=re.escape("constraint 'mod(t, 4) == 0' does not hold")):
+        f(np.ones(6, np.float32))
+
+
+def test_static_and_donated_arguments():
+    f = amdjax.jit(lambda x, n: x + n, symbolic=("b, 3", None), static_argnums=1, donate_argnums=0)
+    for b, n in [(2, 1), (4, 1), (4, 2)]:
+        x = jnp.full((b, 3), 5.0)
+        np.testing.assert_array_equal(f(x, n), np.full((b, 3), 5.0 + n))
+        assert x.is_deleted()
+
+
+def test_transforms_of_symbolic_functions():
+    f = amdjax.jit(lambda x: jnp.sin(x).sum(-1), symbolic="b, ...", constraints=["b <= 4"])
+    x = np.linspace(0, 1, 6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(amdjax.grad(lambda x: f(x).sum())(x), np.cos(x), rtol=1e-6)
+    np.testing.assert_allclose(amdjax.vmap(f)(x[None]), np.sin(x).sum(-1)[None], rtol=1e-6)
+    outer = amdjax.jit(lambda x: f(x) * 2, symbolic="n, m")
+    for rows in (2, 3):
+        y = np.ones((rows, 3), np.float32)
+        np.testing.assert_allclose(outer(y), np.sin(y).sum(-1) * 2, rtol=1e-6)
+    with pytest.raises(ValueError, match="constraint 'b <= 4'"):
+        amdjax.vmap(f)(np.ones((2, 5, 3), np.float32))
+    g = amdjax.jit(amdjax.grad(lambda x: (x**3).mean()), symbolic="b")
+    for n in (2, 5, 1):
+        v = np.arange(n, dtype=np.float32)
+        np.testing.assert_allclose(g(v), 3 * v**2 / n, rtol=1e-6)
+
+
+def test_references():
+    state = amdjax.new_ref(jnp.zeros(()))
+
+    @amdjax.jit(symbolic="b")
+    def f(x):
+        state[...] += x.sum()
+        return x * state[...]
+
+    for n in (2, 3):
+        f(np.ones(n, np.float32))
+    assert state[...] == 5
+
+
+def test_compiled_ahead_of_time():
+    spec = amdjax.ShapeDtypeStruct(("b", 128), jnp.float32)
+    compiled = amdjax.jit(lambda x: jnp.squeeze(x @ x.T)).lower(spec).compile()
+    rng = np.random.default_rng(0)
+    for b in (3, 1, 7):  # of one row the result has no axes
+        x = rng.integers(-4, 4, (b, 128)).astype(np.float32)
+        np.testing.assert_array_equal(compiled(x), np.squeeze(x @ x.T))
+    costs = compiled.cost_analysis()
+    assert costs["bytes accessed"].evaluate({"b": 3}) == 4 * (3 * 128 + 9)
+    assert str(costs["flops"]) == "256*b^2"
+    assert str(compiled.memory_analysis().output_size_in_bytes) == "4*b^2"
+    assert compiled.at({"b": 3}).memory_analysis().output_size_in_bytes == 36
+    assert "dot_general" in compiled.as_text()
+    with pytest.raises(ValueError, match="said to be 128, got 5"):
+        compiled(np.ones((3, 5), np.float32))
+    with pytest.raises(TypeError, match="compiled with float32"):
+        compiled(np.ones((3, 128), np.int32))
+    with pytest.raises(ValueError, match="depends on the sizes"):
+        compiled.as_text("llvm")
+
+
+def test_lowered_from_arrays_of_a_symbolic_function():
+    f = amdjax.jit(lambda x: x[::-1], symbolic="n, ...", constraints=["n >= 2"])
+    compiled = f.lower(np.ones((3, 2), np.float32)).compile()
+    x = np.arange(8.0, dtype=np.float32).reshape(4, 2)
+    np.testing.assert_array_equal(compiled(x), x[::-1])
+    with pytest.raises(ValueError, match="constraint 'n >= 2'"):
+        compiled(x[:1])
+
+
+@pytest.mark.share(1)
+def test_on_an_emulated_gpu():
+    f = amdjax.jit(lambda x, y: jnp.tanh(x) + y, symbolic=("b, 16", None))
+    compiled = f.lower(np.ones((2, 16), np.float32), np.float32(1)).compile("gfx942")
+    assert compiled.at({"b": 3}).as_text("asm") and compiled.at({"b": 3}).kernels
