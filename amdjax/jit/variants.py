@@ -74,6 +74,7 @@ class Variants:
     ):
         self.closed, self.donated, self.refs, self.place = closed, donated, refs, place
         self.known: list[Variant] = []
+        self.reason: str | None = None  # why programs are compiled for single sizes
         self._instances: dict[tuple[tuple[str, int], ...], Runner] = {}  # the last used at the end
 
     def runner(self, sizes: Mapping[str, int]) -> Runner:
@@ -91,11 +92,26 @@ class Variants:
         key = tuple(sorted(sizes.items()))
         run = self._instances.pop(key, None)
         if run is None:
-            run = self._variant(sizes).program(sizes)
+            run = self._made(sizes)
         while len(self._instances) >= _KEPT:
             self._instances.pop(next(iter(self._instances)), None)
         self._instances[key] = run
         return run
+
+    def _made(self, sizes: Mapping[str, int]) -> Runner:
+        """The program for sizes: by a variant, or for them alone where none can be made."""
+        if self.reason is None:
+            try:
+                return self._variant(sizes).program(sizes)
+            except Exception as e:  # errors of the program itself come again below
+                self.reason = f"{type(e).__name__}: {e}"
+                # late: programs that log have it loaded
+                import logging
+
+                logger = logging.getLogger("amdjax.jit")
+                logger.debug("A program is compiled for each of its sizes: %s", self.reason)
+        program = instantiate(self.closed, sizes)
+        return get_backend().compile(program, self.donated, self.refs, self.place)
 
     def _variant(self, sizes: Mapping[str, int]) -> Variant:
         """The first variant that fits, or a new one."""

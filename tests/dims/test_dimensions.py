@@ -267,10 +267,7 @@ def test_sums_of_all_orders_are_one_object():
     assert len(sums) == 1
 
 
-def test_programs_of_symbolic_shapes_are_not_compiled():
+def test_operations_on_symbolic_shapes_do_not_run():
     (a,) = symbolic_shape("a")
-    lowered = amdjax.jit(lambda x: x * 2).lower(amdjax.ShapeDtypeStruct((a,), np.float32))
-    with pytest.raises(InconclusiveDimensionOperation, match=r"f32\[a\] is not compiled"):
-        lowered.compile()
     with pytest.raises(InconclusiveDimensionOperation, match=r"f32\[a\] is not compiled"):
         jnp.zeros((a,))
