@@ -7,8 +7,9 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import lax, nn
+from amdjax import lax, nn, tile
 from amdjax.core.dims import Dim, SizedScope, SymbolicScope, choosing
+from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
 from amdjax.jit.variants import MOST_CHOSEN, Variants
 
@@ -108,7 +109,23 @@ def test_comparisons_note_what_they_are_right_for():
 def test_estimates_become_no_sizes():
     n = SizedScope({"n": 10}).variables()["n"]
     estimate = n * 1.5 + 1
-    assert estimate == 16.0 and estimate.at({"n": 20}) == 31.0
-    for function in (int, round, range, lambda x: x // 2):
+    assert estimate == 16.0 and estimate.at({"n": 20}) == 31.0 and 15 < estimate < n * 2
+    for function in (int, float, round, range, np.float32, lambda x: x // 2):
         with pytest.raises(TypeError):
             function(estimate)
+    with pytest.raises(TypeError):
+        tile.Builder("kernel").const("f32", 1.0 / n)
+
+
+def test_numbers_computed_of_sizes_are_operands_of_programs():
+    scope = SizedScope({"n": 10})
+    n = scope.variables()["n"]
+    traced = amdjax.make_jaxpr(lambda x: x * (1.0 / n) + (n / 2 - 1))(1.0)
+    for size in (10, 3):
+        (got,) = amdjax.core.eval_jaxpr(*_at(traced, {"n": size}), 5.0)
+        np.testing.assert_allclose(got, 5.0 / size + size / 2 - 1, rtol=1e-6)
+
+
+def _at(closed, sizes):
+    instance = instantiate(closed, sizes)
+    return instance.jaxpr, instance.consts

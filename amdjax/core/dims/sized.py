@@ -138,70 +138,126 @@ class SizedScope(SymbolicScope):
         return Estimate.of(dim) if isinstance(other, (int, float, Dim)) else NotImplemented
 
     def estimated(self, dim: Dim, other: Any, symbol: str) -> Any:
-        if not isinstance(other, float):
+        if not isinstance(other, (float, Estimate)):
             return NotImplemented
         compare = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
-        return compare[symbol](float(self.value(dim.polynomial)), float(other))
+        return compare[symbol](self.value(dim.polynomial), _value_of(other))
 
 
-class Estimate(float):
-    """A number that depends on sizes, good for estimates alone.
+class Estimate:
+    """A number that is computed of sizes and is none, good for estimates alone.
 
     It compares by its value at the sizes at hand, without a guard: nothing right or wrong may
-    follow. It becomes no integer.
+    follow. So it becomes no constant, neither an integer nor a float; a traced function makes an
+    operand of it, which is computed anew for other sizes.
+
+    Args:
+      scope: of the sizes.
+      at: its value for sizes of the variables.
     """
 
-    __slots__ = ("at",)
+    __slots__ = ("at", "scope", "value")
+    __array_ufunc__ = None
 
-    at: Callable[[Mapping[str, int]], float]
-    """Its value at other sizes."""
+    def __init__(self, scope: SizedScope, at: Callable[[Mapping[str, Any]], Any]):
+        self.scope, self.at = scope, at
+        self.value = float(at(scope.sizes))
 
     @staticmethod
     def of(dim: Dim) -> Estimate:
-        scope = cast("SizedScope", dim.scope)
-        return Estimate.made(float(scope.value(dim.polynomial)), dim.evaluate)
-
-    @staticmethod
-    def made(value: float, at: Callable[[Mapping[str, int]], float]) -> Estimate:
-        self = Estimate(value)
-        self.at = at
-        return self
+        return Estimate(cast("SizedScope", dim.scope), dim.evaluate)
 
     def _refuse(self, *_: Any) -> Any:
-        raise TypeError("an estimate becomes no size: compute with the dimension itself")
+        raise TypeError(
+            "an estimate becomes no constant: compute with the dimension itself, or with size_hint"
+        )
 
-    __int__ = __index__ = __ceil__ = __floor__ = __trunc__ = __round__ = _refuse
+    __int__ = __index__ = __float__ = __ceil__ = __floor__ = __trunc__ = __round__ = _refuse
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
 
-    def __reduce__(self) -> Any:
-        return float, (float(self),)
+    def __jax_array__(self) -> Any:
+        return self.at({name: dim.__jax_array__() for name, dim in self.scope.variables().items()})
 
+    def __neg__(self) -> Estimate:
+        return self * -1.0
 
-def _method(name: str) -> Callable[[Estimate, Any], Any]:
-    plain = getattr(float, name)
+    def __bool__(self) -> bool:
+        return bool(self.value)
 
-    def method(self: Estimate, other: Any) -> Any:
+    def __repr__(self) -> str:
+        return f"about {self.value:g}"
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
+
+    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
         if isinstance(other, Dim):
             other = Estimate.of(other)
-        value = plain(self, other)
-        if value is NotImplemented:
-            return value
-        theirs = other.at if isinstance(other, Estimate) else lambda sizes: other
-        return Estimate.made(value, lambda sizes: plain(float(self.at(sizes)), theirs(sizes)))
+        if isinstance(other, Estimate):
+            return Estimate(self.scope, lambda sizes: operation(self.at(sizes), other.at(sizes)))
+        if not isinstance(other, (int, float)):
+            return NotImplemented
+        return Estimate(self.scope, lambda sizes: operation(self.at(sizes), other))
 
-    return method
+    def __add__(self, other: Any) -> Any:
+        return self._with(other, operator.add)
+
+    def __sub__(self, other: Any) -> Any:
+        return self._with(other, operator.sub)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._with(other, lambda x, y: y - x)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._with(other, operator.mul)
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._with(other, operator.truediv)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._with(other, lambda x, y: y / x)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._with(other, operator.pow)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def _compared(self, other: Any, compare: Callable[[float, float], bool]) -> Any:
+        if isinstance(other, (int, float, Dim, Estimate)):
+            return compare(self.value, _value_of(other))
+        return NotImplemented
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compared(other, operator.lt)
+
+    def __le__(self, other: Any) -> Any:
+        return self._compared(other, operator.le)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compared(other, operator.gt)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compared(other, operator.ge)
+
+    def __eq__(self, other: Any) -> Any:
+        return self._compared(other, operator.eq)
+
+    def __hash__(self) -> int:
+        return hash(self.value)
 
 
-for _name in ("add", "sub", "mul", "truediv", "pow"):
-    for _prefix in ("__", "__r"):
-        setattr(Estimate, f"{_prefix}{_name}__", _method(f"{_prefix}{_name}__"))
+def _value_of(x: Any) -> float:
+    """A number at the sizes at hand."""
+    return x.value if isinstance(x, Estimate) else size_hint(x)
 
 
 # Questions about sizes that may be symbolic
 
 
-def size_hint(size: Any) -> int:
-    """A size as a number: of a symbolic one that at hand, good for estimates alone."""
+def size_hint(size: Any) -> Any:
+    """A size, or an estimate, as the number that it is at the sizes at hand: to estimate by."""
+    if isinstance(size, Estimate):
+        return size.value
     if not isinstance(size, Dim):
         return size
     scope = size.scope
