@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.backend import get_backend
-from amdjax.core.dims import SizedScope
+from amdjax.core.dims import Dim, SizedScope, SymbolicScope
 from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner
@@ -49,6 +49,12 @@ class Variant:
         preferred = ", ".join(map(str, self.scope.preferred))
         needed = ", ".join([*fixed, *rest, *map(str, self.scope.required)])
         return f"{needed}; chosen for {preferred}" if preferred else needed
+
+
+def _scope(closed: ClosedJaxpr) -> SymbolicScope | None:
+    """What is known of the dimension variables of a program."""
+    dims = (n for aval in closed.in_avals for n in getattr(aval, "shape", ()))
+    return next((n.scope for n in dims if isinstance(n, Dim)), None)
 
 
 #: Sizes up to this one are compiled as they are: much is simpler where an axis has one element.
@@ -120,7 +126,8 @@ class Variants:
             if variant.suits(sizes) or len(fitting) >= MOST_CHOSEN:
                 return variant
         fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
-        scope = SizedScope({name: size for name, size in sizes.items() if name not in fixed})
+        left = {name: size for name, size in sizes.items() if name not in fixed}
+        scope = SizedScope(left, _scope(self.closed))
         program = instantiate(self.closed, {**fixed, **scope.variables()})
         compiled = get_backend().compile_sized(program, self.donated, self.refs, self.place)
         variant = Variant(scope, fixed, compiled)

@@ -81,6 +81,7 @@ def test_every_size_computes_what_its_own_program_does(name):
         assert got.aval == want.aval
         scale = max(1.0, float(np.abs(want).max()))
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=f"{b}x{t}")
+    assert compiled.reason is None
 
 
 def test_one_variant_serves_sizes_of_which_the_same_is_right():
@@ -90,6 +91,13 @@ def test_one_variant_serves_sizes_of_which_the_same_is_right():
         compiled.runner({"b": b, "t": t})
     assert len(compiled.known) <= MOST_CHOSEN
     assert len(str(compiled).splitlines()) == len(compiled.known)
+
+
+def test_what_is_known_of_sizes_needs_no_guard():
+    scope = SymbolicScope(["n <= 4096", "n >= 4", "mod(n, 16) == 3"])
+    known = SizedScope({"n": 35}, scope)
+    n = known.variables()["n"]
+    assert n <= 4096 and n >= 16 and (n - 3) % 16 == 0 and not known.required
 
 
 def test_comparisons_note_what_they_are_right_for():

@@ -71,16 +71,20 @@ class SizedScope(SymbolicScope):
 
     Args:
       sizes: of each variable.
-      ranges: the least and the greatest size of variables; at least 2 where nothing is told.
+      known: of which the constraints on single variables hold here too; of others nothing is known
+        but that they are at least 2.
     """
 
-    def __init__(self, sizes: Mapping[str, int], ranges: Mapping[str, Bounds] | None = None):
+    def __init__(self, sizes: Mapping[str, int], known: SymbolicScope | None = None):
         super().__init__()
         self.sizes = dict(sizes)
         self.guards: dict[tuple[str, Polynomial], bool] = {}
         self.preferences: dict[tuple[str, Polynomial], bool] = {}
         for name in sizes:
-            self._ranges[name] = (ranges or {}).get(name, (2, None))
+            least, most = (None, None) if known is None else known.bounds(of(name))
+            self._ranges[name] = (max(least or 2, 2), most)
+            if known is not None and name in known._residues:
+                self._residues[name] = known._residues[name]
 
     def variables(self) -> dict[str, Any]:
         """The variables as dimensions."""
