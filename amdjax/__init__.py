@@ -99,6 +99,7 @@ from amdjax.device import (
     device_put as device_put,
 )
 from amdjax.jit.api import clear_caches as clear_caches
+from amdjax.jit.recompiles import explain_recompiles as explain_recompiles
 
 __version__ = "0.1.0"
 

@@ -158,6 +158,12 @@ _FLAGS = (
         "Loggers that tell everything on the error output, separated by commas.",
         optional=True,
     ),
+    _flag_enum(
+        "dynamic",
+        "off",
+        ("off", "auto"),
+        "Whether sizes in which calls of a jitted function differ become symbolic.",
+    ),
     _flag_bool("explain_cache_misses", False, "Log why a function was traced again."),
     _flag_bool("no_tracing", False, "Raise where jit would trace a function."),
     # Traced, so that what is kept for other calls is not found under it.
@@ -349,7 +355,7 @@ def is_flag(name: str) -> bool:
 
 def resolved(name: str) -> tuple[str, dict[Any, Any]]:
     """The flag meant by `name` and the translation of its values."""
-    bare = name.removeprefix("jax_")
+    bare = name.removeprefix("amdjax_").removeprefix("jax_")
     if is_flag(bare):
         return ALIASES.get(bare, (bare, {}))
     # late: only misspelled names need it

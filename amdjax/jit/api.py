@@ -26,7 +26,9 @@ from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
 from amdjax.core.ref import Ref
 from amdjax.core.tracebacks import hide_internal_frames, warn
+from amdjax.jit import recompiles
 from amdjax.jit.arguments import Parameters
+from amdjax.jit.dynamic import DynamicShapes
 from amdjax.jit.symbolic import (
     SymbolicShapes,
     SymbolicTypes,
@@ -66,7 +68,7 @@ def jit(
     donate_argnames: str | Iterable[str] | None = None, keep_unused: bool = False,
     device: Any = None, backend: str | None = None, inline: bool = False,
     abstracted_axes: Any = None, compiler_options: dict[str, Any] | None = None,
-    symbolic: Any = None, constraints: Sequence[str] = (),
+    symbolic: Any = None, constraints: Sequence[str] = (), dynamic: str | None = None,
 ) -> Any:  # fmt: skip
     """Compile a function of arrays.
 
@@ -94,6 +96,8 @@ def jit(
         arguments, a sequence with an entry for each positional one, or a dictionary by name.
         Entries are pytree prefixes, None where shapes are fixed. Arguments tell the sizes.
       constraints: what holds of the variables of `symbolic`, as "t <= 512".
+      dynamic: "auto" makes axes symbolic in which a second call differs from the first, so that no
+        third one of such sizes is compiled; "off" does not. `config.dynamic` says what None means.
 
     Returns:
       A function like `fun`, with `lower`, `trace`, `eval_shape` and `clear_cache`.
@@ -115,7 +119,7 @@ def jit(
         "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
         "keep_unused": keep_unused, "inline": inline, "device": _chosen_device(device, backend),
         "shardings": _shardings(in_shardings, out_shardings), "compiler_options": compiler_options,
-        "symbolic": symbolic, "constraints": constraints,
+        "symbolic": symbolic, "constraints": constraints, "dynamic": dynamic,
     }  # fmt: skip
     if abstracted_axes is not None:
         raise NotImplementedError("jit: abstracted_axes is not supported; use symbolic=")
@@ -127,13 +131,14 @@ def jit(
 class _Programs:
     """The signatures of a function that were traced and compiled."""
 
-    __slots__ = ("__weakref__", "compiled", "compiled_flat", "traced", "variants")
+    __slots__ = ("__weakref__", "compiled", "compiled_flat", "dynamic", "traced", "variants")
 
     def __init__(self) -> None:
         self.compiled: dict[Any, _Signature] = {}
         self.compiled_flat: dict[Any, _Signature] = {}  # those whose arguments are arrays
         self.traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
         self.variants: dict[Any, Variants] = {}  # of programs of symbolic shapes
+        self.dynamic = DynamicShapes()
         _all_programs.add(self)
 
     def clear(self) -> None:
@@ -141,6 +146,7 @@ class _Programs:
         self.compiled_flat.clear()
         self.traced.clear()
         self.variants.clear()
+        self.dynamic = DynamicShapes()
 
 
 def _check_function(fun: Any) -> None:
@@ -173,7 +179,7 @@ class JitFunction:
         donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
         inline: bool = False, device: Any = None, shardings: Shardings | None = None,
         compiler_options: dict[str, Any] | None = None, symbolic: Any = None,
-        constraints: Sequence[str] = (),
+        constraints: Sequence[str] = (), dynamic: str | None = None,
     ):  # fmt: skip
         _check_function(fun)
         self._made_with = {
@@ -181,6 +187,7 @@ class JitFunction:
             "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
             "keep_unused": keep_unused, "inline": inline, "device": device, "shardings": shardings,
             "compiler_options": compiler_options, "symbolic": symbolic, "constraints": constraints,
+            "dynamic": dynamic,
         }  # fmt: skip
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
@@ -192,7 +199,8 @@ class JitFunction:
             fun, static_argnums, static_argnames, donate_argnums, donate_argnames
         )
         self._shapes = _symbolic_shapes(self._parameters, symbolic, constraints)
-        kind = self._parameters.kind, inline, keep_unused, device
+        self._dynamic = _checked_dynamic(dynamic, symbolic)
+        kind = self._parameters.kind, inline, keep_unused, device, dynamic
         own = shardings is not None or self._shapes is not None
         self._programs = programs = _Programs() if own else _programs_of(fun, kind)
         self._compiled, self._traced = programs.compiled, programs.traced
@@ -254,7 +262,10 @@ class JitFunction:
         except Exception as e:
             raise _incomparable(self._name, e) from e
         if found is None:
-            found = self._compiled[key] = self._compile(leaves, tree, static, place)
+            start = time.perf_counter()
+            found = self._compile(leaves, tree, static, place)
+            self._note_compiled(key, found, time.perf_counter() - start)
+            self._compiled[key] = found
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
@@ -264,6 +275,21 @@ class JitFunction:
             with events.span(self._name, "call"):
                 outs = found.run(leaves)
         return found.tree.unflatten(outs)
+
+    def _note_compiled(self, key: Any, found: _Signature, seconds: float) -> None:
+        """Keep for `explain_recompiles` what a new signature was."""
+        tree, static, _, _, *avals = key
+        where = f"{self._name} ({fun_location(self._fun)})"
+        names = self._parameters.leaf_names(tree, static)
+        refused = None
+        if self._is_dynamic:
+            refused = self._programs.dynamic.reason(avals, tree, static)
+        known = reversed(self._compiled)
+        recompiles.note(where, known, key, names, seconds, found.symbolic, refused)
+
+    @property
+    def _is_dynamic(self) -> bool:
+        return self._shapes is None and (self._dynamic or config.dynamic) == "auto"
 
     def _placement(self, leaves: Sequence[Any]) -> Any:
         """Where the program runs; None if all its arguments are in the host's memory."""
@@ -351,18 +377,24 @@ class JitFunction:
                 run = _deleting(run, _used_donations(self._name, avals, donated, out_avals))
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree)
-        return _Signature(run, out_tree)
+        return _Signature(run, out_tree, None if types is None else types.avals)
 
     def _symbolic_program(
         self, avals: Sequence[Any], tree: PyTreeDef, static: Any
     ) -> tuple[SymbolicTypes | None, tuple[ClosedJaxpr, PyTreeDef, list[Any]]]:
         """The program of a signature: that of symbolic types, which are told, where it serves."""
-        types = None if self._shapes is None else self._shapes.of(avals, tree, static)
+        types, dynamic = None, self._programs.dynamic if self._is_dynamic else None
+        if self._shapes is not None:
+            types = self._shapes.of(avals, tree, static)
+        elif dynamic is not None:
+            types = dynamic.of(avals, tree, static)
         if types is not None and types.sizes and not is_apart(types.sizes, types.scope):
             try:
                 program = self._program(types.avals, tree, static)
-            except Exception:
-                if not is_apart(types.sizes, types.scope):
+            except Exception as e:
+                if dynamic is not None:
+                    dynamic.refuse(avals, tree, static, self._name, e)
+                elif not is_apart(types.sizes, types.scope):
                     raise
             else:  # tracing told what it took for unequal
                 if not is_apart(types.sizes, types.scope):
@@ -486,10 +518,10 @@ def _phase(name: str, category: str, event: str) -> Iterator[None]:
 class _Signature:
     """A compiled signature: how to run it and what the result looks like."""
 
-    __slots__ = ("run", "tree")
+    __slots__ = ("run", "symbolic", "tree")
 
-    def __init__(self, run: Runner, tree: PyTreeDef):
-        self.run, self.tree = run, tree
+    def __init__(self, run: Runner, tree: PyTreeDef, symbolic: Sequence[Any] | None):
+        self.run, self.tree, self.symbolic = run, tree, symbolic
 
 
 def _symbolic_shapes(
@@ -501,6 +533,14 @@ def _symbolic_shapes(
             raise ValueError("jit: constraints are those of symbolic=, which is not given")
         return None
     return SymbolicShapes(parameters, symbolic, constraints)
+
+
+def _checked_dynamic(dynamic: Any, symbolic: Any) -> str | None:
+    if dynamic not in (None, "auto", "off"):
+        raise ValueError(f'jit: dynamic must be "auto", "off" or None, got {dynamic!r}')
+    if dynamic == "auto" and symbolic is not None:
+        raise ValueError('jit: give either symbolic or dynamic="auto", not both')
+    return dynamic
 
 
 def _shardings(arguments: Any, results: Any) -> Shardings | None:
@@ -590,6 +630,7 @@ def clear_caches() -> None:
     # late: loads with the first program
     from amdjax.jit.kernels import clear_loaded
 
+    recompiles.forget()
     for programs in list(_all_programs):
         programs.clear()
     get_backend().clear()

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from amdjax.core.aval import ShapedArray
 from amdjax.core.dims import (
     Dim,
     SymbolicScope,
@@ -23,7 +24,7 @@ from amdjax.transforms.staging import ShapeDtypeStruct
 
 __all__ = [
     "SymbolicShapes", "SymbolicTypes", "checked_sizes", "has_symbolic_dims", "is_apart", "scope_of",
-    "with_read_shapes",
+    "shape_of", "with_read_shapes", "with_shape",
 ]  # fmt: skip
 
 
@@ -112,16 +113,15 @@ class SymbolicShapes:
         return SymbolicTypes(found, sizes, self.scope)
 
     def _symbolic(self, aval: Any, spec: Any, name: str) -> Any:
-        inner = aval.inner_aval if isinstance(aval, AbstractRef) else aval
+        given = shape_of(aval)
         try:
-            shape = symbolic_shape(spec, scope=self.scope, like=inner.shape)
+            shape = symbolic_shape(spec, scope=self.scope, like=given)
         except ValueError as e:
             raise ValueError(
-                f"jit of {self.name}: argument '{name}' of shape {inner.shape} is said to have the "
+                f"jit of {self.name}: argument '{name}' of shape {given} is said to have the "
                 f"shape {spec!r}: {e}"
             ) from None
-        symbolic = inner.unsharded().update(shape=shape)
-        return aval.of(symbolic) if isinstance(aval, AbstractRef) else symbolic
+        return with_shape(aval, shape)
 
     def _of_leaves(self, tree: PyTreeDef, static: Any) -> list[Any]:
         """The entry that speaks of each leaf."""
@@ -184,7 +184,7 @@ def checked_sizes(
     """
     equations, places = [], []
     for name, want, have in zip(names, symbolic, given, strict=True):
-        for axis, (dim, size) in enumerate(zip(_shape(want), _shape(have), strict=True)):
+        for axis, (dim, size) in enumerate(zip(shape_of(want), shape_of(have), strict=True)):
             if isinstance(dim, Dim):
                 equations.append((dim, size))
                 places.append((name, axis))
@@ -221,8 +221,16 @@ def _told(equations: Sequence[tuple[Dim, int]], places: Sequence[tuple[str, int]
     return "".join(lines[:12])
 
 
-def _shape(aval: Any) -> Any:
-    return (aval.inner_aval if isinstance(aval, AbstractRef) else aval).shape
+def shape_of(aval: Any) -> Any:
+    """The shape of an array, or of what a reference holds; () of other values."""
+    return getattr(aval.inner_aval if isinstance(aval, AbstractRef) else aval, "shape", ())
+
+
+def with_shape(aval: Any, shape: Any) -> Any:
+    """The type of an array, or of a reference to one, with another shape."""
+    if isinstance(aval, AbstractRef):
+        return aval.of(aval.inner_aval.update(shape=shape))
+    return aval.unsharded().update(shape=shape) if isinstance(aval, ShapedArray) else aval
 
 
 def has_symbolic_dims(avals: Iterable[Any]) -> bool:

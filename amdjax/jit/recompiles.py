@@ -1,0 +1,180 @@
+"""What was compiled in this process and why: `explain_recompiles`."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.jit.symbolic import shape_of, with_shape
+
+__all__ = ["explain_recompiles", "note"]
+
+_KEPT = 10_000
+_FIRST = "first call"
+
+
+@dataclass(frozen=True)
+class _Compilation:
+    """A signature that was compiled.
+
+    Attributes:
+      function: its name and place.
+      reason: what is new in it.
+      sizes: of axes that differ from a former signature, before and now, by argument and axis.
+      seconds: how long tracing and compiling took.
+      symbolic: the types for which it serves, if they are symbolic.
+      refused: why sizes did not become symbolic, where they were to.
+    """
+
+    function: str
+    reason: str
+    sizes: dict[tuple[str, int], tuple[int, int]]
+    seconds: float
+    symbolic: str | None
+    refused: str | None
+
+
+_compilations: collections.deque[_Compilation] = collections.deque(maxlen=_KEPT)
+
+
+def note(
+    function: str, known: Iterable[Any], key: Any, names: Sequence[str], seconds: float,
+    symbolic: Sequence[Any] | None, refused: str | None,
+) -> None:  # fmt: skip
+    """Note that a signature was compiled.
+
+    Args:
+      function: the function's name and place.
+      known: the keys of signatures compiled before, the last one first: structure, static
+        arguments, settings, place and types.
+      key: that of this one.
+      names: what the function calls the leaves of its arguments.
+      seconds: how long it took.
+      symbolic: the types for which the program serves, if they are symbolic.
+      refused: why sizes did not become symbolic, where they were to.
+    """
+    reason, sizes = _reason(list(itertools.islice(known, 50)), key, names)
+    types = None
+    if symbolic is not None:
+        types = ", ".join(f"{n}: {a.str_short()}" for n, a in zip(names, symbolic))
+    _compilations.append(_Compilation(function, reason, sizes, seconds, types, refused))
+    if reason == _FIRST or "logging" not in sys.modules:
+        return
+    # late: programs that log have it loaded
+    import logging
+
+    logging.getLogger("amdjax.jit").debug("Compiled %s: %s", function, reason)
+
+
+def _reason(
+    known: Sequence[Any], key: Any, names: Sequence[str]
+) -> tuple[str, dict[tuple[str, int], tuple[int, int]]]:
+    if not known:
+        return _FIRST, {}
+    found = [(_differences(old, key, names), old) for old in known]
+    (parts, old) = min(found, key=lambda f: len(f[0]))
+    sizes = _sizes(old, key, names) if _kinds(old) == _kinds(key) else {}
+    return "; ".join(parts) or "the same, forgotten meanwhile", sizes
+
+
+def _kinds(key: Any) -> Any:
+    """What signatures that differ in sizes alone have in common."""
+    return (*key[:4], *(with_shape(a, (1,) * len(shape_of(a))) for a in key[4:]))
+
+
+def _differences(old: Any, new: Any, names: Sequence[str]) -> list[str]:
+    if old[0] != new[0]:
+        return ["arguments of another structure"] * 3
+    found = []
+    for i, what in [(1, "other static arguments"), (2, "other settings"), (3, "another device")]:
+        if old[i] != new[i]:
+            found.append(what)
+    for name, before, now in zip(names, old[4:], new[4:]):
+        was, shape = shape_of(before), shape_of(now)
+        if with_shape(before, (1,) * len(was)) != with_shape(now, (1,) * len(shape)):
+            found.append(f"'{name}' is {now.str_short()}, was {before.str_short()}")
+        else:
+            found += [
+                f"axis {axis} of '{name}' is {size}, was {last}"
+                for axis, (last, size) in enumerate(zip(was, shape))
+                if size != last
+            ]
+    return found
+
+
+def _sizes(old: Any, new: Any, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:
+    return {
+        (name, axis): (last, size)
+        for name, before, now in zip(names, old[4:], new[4:])
+        for axis, (last, size) in enumerate(zip(shape_of(before), shape_of(now)))
+        if size != last
+    }
+
+
+def explain_recompiles() -> str:
+    """What functions were compiled more than once in this process, why, and what to do about it.
+
+    Returns:
+      A text for people to read: for each function the signatures that were compiled, which axis
+      of which argument, or what else, made each new, and how long it took. What took longest comes
+      first.
+
+    Example:
+      >>> amdjax.clear_caches()
+      >>> @amdjax.jit
+      ... def double(x):
+      ...     return x * 2
+      >>> _ = double(np.ones(3)), double(np.ones(5))
+      >>> report = amdjax.explain_recompiles()
+      >>> "axis 0 of 'x' is 5, was 3" in report
+      True
+    """
+    by_function: dict[str, list[_Compilation]] = {}
+    for compilation in list(_compilations):
+        by_function.setdefault(compilation.function, []).append(compilation)
+    several = [x for x in by_function.items() if len(x[1]) > 1]
+    several.sort(key=lambda item: -sum(c.seconds for c in item[1]))
+    if not several:
+        return "No function was compiled more than once."
+    return "\n\n".join(_described(*item) for item in several)
+
+
+def _described(function: str, compiled: Sequence[_Compilation]) -> str:
+    total = sum(c.seconds for c in compiled)
+    lines = [f"{function} was compiled {len(compiled)} times, in {total:.3f} s"]
+    for c in compiled:
+        served = f" (serves {c.symbolic})" if c.symbolic else ""
+        lines.append(f"  {c.seconds:8.3f} s  {c.reason}{served}")
+    refused = next((c.refused for c in compiled if c.refused), None)
+    if refused:
+        lines.append(f"  Sizes cannot be symbolic: {refused}")
+    elif not any(c.symbolic for c in compiled):
+        lines += _advice(compiled)
+    return "\n".join(lines)
+
+
+def _advice(compiled: Sequence[_Compilation]) -> list[str]:
+    """What to do about axes whose sizes differ."""
+    axes: dict[tuple[str, int], dict[int, None]] = {}
+    for c in compiled:
+        for place, sizes in c.sizes.items():
+            axes.setdefault(place, {}).update(dict.fromkeys(sizes))
+    if not axes:
+        return []
+    told = ", ".join(
+        f"axis {axis} of '{name}' ({', '.join(map(str, sizes))})"
+        for (name, axis), sizes in axes.items()
+    )
+    return [
+        f"  Sizes differ: {told}. Name them by jit(f, symbolic=…), or let "
+        'jit(f, dynamic="auto") find them, so that one program serves all.'
+    ]
+
+
+def forget() -> None:
+    """Forget what was compiled."""
+    _compilations.clear()
