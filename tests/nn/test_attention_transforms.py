@@ -190,8 +190,11 @@ def test_vmap(over, name):
     check(total, joined, "float32")
 
 
-def test_on_every_machine():
+@pytest.mark.parametrize("queries", [9, 4])
+def test_on_every_machine(queries, monkeypatch):
     """Values, tangents and gradients, of all at once and mapped over queries alone."""
+    monkeypatch.setattr(blocks, "LEAST_QUERIES", queries)  # of a block of the definition
+    monkeypatch.setattr(blocks, "MOST_PAIRS", 1)
     args, directions, ct, options = of_case("causal with window", "float32")
     f = attend(options)
     define = lambda *args: reference.attention(*args, **options)[0]
@@ -207,6 +210,17 @@ def test_on_every_machine():
     check(mapped, np.stack([define(q, k, v), define(-q, k, v)]), "float32")
     check(tangent, along(define, args, directions), "float32")
     check(gradient, slopes(options, wide([ct])[0])(q, k, v), "float32")
+
+
+@pytest.mark.cpu_only("maps of tangents and of gradients")
+def test_jacobians_of_both_modes():
+    (q, k, v), *_, options = of_case("causal with window", "float32")
+    f = lambda q: attend(options)(q, k, v)
+    forward, reverse = amdjax.jacfwd(f)(q), amdjax.jacrev(f)(q)
+    np.testing.assert_allclose(forward, reverse, rtol=1e-5, atol=1e-6)
+    define = lambda q: reference.attention(q, *wide([k, v]), **options)[0]
+    d = np.cos(np.arange(q.size)).reshape(q.shape)
+    check(jnp.tensordot(forward, d.astype("float32"), 4), along(define, [q], [d]), "float32")
 
 
 def _equations(jaxpr):

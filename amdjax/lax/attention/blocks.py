@@ -21,7 +21,7 @@ from amdjax.transforms.remat import checkpoint
 
 __all__ = ["by_blocks"]
 
-MOST_PAIRS = 1 << 19  # of a block, of all heads: several arrays of so many numbers are in memory
+MOST_PAIRS = 1 << 20  # of a block, of all heads: several arrays of so many numbers are in memory
 LEAST_QUERIES = 16  # of a block: fewer would read all keys for little
 
 #: Of a block: results with an axis of queries, and those that blocks are summed to.
