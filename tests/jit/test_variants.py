@@ -114,6 +114,14 @@ def test_comparisons_note_what_they_are_right_for():
     assert range(n) == range(10) and str(scope.required[-1]) == "n == 10"
 
 
+def test_divisors_that_may_be_zero_are_guarded_even_where_something_is_chosen():
+    scope = SizedScope({"n": 100})
+    n = scope.variables()["n"]
+    with choosing():
+        assert (n // (n // 64)).evaluate({"n": 128}) == 64
+    assert [str(g) for g in scope.required] == ["floordiv(n, 64) >= 1"]
+
+
 def test_estimates_become_no_sizes():
     n = SizedScope({"n": 10}).variables()["n"]
     estimate = n * 1.5 + 1

@@ -35,6 +35,9 @@ class Facts(Protocol):
     def bounds(self, a: Polynomial) -> Bounds:
         """Of the values that a polynomial takes."""
 
+    def is_positive(self, a: Polynomial) -> bool:
+        """Whether a divisor of which bounds do not tell it is greater than zero."""
+
     def modulo(self, a: Polynomial, divisor: int) -> Polynomial:
         """A polynomial with the same remainder, in which known remainders are constants."""
 
@@ -122,6 +125,8 @@ def _is_negative(b: Polynomial, a: Polynomial, facts: Facts) -> bool:
         return False
     if most is not None and most < 0:
         return True
+    if facts.is_positive(b):
+        return False
     raise InconclusiveDimensionOperation(
         f"Symbolic dimension '{text(a)}' divided by '{text(b)}', which may be zero: add the "
         f"constraint '{text(b)} >= 1'."

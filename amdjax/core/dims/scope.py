@@ -138,6 +138,10 @@ class SymbolicScope:
                 )
         return modulus, residue % modulus if modulus else residue
 
+    def is_positive(self, a: Polynomial) -> bool:
+        """Whether a divisor of which bounds do not tell it is greater than zero."""
+        return False
+
     def equal(self, a: Polynomial, b: Polynomial) -> bool | None:
         """Whether two dimensions are the same for all sizes, for none (False), or for some."""
         if a == b:
@@ -287,7 +291,7 @@ class SymbolicScope:
             return first + (residue - first) % modulus, _GREATEST if told[1] is None else told[1]
         (least, most), *others = map(self._interval, atom.args)
         if atom.kind == "floordiv":  # by a divisor of at least 1
-            low, high = others[0]
+            low, high = max(others[0][0] or 1, 1), others[0][1]
             found: Bounds = _quotient(least, high, low), _quotient(most, low, high)
         elif atom.kind == "mod":
             found = _narrower((0, None), (None, None if others[0][1] is None else others[0][1] - 1))

@@ -118,6 +118,10 @@ class SizedScope(SymbolicScope):
         table = self.preferences if _choosing.get() else self.guards
         return table.setdefault(("ge", a), self.value(a) >= 0)
 
+    def is_positive(self, a: Polynomial) -> bool:
+        # Also where something is chosen: what was made of the quotient is wrong for other sizes.
+        return self.guards.setdefault(("ge", plus(a, of(-1))), self.value(a) >= 1)
+
     def equal(self, a: Polynomial, b: Polynomial) -> bool:
         known = self.surely_equal(a, b)
         if known is not None:
