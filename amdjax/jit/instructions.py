@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -189,7 +190,8 @@ class _Instance:
     def storage(self, s: Storage) -> Storage:
         found = self._storages.get(id(s))
         if found is None:
-            found = self._storages[id(s)] = replace(s, nbytes=at_sizes(s.nbytes, self.sizes))
+            found = self._storages[id(s)] = copy(s)
+            found.nbytes = at_sizes(s.nbytes, self.sizes)
         return found
 
     def word(self, w: Word) -> Word:
