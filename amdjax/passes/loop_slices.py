@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import choosing
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
 
@@ -71,8 +72,11 @@ def slice_products_in_loops(closed: ClosedJaxpr) -> ClosedJaxpr:
 
 def _made(x: Any, makers: dict[Var, JaxprEqn], uses: Counter[Var]) -> _Slice | None:
     """How to make a slice of a large product, perhaps with biases added; None for what is none."""
-    if not isinstance(x, Var) or x.aval.nbytes < FROM_BYTES:
+    if not isinstance(x, Var):
         return None
+    with choosing():
+        if x.aval.nbytes < FROM_BYTES:
+            return None
     out = _Slice()
     return None if _visit(x, makers, uses, out) is None else out
 

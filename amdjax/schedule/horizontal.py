@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from amdjax.core.dims import choosing
 from amdjax.core.jaxpr import Literal, Var
 from amdjax.schedule.equations import size_of
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
@@ -65,7 +66,9 @@ class _Place:
 
     def takes(self, reads: set[Any], kept: int) -> bool:
         """Whether a step may run beside those here."""
-        return self.kept + kept <= KEPT_BYTES and self.large.isdisjoint(_large(reads))
+        with choosing():
+            few = self.kept + kept <= KEPT_BYTES
+        return few and self.large.isdisjoint(_large(reads))
 
     def add(self, step: Region | Single, reads: set[Any], kept: int) -> None:
         self.kept += kept if self.steps else 0
@@ -74,7 +77,8 @@ class _Place:
 
 
 def _large(reads: set[Any]) -> set[Any]:
-    return {v for v in reads if size_of(v.aval.shape) > SMALL_OPERAND}
+    with choosing():
+        return {v for v in reads if size_of(v.aval.shape) > SMALL_OPERAND}
 
 
 def regions_text(regions: Sequence[Region]) -> str:

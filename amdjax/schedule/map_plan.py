@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
+from amdjax.core.dims import choosing, surely_equal
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import LoopVar, Quotient
 from amdjax.schedule.row_plan import counted, extent
 from amdjax.schedule.search import Family, Solver
-from amdjax.schedule.writer import STREAM_FROM, Machine, lane_count
+from amdjax.schedule.writer import Machine, is_large, lane_count
 
 CHUNK = 4096  # elements that a program handles ...
 CHUNK_COST = 4 << 20  # ... unless they cost more than this together
@@ -121,7 +122,9 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
         return [CpuMapPlan(domain)]
     lane_var, plans = lane_loop(domain), []
     second = domain.vars[max(len(domain.vars) - 2, 0)]
-    if second.extent >= 8 and lane_var is _unrolled_loop(domain, second):
+    with choosing():
+        long = second.extent >= 8
+    if long and lane_var is _unrolled_loop(domain, second):
         lane_var = second
     outer = tuple(v for v in domain.vars if v is not lane_var)
     if (across := crossing_loop(domain, lane_var)) is not None:
@@ -137,10 +140,11 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     unrolled = _unrolled_loop(domain, lane_var)
     if unrolled is not None:
         outer = outer[:-1]
-    ways = dict.fromkeys(
-        (min(lane_var.extent, chunk), _inner_loops(outer, lane_var.extent, chunk))
-        for chunk in chunks
-    )
+    with choosing():
+        ways = dict.fromkeys(
+            (min(lane_var.extent, chunk), _inner_loops(outer, lane_var.extent, chunk))
+            for chunk in chunks
+        )
     ranges = _ranges(domain, lane_var, count)
     for chunk, inner in ways:
         rest = outer[: len(outer) - len(inner)]
@@ -155,6 +159,8 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
 def _unrolled_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
     """The innermost loop, if its steps lie between the lanes of results and are few."""
     last, n = domain.vars[-1], domain.vars[-1].extent
+    if not isinstance(n, int):
+        return None
     between = all(
         o.coefficient(last) == 1 and o.coefficient(lane_var) == n for _, o in domain.stores
     )
@@ -193,18 +199,23 @@ def lane_loop(domain: Domain) -> LoopVar:
                 total += 2.0 if not o.depends_on(var) else 0.0
         return total if var.extent >= 8 else total * var.extent / 16
 
-    return max(reversed(domain.vars), key=score)
+    with choosing():
+        return max(reversed(domain.vars), key=score)
 
 
 def crossing_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
     """A loop along which some access is contiguous while it strides along the lanes."""
-    if domain.widest > 64 or lane_var.extent < 8 or domain.operations > 100:
+    if domain.widest > 64 or domain.operations > 100:
+        return None
+    with choosing():
+        long = {v for v in domain.vars if v.extent >= 8}
+    if lane_var not in long:
         return None
     for _, o in domain.loads:
         if o.coefficient(lane_var) in (0, 1) or any(isinstance(s, Quotient) for s, _ in o.terms):
             continue
         for var in domain.vars:
-            if var is not lane_var and var.extent >= 8 and o.coefficient(var) == 1:
+            if var is not lane_var and var in long and o.coefficient(var) == 1:
                 return var
     return None
 
@@ -223,14 +234,19 @@ def _ranges(domain: Domain, lane_var: LoopVar, count: int) -> tuple[Part, ...]:
             places |= {place} if 0 < place < n else set()
     starts = sorted(places)
     ranges = tuple(Part(a, b) for a, b in pairwise(starts))
-    fit = len(ranges) <= MOST_RANGES and all(p.stop - p.start >= count for p in ranges)
+    if len(ranges) == 1 or len(ranges) > MOST_RANGES:
+        return (Part(0, n),)
+    with choosing():
+        fit = all(p.stop - p.start >= count for p in ranges)
     return ranges if fit else (Part(0, n),)
 
 
 def is_flat(domain: Domain) -> bool:
     """Whether one code serves every length: a single loop, nothing depends on its extent."""
     offsets = [o for _, o in domain.loads + domain.stores]
-    plain = all(o.const == 0 and all(c == 1 for _, c in o.terms) for o in offsets)
+    plain = all(
+        surely_equal(o.const, 0) and all(surely_equal(c, 1) for _, c in o.terms) for o in offsets
+    )
     return len(domain.vars) == 1 and not domain.irregular and plain
 
 
@@ -250,7 +266,7 @@ def _transposition(
     transposed = tuple(
         v
         for v, o in domain.loads
-        if v.aval.nbytes >= STREAM_FROM
+        if is_large(v)
         and o.coefficient(across) == 1
         and o.coefficient(lane_var) > 1
         and len(o.terms) == 2

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.core.dims import is_multiple
+from amdjax.core.dims import is_multiple, surely_equal
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Region
@@ -97,7 +97,7 @@ class CpuMapEmitter(MapEmitter):
     def _blocks(self, lane_var: LoopVar) -> None:
         k, plan = self.k, self.plan
         pid, start, stop = k.program_id(), None, None
-        if plan.chunks > 1:
+        if not surely_equal(plan.chunks, 1):
             chunks = k.const("index", plan.chunks)
             start = (pid % chunks) * plan.chunk
             stop = k.min(start + plan.chunk, lane_var.extent)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amdjax.core.dims import Dim, divisor, size_hint
+from amdjax.core.dims import Dim, choosing, divisor, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -116,9 +116,7 @@ def worth_stashing(region: Region, row_elements: int, limit: int) -> tuple[Root,
       row_elements: of a row.
       limit: elements of a row that scratch holds.
     """
-    if row_elements > limit:
-        return ()
-    return tuple(
+    costly = tuple(
         r
         for r in region.roots
         if not (r.is_reduction or r.row)
@@ -126,6 +124,7 @@ def worth_stashing(region: Region, row_elements: int, limit: int) -> tuple[Root,
         and not any(x.aval.dtype.kind == "c" for x in r.vars)
         and is_read_later(r, region)
     )
+    return () if not costly or row_elements > limit else costly
 
 
 @dataclass(frozen=True)
@@ -249,16 +248,21 @@ def _lane_loop(domain: Domain) -> LoopVar | None:
         return domain.vars[-1] if domain.vars else None
     last = domain.vars[-1]
     if last in domain.reduced:
-        short = last.extent < 16 and extent(outer) >= 64 and outer[-1].extent >= 8
+        with choosing():
+            short = last.extent < 16 and extent(outer) >= 64 and outer[-1].extent >= 8
         return outer[-1] if short else last
-    narrow = last.extent < 4 and inner[-1].extent >= 16
+    with choosing():
+        narrow = last.extent < 4 and inner[-1].extent >= 16
     return inner[-1] if narrow else last
 
 
 def _segmented(domain: Domain) -> Domain | None:
     """Loops of which lanes take several rows, where rows are many runs too short for lanes."""
-    if not domain.inner or domain.inner[-1].extent >= 16 or extent(domain.inner[:-1]) < 16:
+    if not domain.inner or not isinstance(domain.inner[-1].extent, int):
         return None
+    with choosing():
+        if domain.inner[-1].extent >= 16 or extent(domain.inner[:-1]) < 16:
+            return None
     if not all(rule.is_simple for rule in reductions_of(domain.region).values()):
         return None
     return domain.segmented()
@@ -267,8 +271,11 @@ def _segmented(domain: Domain) -> Domain | None:
 def _most_splits(plan: CpuRowPlan, target: Machine) -> int:
     """Programs that share the reductions of a row, where rows are too few for the threads."""
     wanted = _programs(target)
-    if plan.levels or not plan.inner or plan.domain.size < SPLIT_WORK or plan.grid >= wanted:
+    if plan.levels or not plan.inner:
         return 1
+    with choosing():
+        if plan.domain.size < SPLIT_WORK or plan.grid >= wanted:
+            return 1
     # Of symbolic sizes those at hand: any number of programs computes the same.
     grid, steps, size = map(size_hint, (plan.grid, plan.split.extent, plan.domain.size))
     most = max(1, steps // (plan.granularity * (8 if plan.granularity > 1 else 1)))

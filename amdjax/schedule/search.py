@@ -241,8 +241,9 @@ class Family(Generic[Problem, Machine, Plan]):
             return None, None
         solver, plan, _ = chosen[0]
         if len(chosen) > 1 or noted is not None:
-            costs = [s.estimate(problem, p, machine) + sum(others) for s, p, others in chosen]
-            least = min(costs)
+            with choosing():
+                costs = [s.estimate(problem, p, machine) + sum(others) for s, p, others in chosen]
+                least = min(costs)
             solver, plan, _ = chosen[costs.index(least)]
             if noted is not None:
                 noted.append(least)

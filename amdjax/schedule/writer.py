@@ -68,7 +68,7 @@ class RegionWriter:
 
     def output(self, var: Var) -> tile.Buffer:
         buffer = self.param(var, short_dtype(var.aval.dtype), "out")
-        whole_lines = var.aval.nbytes >= STREAM_FROM and var.aval.nbytes % CACHE_LINE == 0
+        whole_lines = is_multiple(var.aval.nbytes, CACHE_LINE) and is_large(var)
         if (
             whole_lines
             and isinstance(self.target, CpuTarget)
@@ -166,6 +166,12 @@ class RegionWriter:
         return pairs
 
 
+def is_large(var: Var) -> bool:
+    """Whether an array lies beyond the caches."""
+    with choosing():
+        return var.aval.nbytes >= STREAM_FROM
+
+
 def lane_count(domain: Domain, target: Machine, extent: int) -> int:
     """Elements in a tile: four registers of the widest dtype, fewer where much is alive."""
     registers = 4 if domain.operations < 60 else 2 if domain.operations < 200 else 1
@@ -180,6 +186,6 @@ def lane_count(domain: Domain, target: Machine, extent: int) -> int:
 def _looks_up(domain: Domain) -> bool:
     """Whether lanes read pieces of a table, of which memory serves long ones faster."""
     return any(
-        v.aval.nbytes >= STREAM_FROM and o.is_dynamic and o.coefficient(domain.vars[-1]) == 1
+        o.is_dynamic and o.coefficient(domain.vars[-1]) == 1 and is_large(v)
         for v, o in domain.loads
     )
