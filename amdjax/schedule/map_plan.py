@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from amdjax.core.dims import choosing, surely_equal
+from amdjax.core.dims import choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -133,7 +133,7 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
         plans.append(CpuMapPlan(domain, lane_var, outer=others, transposition=square))
     flat = is_flat(domain)
     count = lane_count(domain, target, 1 << 20 if flat else lane_var.extent)
-    most = min(CHUNK, int(CHUNK_COST / max(float(domain.cost), 1.0)))
+    most = min(CHUNK, int(CHUNK_COST / max(size_hint(domain.cost), 1.0)))
     chunks = dict.fromkeys(round_up(max(most // part, 1), count) for part in (1, 2, 4))
     if flat:
         return [CpuMapPlan(domain, lane_var, count, chunk, flat=True) for chunk in chunks]
