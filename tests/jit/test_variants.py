@@ -31,6 +31,19 @@ def normalized(x):
     return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
 
 
+def summed(x, reverse=False):
+    step = lambda c, a: (jnp.sin(c) * 0.9 + a, c)
+    return lax.scan(step, jnp.ones(x.shape[1]), x, reverse=reverse)[1]
+
+
+def counted(x):
+    return lax.fori_loop(0, x.shape[1], lambda i, c: c + x[:, i], jnp.zeros(x.shape[0]))
+
+
+def doubled(x):
+    return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]
+
+
 CASES = {
     "gelu": (["b, t, 64"], lambda x: nn.gelu(x) * 2 + x),
     "broadcast": (["b, t", "b"], lambda x, y: x * 2 + y[:, None]),
@@ -53,11 +66,11 @@ CASES = {
     "embedding": (["b, t", "10, 32"], lambda i, w: w[(jnp.abs(i) * 3).astype("int32")]),
     "scatter": (["b, t"], lambda x: x.at[:, 0].set(1.0) * 2),
     "cond": (["b, t"], lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, x)),
-    "loop": (["b, t"], lambda x: lax.scan(lambda c, a: (c * 0.9 + a, c), jnp.zeros(x.shape[1]), x)[1]),
-    "backward loop": (["b, t"], lambda x: lax.scan(lambda c, a: (c + a, c * a), jnp.ones(x.shape[1]), x, reverse=True)[1]),
-    "loop's gradient": (["b, t"], amdjax.grad(lambda x: jnp.sum(lax.scan(lambda c, a: (jnp.sin(c) + a, c), x[0], x)[1]))),
-    "counted loop": (["b, t"], lambda x: lax.fori_loop(0, x.shape[1], lambda i, c: c + x[:, i], jnp.zeros(x.shape[0]))),
-    "while": (["b, t"], lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, x))[1]),
+    "loop": (["b, t"], summed),
+    "backward loop": (["b, t"], lambda x: summed(x, reverse=True)),
+    "loop's gradient": (["b, t"], amdjax.grad(lambda x: jnp.sum(summed(x)))),
+    "counted loop": (["b, t"], counted),
+    "while": (["b, t"], doubled),
     "random": (["b, t"], lambda x: x + amdjax.random.normal(amdjax.random.key(0), x.shape)),
 }  # fmt: skip
 
