@@ -47,6 +47,7 @@ from amdjax.transforms.flat import (
 
 if TYPE_CHECKING:
     from amdjax.jit.arrays import Runner
+    from amdjax.jit.buckets import Buckets
     from amdjax.jit.shardings import Shardings
     from amdjax.jit.stages import Lowered, Traced
     from amdjax.runtime.devices import Device, Placement
@@ -69,6 +70,7 @@ def jit(
     device: Any = None, backend: str | None = None, inline: bool = False,
     abstracted_axes: Any = None, compiler_options: dict[str, Any] | None = None,
     symbolic: Any = None, constraints: Sequence[str] = (), dynamic: str | None = None,
+    buckets: Any = None, pad_value: Any = 0, lengths: Any = None,
 ) -> Any:  # fmt: skip
     """Compile a function of arrays.
 
@@ -98,6 +100,11 @@ def jit(
       constraints: what holds of the variables of `symbolic`, as "t <= 512".
       dynamic: "auto" makes axes symbolic in which a second call differs from the first, so that no
         third one of such sizes is compiled; "off" does not. `config.dynamic` says what None means.
+      buckets: for variables of `symbolic` the sizes to choose from, as `{"t": [64, 128, 256]}`:
+        arguments are padded to the next one, results cut to the sizes they would have without.
+      pad_value: what arguments are filled up with.
+      lengths: the parameter of `fun` that gets the size before padding, for masks, or a dictionary
+        of these by variable; callers do not give it.
 
     Returns:
       A function like `fun`, with `lower`, `trace`, `eval_shape` and `clear_cache`.
@@ -120,6 +127,7 @@ def jit(
         "keep_unused": keep_unused, "inline": inline, "device": _chosen_device(device, backend),
         "shardings": _shardings(in_shardings, out_shardings), "compiler_options": compiler_options,
         "symbolic": symbolic, "constraints": constraints, "dynamic": dynamic,
+        "buckets": buckets, "pad_value": pad_value, "lengths": lengths,
     }  # fmt: skip
     if abstracted_axes is not None:
         raise NotImplementedError("jit: abstracted_axes is not supported; use symbolic=")
@@ -180,6 +188,7 @@ class JitFunction:
         inline: bool = False, device: Any = None, shardings: Shardings | None = None,
         compiler_options: dict[str, Any] | None = None, symbolic: Any = None,
         constraints: Sequence[str] = (), dynamic: str | None = None,
+        buckets: Any = None, pad_value: Any = 0, lengths: Any = None,
     ):  # fmt: skip
         _check_function(fun)
         self._made_with = {
@@ -187,7 +196,7 @@ class JitFunction:
             "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
             "keep_unused": keep_unused, "inline": inline, "device": device, "shardings": shardings,
             "compiler_options": compiler_options, "symbolic": symbolic, "constraints": constraints,
-            "dynamic": dynamic,
+            "dynamic": dynamic, "buckets": buckets, "pad_value": pad_value, "lengths": lengths,
         }  # fmt: skip
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
@@ -200,6 +209,7 @@ class JitFunction:
         )
         self._shapes = _symbolic_shapes(self._parameters, symbolic, constraints)
         self._dynamic = _checked_dynamic(dynamic, symbolic)
+        self._buckets = _buckets(fun, symbolic, buckets, pad_value, lengths)
         kind = self._parameters.kind, inline, keep_unused, device, dynamic
         own = shardings is not None or self._shapes is not None
         self._programs = programs = _Programs() if own else _programs_of(fun, kind)
@@ -306,7 +316,10 @@ class JitFunction:
         out_tree: list[PyTreeDef] = []
 
         def flat(*values: Any) -> list[Any]:
-            args, kwargs = self._parameters.restore(values, tree, static)
+            args, kwargs = self._parameters.restore(values[: tree.num_leaves], tree, static)
+            if self._buckets is not None:
+                given = zip(self._buckets.lengths.values(), values[tree.num_leaves :])
+                kwargs = {**kwargs, **dict(given)}
             outs, structure = flatten_result(self._fun(*args, **kwargs), self._name)
             out_tree.append(structure)
             return outs
@@ -356,9 +369,10 @@ class JitFunction:
         avals = [x.aval for x in leaves]
         refuse_execution(self._name)
         with _phase(self._name, "trace", "jaxpr_trace"):
-            types, (closed, out_tree, refs) = self._symbolic_program(avals, tree, static)
+            types, serves, program = self._symbolic_program(avals, tree, static)
+            closed, out_tree, refs = program
         out_avals = closed.out_avals
-        if types is not None:
+        if types is not None and serves:
             out_avals = [type_at(a, types.sizes) for a in out_avals]
         if self._shardings is not None:
             self._shardings.check(avals, out_avals, tree, out_tree, static)
@@ -368,29 +382,64 @@ class JitFunction:
             place = get_backend().program_placement()
         with _phase(self._name, "compile", "backend_compile"):
             donated = self._parameters.donations(tree, static)
-            if types is None:
-                run = get_backend().compile(closed, donated, refs, place)
+            flags = (*donated, *(False,) * len(self._length_types))
+            if types is None or not serves:
+                run = get_backend().compile(closed, flags, refs, place)
             else:
                 key = (tree, static, config.trace_key(), place, *types.avals)
-                run = self._variants(key, closed, donated, refs, place).runner(types.sizes)
+                variants = self._variants(key, closed, flags, refs, place)
+                if self._buckets is None:
+                    run = variants.runner(types.sizes)
+                else:
+                    run = self._bucketed(variants, types, tree, static, out_avals)
+            if types is not None and self._buckets is not None:
+                run = self._buckets.with_lengths(run, types.sizes)
             if any(donated):
                 run = _deleting(run, _used_donations(self._name, avals, donated, out_avals))
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree)
-        return _Signature(run, out_tree, None if types is None else types.avals)
+        return _Signature(run, out_tree, types.avals if types is not None and serves else None)
+
+    def _bucketed(
+        self, variants: Variants, types: SymbolicTypes, tree: PyTreeDef, static: Any, outs: Any
+    ) -> Runner:
+        """A program of padded arguments as one of those that are not."""
+        assert self._buckets is not None
+        sizes = self._buckets.of(types.sizes)
+        violated = types.scope.violated(sizes)
+        if violated is not None:
+            raise ValueError(
+                f"jit of {self._name}: the constraint '{violated}' does not hold of arguments that "
+                f"are padded to {sizes}: choose other buckets"
+            )
+        padded = [type_at(a, sizes) for a in types.avals]
+        if is_apart(sizes, types.scope):
+            closed, _, refs = self._program([*padded, *self._length_types], tree, static)
+            run = get_backend().compile(closed, variants.donated, refs, variants.place)
+        else:
+            run = variants.runner(sizes)
+        return self._buckets.padding(run, padded, outs)
+
+    @property
+    def _length_types(self) -> Sequence[Any]:
+        """The types of arguments that are sizes before padding."""
+        return () if self._buckets is None else self._buckets.length_types
 
     def _symbolic_program(
         self, avals: Sequence[Any], tree: PyTreeDef, static: Any
-    ) -> tuple[SymbolicTypes | None, tuple[ClosedJaxpr, PyTreeDef, list[Any]]]:
-        """The program of a signature: that of symbolic types, which are told, where it serves."""
+    ) -> tuple[SymbolicTypes | None, bool, tuple[ClosedJaxpr, PyTreeDef, list[Any]]]:
+        """Symbolic types of a signature, whether their program serves it, and the program."""
         types, dynamic = None, self._programs.dynamic if self._is_dynamic else None
+        lengths = self._length_types
         if self._shapes is not None:
             types = self._shapes.of(avals, tree, static)
+            if self._buckets is not None:
+                self._buckets.of(types.sizes)  # raises where there is none
         elif dynamic is not None:
             types = dynamic.of(avals, tree, static)
         if types is not None and types.sizes and not is_apart(types.sizes, types.scope):
             try:
-                program = self._program(types.avals, tree, static)
+                program = self._program([*types.avals, *lengths], tree, static)
             except Exception as e:
                 if dynamic is not None:
                     dynamic.refuse(avals, tree, static, self._name, e)
@@ -398,8 +447,8 @@ class JitFunction:
                     raise
             else:  # tracing told what it took for unequal
                 if not is_apart(types.sizes, types.scope):
-                    return types, program
-        return None, self._program(avals, tree, static)
+                    return types, True, program
+        return types, False, self._program([*avals, *lengths], tree, static)
 
     def _variants(
         self, key: Any, closed: ClosedJaxpr, donated: Any, refs: Sequence[Any], place: Any
@@ -408,6 +457,8 @@ class JitFunction:
         found = self._programs.variants.get(key)
         if found is None or found.closed is not closed:
             found = self._programs.variants[key] = Variants(closed, donated, refs, place)
+            if self._buckets is not None:
+                self._buckets.warn_of_mixing(closed)
         return found
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -418,7 +469,12 @@ class JitFunction:
         self._parameters.check_leaves(leaves, args, kwargs)
         avals = [get_aval(x) for x in leaves]
         if self._shapes is not None and not has_symbolic_dims(avals):
-            self._shapes.of(avals, tree, static)  # checks sizes
+            types = self._shapes.of(avals, tree, static)  # checks sizes
+            if self._buckets is not None:
+                leaves = [*leaves, *self._buckets.lengths_at(types.sizes)]
+                avals = [*avals, *self._length_types]
+        elif self._length_types:
+            raise ValueError(f"jit of {self._name}: lengths of symbolic shapes are not known")
         closed, out_tree, hoisted = self._program(avals, tree, static)
         if self._compiler_options:
             raise ValueError(
@@ -442,6 +498,7 @@ class JitFunction:
     ) -> list[Any]:
         """The `jit` equation."""
         donated = (False,) * len(hoisted) + self._parameters.donations(tree, static)
+        donated += (False,) * len(self._length_types)
         return bind_jit(
             closed, [*hoisted, *leaves], name=self._name, donated_invars=donated,
             keep_unused=self._keep_unused,
@@ -456,6 +513,8 @@ class JitFunction:
         from amdjax.jit.shardings import shardings_as_traced
         from amdjax.jit.stages import Traced
 
+        if self._buckets is not None:
+            raise NotImplementedError(f"{self._name}: functions with buckets compile when called")
         leaves, tree, static = self._parameters.split(args, kwargs)
         avals = [shaped(x) for x in with_read_shapes(leaves)]
         if self._shapes is not None and not has_symbolic_dims(avals):
@@ -533,6 +592,20 @@ def _symbolic_shapes(
             raise ValueError("jit: constraints are those of symbolic=, which is not given")
         return None
     return SymbolicShapes(parameters, symbolic, constraints)
+
+
+def _buckets(fun: Any, symbolic: Any, buckets: Any, pad_value: Any, lengths: Any) -> Buckets | None:
+    """What `jit` was told of padding."""
+    if buckets is None:
+        if lengths is not None:
+            raise ValueError("jit: lengths are sizes before padding: give buckets=")
+        return None
+    if symbolic is None:
+        raise ValueError("jit: buckets speak of the variables of symbolic=, which is not given")
+    # late: loads with the first program
+    from amdjax.jit.buckets import Buckets
+
+    return Buckets(fun, fun_name(fun), buckets, pad_value, lengths)
 
 
 def _checked_dynamic(dynamic: Any, symbolic: Any) -> str | None:
