@@ -223,6 +223,32 @@ def test_jacobians_of_both_modes():
     check(jnp.tensordot(forward, d.astype("float32"), 4), along(define, [q], [d]), "float32")
 
 
+@pytest.mark.parametrize("shape", ["1, t, 2, 4", "b, 9, 2, 4"])
+@pytest.mark.cpu_only("traces")
+def test_one_trace_for_many_sizes(shape):
+    """Of maps and of second derivatives, whose ways depend on sizes where these are known."""
+    f = lambda q, k: nn.dot_product_attention(q, k, k, is_causal=True)
+    gradient = lambda q, k: amdjax.grad(lambda q: (f(q, k) ** 2).sum())(q)
+    traced = []
+
+    def both(q, k):
+        traced.append(q.shape)
+        mapped = amdjax.vmap(lambda q: f(q, k))(jnp.stack([q, -q]))
+        return mapped, amdjax.jvp(lambda q: gradient(q, k), (q,), (jnp.cos(q),))[1]
+
+    program = amdjax.jit(both, symbolic=shape)
+    for n in (5, 12):
+        b, t = (1, n) if "t" in shape else (n, 9)
+        q, k, *_ = reference.operands((b, t, t, 2, 2, 4, 4), "float32")
+        mapped, second = program(q, k)
+        q, k = wide([q, k])
+        out = lambda q: reference.attention(q, k, k, is_causal=True)[0]
+        slope = lambda q: slopes({"is_causal": True}, 2 * out(q))(q, k, k)[0]
+        check(mapped, np.stack([out(q), out(-q)]), "float32")
+        check(second, along(slope, [q], [np.cos(q)]), "float32")
+    assert len(traced) == 1
+
+
 def _equations(jaxpr):
     """All equations of a program and those within."""
     yield from jaxpr.eqns

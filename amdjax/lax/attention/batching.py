@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import batch_to, dtype_of, shape_of
 from amdjax.lax.attention.operands import wide_dtype
@@ -111,7 +112,10 @@ class _Batched:
         """Whether examples can be heads, and less is written then."""
         # What is dropped depends on the head.
         same = [i for i, held in enumerate(self.held) if held in (KEYS, EXAMPLES)]
-        if not self.count or "seeds" in self.names or any(self.dims[i] is not None for i in same):
+        if "seeds" in self.names or any(self.dims[i] is not None for i in same):
+            return False
+        sizes = [self.count, *(n for i in range(len(self.args)) for n in self._shape(i))]
+        if any(map(is_symbolic_dim, sizes)) or not self.count:
             return False
         batch = heads = 0.0
         for i, held in enumerate(self.held):

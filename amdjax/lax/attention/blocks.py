@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.integers import ceil_div
 from amdjax.lax._rules import shape_of
 from amdjax.lax.attention.operands import Extents
@@ -49,7 +50,7 @@ def by_blocks(
       sums: shape and dtype of each result that is summed over blocks.
     """
     size = _block_size(e)
-    if size >= e.queries:
+    if size is None:
         return body(e, *args)
     count, rest = divmod(e.queries, size)
     cut = {i: axis for i, axis in enumerate(axes) if axis is not None}
@@ -78,10 +79,12 @@ def by_blocks(
     return rows, totals
 
 
-def _block_size(e: Extents) -> int:
-    """Queries of a block: about as many in each."""
+def _block_size(e: Extents) -> int | None:
+    """Queries of a block, about as many in each; None for all, as where sizes are not known yet."""
+    if any(map(is_symbolic_dim, (*e.pairs, e.key_heads))):
+        return None
     most = max(MOST_PAIRS // max(e.batch * e.heads * e.keys, 1), LEAST_QUERIES)
-    return ceil_div(e.queries, ceil_div(e.queries, most)) if e.queries else 0
+    return ceil_div(e.queries, ceil_div(e.queries, most)) if e.queries > most else None
 
 
 def _stacked(x: Any, axis: int, count: int, size: int) -> Any:
