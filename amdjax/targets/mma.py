@@ -25,7 +25,7 @@ from amdjax.targets.gpu import DotInstruction, GpuTarget, MatrixInstruction
 __all__ = [
     "CELL_BYTES", "MATRIX_NAMES", "WARPGROUP_ROW_BYTES", "WARPGROUP_STEP_BYTES", "Digits",
     "MmaAtom", "SharedLayout", "Tiling", "along_rows", "digits_of", "lane_atom", "matrix_atom",
-    "mma_atoms", "turned", "warpgroup_atoms",
+    "mma_atoms", "tile_atoms", "turned", "warpgroup_atoms",
 ]  # fmt: skip
 
 CELL_BYTES = 16
@@ -294,7 +294,7 @@ def along_rows(atom: MmaAtom) -> MmaAtom | None:
     What is computed of the sums of one product, row by row, can then be the left operand of the
     next. It is the atom itself or its turned one; None where neither does.
     """
-    if atom.kind not in ("matrix", "mma"):
+    if atom.kind not in ("matrix", "mma", "wgmma"):
         return None
     return next((x for x in (atom, turned(atom)) if x.row == x.line[0]), None)
 
@@ -365,3 +365,23 @@ def _warpgroup_atom(operand: str, columns: int, flops: int) -> MmaAtom:
         f"wgmma.m64n{columns}k{step}.{operand}", "wgmma", operand, accumulator, 16, columns, step,
         1, (line, line), ((0,), (0,)), ((), ()), line, ((1, 4, 2),), elements, flops,
     )  # fmt: skip
+
+
+def tile_atoms(target: GpuTarget, operand: str, accumulator: str) -> list[MmaAtom]:
+    """What multiplies tiles whose left operand is in registers, as `along_rows` has it.
+
+    Of `wgmma` an atom is the part of a warp and of eight columns: its lanes hold the sums of
+    `mma.sync`, and of the left operand what lies where sums would, in the order of the depth.
+    """
+    found = [x for atom in mma_atoms(target, operand, accumulator) if (x := along_rows(atom))]
+    if accumulator != "f32" or operand == "i8" or not warpgroup_atoms(target, operand):
+        return found
+    line: Digits = ((4, 8, 1),)
+    depth = WARPGROUP_STEP_BYTES // _itemsize(operand)
+    group: Digits = ((1, 4, 1),)
+    warpgroup = MmaAtom(
+        f"wgmma.m64k{depth}.{operand}", "wgmma", operand, accumulator, 16, 8, depth // 4, 4,
+        (line, line), ((0, 8), (0,)), (group, group), line, ((1, 4, 2),),
+        ((0, 0), (0, 1), (8, 0), (8, 1)), target.matrix_rate[operand],
+    )  # fmt: skip
+    return [warpgroup, *found]

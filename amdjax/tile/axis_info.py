@@ -354,6 +354,16 @@ def _rem(known: _Analysis, op: Op) -> AxisInfo:
     return AxisInfo(tuple(runs), plain.constancy, first)
 
 
+def _below(known: _Analysis, op: Op) -> AxisInfo:
+    """Counts that begin at multiples of a run are all below a multiple of it, or none is."""
+    plain = known.elementwise(op)
+    a, b = (known.of(v) for v in op.operands)
+    if b.constant is None or not 0 < b.constant <= MOST or op.operands[0].dtype not in INTEGERS:
+        return plain
+    constancy = tuple(map(max, plain.constancy, _runs(a, b.constant)))
+    return AxisInfo(plain.contiguity, constancy, plain.divisibility)
+
+
 def _shift(n: int) -> int:
     return 1 << n if 0 <= n <= 30 else 0
 
@@ -366,4 +376,5 @@ _RULES: dict[type[Op], Rule] = {
     ops.Select: _least_of_both, ops.Neg: _on_integers(_neg), ops.Shl: _on_integers(_shl),
     ops.Div: _quotient(lambda n: n), ops.ShrLogical: _quotient(_shift),
     ops.ShrArithmetic: _quotient(_shift), ops.Rem: _on_integers(_rem),
+    ops.Lt: _below, ops.Ge: _below,
 }  # fmt: skip

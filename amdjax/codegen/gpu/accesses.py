@@ -23,7 +23,7 @@ from amdjax.codegen.llvm import I32, I64, Type, Value
 __all__ = [
     "BlockPointer", "Guards", "Masks", "Pointers", "VectorAccess", "element_pointers", "gathered",
     "guarded", "load_tile", "overwrite", "pointer", "read", "scattered", "store_element",
-    "store_tile",
+    "store_tile", "tile_pointers",
 ]  # fmt: skip
 
 Guards = Sequence[Value | None]
@@ -85,7 +85,7 @@ def _scaled(g: GpuEmitter, offset: Value, size: int) -> Value:
     return offset if offset.type == I64 else g.f.cast("zext", offset, "i64")
 
 
-def _pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> Pointers:
+def tile_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> Pointers:
     """The address of each register's element."""
     if all(isinstance(s, int) and s >= 0 for s in where.strides):
         return _static_pointers(g, where, layout)
@@ -328,7 +328,7 @@ def load_tile(
 ) -> Value:
     """The elements of a tile, in registers; `ends` as for `read`."""
     memory = g.types.memory(dtype)
-    pointers = _pointers(g, where, layout)
+    pointers = tile_pointers(g, where, layout)
     guards = guarded(g, g.layouts.guards(layout), mask)
     access = _vectorized(g, where, layout, memory.bits // 8)
     filling = llvm.const(memory, other) if mask is not None else llvm.undef(memory)
@@ -353,7 +353,7 @@ def store_tile(
     """Write the elements of a tile, each once; `ends` as for `read`."""
     memory = g.types.memory(where.buffer.dtype)
     guards = guarded(g, g.layouts.guards(layout), mask)
-    pointers = _pointers(g, where, layout)
+    pointers = tile_pointers(g, where, layout)
     access = _vectorized(g, where, layout, memory.bits // 8)
     stored = to_memory(g.f, x, dtype, memory)
     _by_owner(g, layout, lambda: overwrite(g, pointers, stored, access, guards, flags, ends))

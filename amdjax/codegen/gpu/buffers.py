@@ -116,6 +116,12 @@ class Buffers:
         self._addresses[name] = Value(LDS, f"@{name}")
         return tile.Buffer(name, "u8", "scratch", nbytes)
 
+    def shared(self, name: str, nbytes: int) -> tile.Buffer:
+        """LDS that several operations of the kernel use."""
+        self._sizes[name] = max(nbytes, self._sizes.get(name, 0))
+        self._addresses[name] = Value(LDS, f"@{name}")
+        return tile.Buffer(name, "u8", "scratch", nbytes)
+
     def temporaries(
         self, dtypes: Sequence[str], elements: int
     ) -> tuple[tile.Buffer, list[tile.Buffer]]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from amdjax import tile
 from amdjax.codegen import emitter
 from amdjax.codegen.emitter import Lowerings
+from amdjax.codegen.gpu.copied_tiles import reads_lds
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.positions import Rep
+from amdjax.codegen.gpu.warpgroup_tiles import await_own_copies, hidden_sums
+from amdjax.codegen.llvm import Value
 from amdjax.tile import ops
 
 __all__ = ["LOWERINGS"]
@@ -22,11 +25,24 @@ def lower_for(g: GpuEmitter, op: ops.For) -> list[Rep]:
     (body,) = op.blocks
     barriers, write = g.buffers.barriers, g.buffers.barrier_here()
     loop = None
-    if any(isinstance(inner, ops.Dot) and inner.tiling for inner in tile.nested_ops(body)):
+    inside = [x for x in tile.nested_ops(body) if isinstance(x, ops.Dot) and x.tiling]
+    if inside:
         loop = functools.partial(g.f.loop, metadata=g.not_unrolled())
+    if any(reads_lds(x, g.isa.target) for x in inside):
+        loop = functools.partial(_with_hidden_sums, g)
     with barriers.loop(write, tile.lowest_number(body), 0):
         results = emitter.lower_for(g, op, loop)
+    if id(body) in g.copied.waiting:  # the last copies may be of no use, but have their places
+        await_own_copies(g)
     return _as_results(g, op, results, body.args[1:])
+
+
+def _with_hidden_sums(
+    g: GpuEmitter, start: Value, stop: Value, step: Value | int, carried: Sequence[Value],
+    body: Callable[[Value, list[Value]], Sequence[Value]],
+) -> list[Value]:  # fmt: skip
+    carried = [hidden_sums(g, x) for x in carried]
+    return g.f.loop(start, stop, step, carried, body, metadata=g.not_unrolled())
 
 
 @LOWERINGS.of(ops.While)

@@ -15,6 +15,7 @@ from amdjax.codegen import llvm
 from amdjax.codegen.debug_info import SourceLines
 from amdjax.codegen.emitter import Emitter, Lowerings
 from amdjax.codegen.gpu.buffers import GLOBAL, Buffers
+from amdjax.codegen.gpu.copied_tiles import copied_tiles
 from amdjax.codegen.gpu.isa import Isa, by_words
 from amdjax.codegen.gpu.layout import Threads
 from amdjax.codegen.gpu.layout_assignment import assigned_layouts
@@ -39,6 +40,7 @@ class GpuEmitter(Emitter[Rep]):
       name: of the function.
       index_bits: of an index.
       move: `move(emitter, registers, dtype, layout, wanted)`: registers of another layout.
+      wait: `wait(emitter)`: at the begin of a loop's round, until its copied tiles are there.
     """
 
     def __init__(
@@ -50,8 +52,9 @@ class GpuEmitter(Emitter[Rep]):
         name: str,
         index_bits: int,
         move: Move,
+        wait: Callable[[GpuEmitter], None],
     ):
-        self.kernel, self.isa, self._move = kernel, isa, move
+        self.kernel, self.isa, self._move, self._wait = kernel, isa, move, wait
         self.workgroup = kernel.schedule.workgroup or isa.wave
         self.types = Types(Type(f"i{index_bits}"))
         super().__init__(_function(module, kernel, isa, self.workgroup, name), lowerings)
@@ -61,12 +64,17 @@ class GpuEmitter(Emitter[Rep]):
             number = isa.thread(self.f)
             #: Of the program among those of its launch, and the kernel's arguments.
             self.program, arguments = _program(self.f, kernel, isa)
+        #: Addresses that the kernel was given, known at its head.
+        self.pointers = [x for x in arguments if x.type == GLOBAL]
         self.threads = Threads(self.f, number, self._at_head)
         self.layouts = Layouts(self.threads, self.workgroup, kernel.schedule.vector)
         self.buffers = Buffers(
             self.f, isa, kernel, self.workgroup, self.types, self.threads, arguments
         )
-        self._assigned = assigned_layouts(kernel, isa.target)
+        #: Tiles that are no registers but places in LDS.
+        self.copied = copied_tiles(kernel, isa.target)
+        assigned = assigned_layouts(kernel, isa.target)
+        self._assigned = {v: x for v, x in assigned.items() if v not in self.copied.tiles}
         #: Numbers of the values that something reads.
         self.used = frozenset(_used(kernel.body))
         self._computed = tile.Visible()
@@ -121,6 +129,8 @@ class GpuEmitter(Emitter[Rep]):
     ) -> list[Value]:
         self.bind(block.args, self.unflatten(args, [a.type for a in block.args]))
         with self._inside():
+            if id(block) in self.copied.waiting:
+                self._wait(self)
             super().block(block)
             return self.flat(block.yields, like or block.yields)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -176,6 +176,9 @@ def accumulator_layout(tiling: Tiling, wave: int) -> FragmentLayout:
 def operand_layout(tiling: Tiling, wave: int) -> FragmentLayout:
     """Of the left operand of a product, as lanes take it: its columns are the depth."""
     atom = tiling.atom
+    if atom.from_lds:  # only the right operand is: the left one lies as sums do
+        fragments = tiling.fragments[0], tiling.depth // atom.n
+        return accumulator_layout(replace(tiling, fragments=fragments), wave)
     unit = atom.cells * atom.cell_depth
     steps = itertools.product(
         range(tiling.fragments[0]), atom.more[0], range(0, tiling.depth, atom.depth), range(unit)

@@ -19,7 +19,7 @@ from amdjax.codegen.gpu.fragments import (
     rectangles,
 )
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import Tiling, along_rows, mma_atoms
+from amdjax.targets.mma import Tiling, tile_atoms
 from amdjax.tile import ops
 
 __all__ = ["assigned_layouts", "dot_tiling"]
@@ -32,10 +32,8 @@ def dot_tiling(target: GpuTarget, op: ops.Dot) -> Tiling:
     """How waves divide a product, with the atom whose lanes hold rows."""
     x = op.tiling
     assert x is not None
-    known = {atom.name: atom for atom in mma_atoms(target, x.operand, op.result.dtype)}
-    atom = along_rows(known[x.instruction])
-    assert atom is not None, x
-    return Tiling(atom, x.waves, x.fragments, x.depth, x.stages)
+    known = {atom.name: atom for atom in tile_atoms(target, x.operand, op.result.dtype)}
+    return Tiling(known[x.instruction], x.waves, x.fragments, x.depth, x.stages)
 
 
 def assigned_layouts(kernel: tile.Kernel, target: GpuTarget) -> dict[int, FragmentLayout]:

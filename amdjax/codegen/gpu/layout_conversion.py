@@ -210,6 +210,8 @@ def lower_reshape(g: GpuEmitter, op: ops.Reshape) -> list[Rep]:
 def lower_transpose(g: GpuEmitter, op: ops.Transpose) -> list[Rep]:
     (v,) = op.operands
     x, layout = g.rep(v), g.layout(op.result)
+    if v.number in g.copied.tiles:  # a place in LDS, where either is read
+        return [x]
     if isinstance(x, Held) and isinstance(layout, FragmentLayout):
         return [Held(g.in_layout(v, layout.transposed))]
     if isinstance(x, Held) and isinstance(g.layout(v), FragmentLayout):

@@ -26,6 +26,7 @@ from amdjax.codegen.gpu.layout import Layout
 from amdjax.codegen.gpu.layout_conversion import transposed, transposed_rep
 from amdjax.codegen.gpu.positions import AnyLayout, Held, Positional, Rep
 from amdjax.codegen.gpu.registers import from_memory, register, splat, to_memory
+from amdjax.codegen.gpu.warpgroup_tiles import cell_layout, copy_tile
 from amdjax.codegen.llvm import I32, Value
 from amdjax.tile import ops
 from amdjax.tile.axis_info import minor_axis
@@ -80,6 +81,9 @@ def _flags(op: ops.Store) -> str:
 @LOWERINGS.of(ops.Load)
 def lower_load(g: GpuEmitter, op: ops.Load) -> list[Rep]:
     t = op.results[0].type
+    if op.result.number in g.copied.tiles:
+        cells = cell_layout((t.shape[0], t.shape[1]), g.workgroup, g.types.bytes(t.dtype))
+        return [copy_tile(g, op, _operands(g, op, 1).where, cells, _masks(g, op, cells))]
     if _is_column_major(g, op, op.result):
         return [_load_transposed(g, op)]
     at = _operands(g, op, 1)

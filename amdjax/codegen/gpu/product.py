@@ -17,11 +17,13 @@ from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.gpu.accesses import BlockPointer, load_tile, store_tile
 from amdjax.codegen.gpu.accumulators import Accumulators, Product
 from amdjax.codegen.gpu.emitter import GpuEmitter
+from amdjax.codegen.gpu.layout_assignment import dot_tiling
 from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_address, multiplier
 from amdjax.codegen.gpu.operand_staging import Operand, Places, Staging, staging_of
 from amdjax.codegen.gpu.positions import Held, Rep
 from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.gpu.tile_product import TileProduct
+from amdjax.codegen.gpu.warpgroup_tiles import WarpgroupTileProduct
 from amdjax.codegen.gpu.wgmma import WarpgroupProduct
 from amdjax.codegen.llvm import Type, Value
 from amdjax.targets.mma import CELL_BYTES, Tiling, mma_atoms, warpgroup_atoms
@@ -72,7 +74,8 @@ def lower_collect(g: GpuEmitter, op: ops.Collect) -> list[Rep]:
 def lower_dot(g: GpuEmitter, op: ops.Dot) -> list[Rep]:
     """By the vector unit: both operands in LDS, each thread sums up its elements."""
     if op.tiling is not None:
-        return [Held(TileProduct(g, op).sums())]
+        kind = WarpgroupTileProduct if dot_tiling(g.isa.target, op).atom.from_lds else TileProduct
+        return [Held(kind(g, op).sums())]
     f, (a, b, acc) = g.f, op.operands
     (m, depth), n = a.shape, b.shape[1]
     layout = g.layouts.of(acc.shape)

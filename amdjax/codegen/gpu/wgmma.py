@@ -26,7 +26,7 @@ BLOCK = 64  # lines that rows hold which lie along them
 GROUP = 1024  # bytes of eight rows, after which the exchange of cells repeats
 
 #: What the instruction calls the accumulators' dtype and those of operands.
-_NAMES = {"f16": "f32.f16.f16", "bf16": "f32.bf16.bf16", "i8": "s32.s8.s8"}
+NAMES = {"f16": "f32.f16.f16", "bf16": "f32.bf16.bf16", "i8": "s32.s8.s8"}
 
 
 class WarpgroupProduct(Product):
@@ -80,7 +80,7 @@ class WarpgroupProduct(Product):
         def body(k: Value, carried: list[Value]) -> list[Value]:
             read, write, *sums = carried
             f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(lookahead - 1))
-            _asm(f, "fence.proxy.async.shared::cta;")
+            fence_copies(f)
             self.barrier()
             sums = self._multiply(sums, read)
             sums = _wait(f, sums, 1)
@@ -106,7 +106,7 @@ class WarpgroupProduct(Product):
     def _multiply(self, sums: list[Value], stage: Value) -> list[Value]:
         f = self.f
         a, b = (
-            _descriptor(f, f.add(place, stage), x)
+            matrix_descriptor(f, f.add(place, stage), x.block_bytes)
             for place, x in zip(self.places, self.copies, strict=True)
         )
         f.call("llvm.nvvm.wgmma.fence.sync.aligned", VOID)
@@ -127,40 +127,54 @@ class WarpgroupProduct(Product):
         flags += "".join(f", {int(x.by_lines)}" for x in self.copies if operand != "i8")
         text = (
             "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
-            f"wgmma.mma_async.sync.aligned.m64n{2 * n}k{depth}.{_NAMES[operand]} "
+            f"wgmma.mma_async.sync.aligned.m64n{2 * n}k{depth}.{NAMES[operand]} "
             f"{{{registers}}}, ${2 * n}, ${2 * n + 1}, p{flags}; }}"
         )
-        return _tied(self.f, text, sums, [a, b])
+        return tied_assembly(self.f, text, sums, [a, b])
 
 
-def _descriptor(f: Function, address: Value, x: _Copies) -> Value:
+def matrix_descriptor(f: Function, address: Value, block_bytes: int) -> Value:
     """Where an operand lies in shared memory, and how."""
-    fixed = (x.block_bytes >> 4) << 16 | (GROUP >> 4) << 32 | 1 << 62
+    fixed = (block_bytes >> 4) << 16 | (GROUP >> 4) << 32 | 1 << 62
     place = f.and_(f.lshr(address, i32(4)), i32(0x3FFF))
     return f.or_(f.cast("zext", place, "i64"), llvm.const(I64, fixed))
 
 
 def _wait(f: Function, sums: list[Value], pending: int) -> list[Value]:
     """Until at most `pending` groups run; the sums are only known to be ready then."""
-    return _tied(f, f"wgmma.wait_group.sync.aligned {pending};", sums, [])
+    return tied_assembly(f, f"wgmma.wait_group.sync.aligned {pending};", sums, [])
 
 
-def _tied(f: Function, text: str, sums: list[Value], more: list[Value]) -> list[Value]:
+def tied_assembly(f: Function, text: str, sums: list[Value], more: list[Value]) -> list[Value]:
     """Assembly that changes registers in place."""
-    n, one = len(sums), sums[0].type
-    held = "f" if one.is_float else "r"
-    constraints = [f"={held}"] * n + [str(i) for i in range(n)] + ["l"] * len(more)
-    struct = "{" + ", ".join([str(one)] * n) + "}"
-    arguments = ", ".join(map(str, [*sums, *more]))
+    held = "f" if sums[0].type.is_float else "r"
+    constraints = [f"={held}"] * len(sums) + [str(i) for i in range(len(sums))]
+    return _assembly(f, text, constraints, [x.type for x in sums], sums, more)
+
+
+def fresh_assembly(f: Function, text: str, types: list[Type], more: list[Value]) -> list[Value]:
+    """Assembly that writes registers while it still reads others."""
+    constraints = ["=&f" if x.is_float else "=&r" for x in types]
+    return _assembly(f, text, constraints, types, [], more)
+
+
+def _assembly(
+    f: Function, text: str, constraints: list[str], types: list[Type], tied: list[Value],
+    more: list[Value],
+) -> list[Value]:  # fmt: skip
+    constraints = [*constraints, *("l" if x.type.bits == 64 else "r" for x in more)]
+    struct = "{" + ", ".join(map(str, types)) + "}"
+    arguments = ", ".join(map(str, [*tied, *more]))
     got = f.op(
         f'call {struct} asm sideeffect "{text}", "{",".join(constraints)}"({arguments})',
         Type(struct),
     )
-    return [f.op(f"extractvalue {got}, {i}", one) for i in range(n)]
+    return [f.op(f"extractvalue {got}, {i}", x) for i, x in enumerate(types)]
 
 
-def _asm(f: Function, text: str) -> None:
-    f.emit(f'call void asm sideeffect "{text}", "~{{memory}}"()')
+def fence_copies(f: Function) -> None:
+    """What this thread wrote to shared memory is there for the matrix unit."""
+    f.emit('call void asm sideeffect "fence.proxy.async.shared::cta;", "~{memory}"()')
 
 
 class _Copies:

@@ -24,6 +24,7 @@ from amdjax.codegen.gpu import (
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.isa import isa_of
 from amdjax.codegen.gpu.layout_conversion import moved
+from amdjax.codegen.gpu.warpgroup_tiles import wait_for_copies
 from amdjax.codegen.llvm import Module
 from amdjax.targets import GpuTarget
 from amdjax.tile import passes
@@ -75,7 +76,7 @@ def kernel_ir(
     module = Module(target.triple, target.data_layout, isa.native, isa.estimates)
     bits = index_bits or kernel.schedule.index_bits
     written, kernel = kernel, passes.run(kernel, PASSES)
-    emitter = GpuEmitter(module, kernel, isa, LOWERINGS, symbol, bits, moved)
+    emitter = GpuEmitter(module, kernel, isa, LOWERINGS, symbol, bits, moved, wait_for_copies)
     emitter.write(written if debug and target.is_amdgpu else None)
     return str(module)
 

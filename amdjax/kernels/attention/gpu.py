@@ -23,6 +23,7 @@ from amdjax.kernels.attention.gpu_blocks import (
     inside,
     lines,
     multiplied,
+    overlapped_clocks,
 )
 from amdjax.kernels.attention.gpu_pairs import LOG2_E, Pairs, Segment, segments
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
@@ -126,12 +127,16 @@ def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
     brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
     steps = ceil_div(ceil_div(problem.keys, cut.columns), plan.splits)
     step = products + reads + weights + brought / 2 + costs.stall / 2
-    rounds = ceil_div(plan.programs * plan.splits, target.compute_units)
+    programs = plan.programs * plan.splits
+    total = ceil_div(programs, target.compute_units) * (steps * step + costs.program)
+    if cut.atom.from_lds:
+        known = _registers(plan, target), wide, programs, steps
+        total = overlapped_clocks(cut, target, *known, products, weights)
     combined = 0.0
     if plan.splits > 1:
         moved = plan.splits * cut.rows * plan.features[1] * 4 / costs.cache_rate
         combined = costs.arrival + costs.load_latency + moved
-    return rounds * (steps * step + costs.program) + combined
+    return total + combined
 
 
 ATTENTION: Family[Attention, GpuTarget, BlockPlan] = Family(

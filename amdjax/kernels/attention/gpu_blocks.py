@@ -12,18 +12,23 @@ from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.gpu_loops import every
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import CELL_BYTES, MmaAtom, along_rows, mma_atoms
+from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, MmaAtom, tile_atoms
 from amdjax.tile import MatrixTiling
 
 __all__ = [
     "Blocking", "Registers", "as_operand", "blockings", "fits", "inside", "lines", "multiplied",
+    "overlapped_clocks",
 ]  # fmt: skip
 
 Value = tile.Value
 
 COLUMNS = (16, 32, 64, 128)  # of a block of what a program goes through
 WAVES = 4  # of a program, one for each SIMD
+WARPGROUPS = ((WAVES, 1), (WAVES, 2), (2 * WAVES, 1))  # waves, and atoms along the rows of each
 MOST_FEATURES = 256
+ROUND_LATENCY = 800  # clocks: of copies, and from products to what is made of them
+WAVE_LATENCY = 25  # for which a wave is waited for
+OVERFULL = 1.04  # where right operands take none: a few of them elsewhere cost less than blocks
 FULL = 0.91  # of the registers, where LLVM may read as early as it likes
 
 
@@ -52,8 +57,11 @@ class Blocking:
         return self.waves * self.high * self.atom.m
 
     def padded(self, features: int) -> int:
-        """Features in tiles: a power of two of whole instructions."""
-        return max(power_of_two(features), self.atom.depth, self.atom.n)
+        """Features in tiles: a power of two of whole instructions, and of rows in LDS."""
+        least = max(self.atom.depth, self.atom.n)
+        if self.atom.from_lds:
+            least = WARPGROUP_ROW_BYTES // self.atom.operand_bytes
+        return max(power_of_two(features), least)
 
     def features(self, problem: Attention) -> tuple[int, int]:
         """Of queries and keys in tiles, and of values."""
@@ -83,10 +91,14 @@ class Blocking:
 
     def right_operand(self, columns: int) -> int:
         """Registers of a lane for what is read at a time of a right operand: half of a step."""
+        if self.atom.from_lds:
+            return 0
         return columns // self.atom.n * self.atom.cells * CELL_BYTES // 8
 
     def prefetched(self, target: GpuTarget, features: int, ragged: bool) -> int:
         """Registers of a lane for the next block, of so many features in all."""
+        if self.atom.from_lds:  # it is copied past them
+            return 0
         nbytes = self.columns * features * self.atom.operand_bytes
         count = nbytes // (4 * self.waves * target.wave_size)
         return 3 * count if ragged else count  # with places, and whether something is there
@@ -129,13 +141,49 @@ def fits(
       tiles: as which each of these is in LDS.
     """
     threads = cut.waves * target.wave_size
-    lds = tiles * cut.columns * features * cut.atom.operand_bytes * 5 // 4 + target.lds_reserved
-    full = 1 if cut.in_turn else FULL
+    full = 1 if cut.in_turn else OVERFULL if cut.atom.from_lds else FULL
     most = both = target.registers_of(threads)
     if target.unified_registers:  # what only the matrix unit touches may be in the other half
         both = min(2 * most, target.vgpr_file // ceil_div(cut.waves, target.simds))
     enough = registers.computed <= most * full and sum(registers) <= both * full
-    return enough and lds <= target.lds_bytes
+    return enough and _lds(cut, target, features, tiles) <= target.lds_bytes
+
+
+def _lds(cut: Blocking, target: GpuTarget, features: int, tiles: int) -> int:
+    block = cut.columns * features * cut.atom.operand_bytes
+    if cut.atom.from_lds:  # either of two places of each tile, which begin as rows must
+        return 2 * block + 4 * target.lds_reserved
+    return tiles * block * 5 // 4 + target.lds_reserved
+
+
+def overlapped_clocks(
+    cut: Blocking, target: GpuTarget, registers: Registers, features: int, programs: int,
+    steps: int, products: float, computed: float,
+) -> float:  # fmt: skip
+    """Of a compute unit, for all programs that it gets, which multiply right operands from LDS.
+
+    As many of them as there are registers and LDS for run beside each other, and compute while
+    others multiply. Alone, one would wait for its products, and for what they wait for.
+
+    Args:
+      cut: its blocks.
+      target: the GPU.
+      registers: of a lane.
+      features: of all tiles of a block of columns.
+      programs: of the grid.
+      steps: blocks of columns of each program.
+      products, computed: clocks of a block's products and of its arithmetic.
+    """
+    waves = ceil_div(cut.waves, target.simds)
+    # The estimate of registers is rather high.
+    resident = int(target.vgpr_file / (waves * sum(registers)) + 0.3)
+    resident = min(resident, target.lds_per_cu // _lds(cut, target, features, 1))
+    resident = max(1, min(resident, ceil_div(programs, target.compute_units)))
+    busy = max(products, computed)
+    waiting = ROUND_LATENCY + cut.waves * WAVE_LATENCY
+    step = busy + (products + computed + waiting - busy) / resident
+    rounds = ceil_div(programs, target.compute_units * resident) * resident
+    return rounds * (steps * step + target.costs.program)
 
 
 def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Blocking]:
@@ -143,16 +191,21 @@ def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Bloc
     wide = max(problem.features, problem.value_features)
     if wide > MOST_FEATURES or problem.accumulate != "f32":
         return
-    known = map(along_rows, mma_atoms(target, multiplied(problem.dtype), problem.accumulate))
-    atoms = [atom for atom in known if atom is not None]
+    atoms = tile_atoms(target, multiplied(problem.dtype), problem.accumulate)
     # Larger ones read less for what they multiply, where all waves have rows.
-    atoms = [x for x in atoms if x.m * WAVES < 2 * rows][:1] or atoms[-1:]
-    for atom, high, columns in itertools.product(atoms, (1, 2), COLUMNS):
+    of_warps = [x for x in atoms if not x.from_lds]
+    of_warps = [x for x in of_warps if x.m * WAVES < 2 * rows][:1] or of_warps[-1:]
+    for atom, high, columns in itertools.product(of_warps, (1, 2), COLUMNS):
         if columns % atom.depth or columns % atom.n:
             continue
         needed = min(WAVES, power_of_two(ceil_div(rows, high * atom.m)))
-        for waves in sorted({needed, WAVES}):
+        more = needed if target.is_amdgpu else min(2 * needed, WAVES)  # warps bring more at a time
+        for waves in sorted({needed, more, WAVES}):
             yield Blocking(atom, waves, high, columns)
+    of_warpgroups = [x for x in atoms if x.from_lds]
+    for atom, (waves, high) in itertools.product(of_warpgroups, WARPGROUPS):
+        if (waves, high) == WARPGROUPS[0] or waves * high * atom.m < 2 * rows:
+            yield from (Blocking(atom, waves, high, columns) for columns in COLUMNS)
 
 
 def lines(

@@ -19,6 +19,7 @@ from amdjax.kernels.attention.gpu_blocks import (
     fits,
     lines,
     multiplied,
+    overlapped_clocks,
 )
 from amdjax.kernels.attention.gpu_pairs import Pairs
 from amdjax.kernels.attention.problem import Attention
@@ -120,6 +121,8 @@ def _computed(part: GradientPart, target: GpuTarget) -> int:
     # Elements of bias and mask with their places, which in the second kernel lie across.
     places = given * (40 + (4 if part.of_queries else 6) * block)
     blocks = 7 + problem.is_masked_by_position if target.is_amdgpu else 4
+    if cut.atom.from_lds:  # sums of both products, and one more; what is known of their queries
+        blocks, places = 3, places + (0 if part.of_queries else cut.columns // 2)
     return (blocks + 2 * bool(problem.rate)) * block + places
 
 
@@ -133,6 +136,9 @@ def part_cost(part: GradientPart, target: GpuTarget) -> float:
     brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
     steps = ceil_div(part.columns, cut.columns) * part.problem.heads // part.heads
     step = products + reads + slopes + brought / 2 + costs.stall / 2
+    if cut.atom.from_lds:
+        known = part_registers(part, target), wide, part.programs, steps
+        return overlapped_clocks(cut, target, *known, products, slopes)
     return ceil_div(part.programs, target.compute_units) * (steps * step + costs.program)
 
 
