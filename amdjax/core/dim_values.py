@@ -7,6 +7,7 @@ from typing import Any
 from amdjax.core.aval import ShapedArray, register_aval
 from amdjax.core.dims import Dim
 from amdjax.core.errors import InconclusiveDimensionOperation
+from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
 
 __all__ = ["dim_as_value", "dim_as_value_p"]
@@ -35,6 +36,8 @@ def _no_value(*, dim: Dim) -> Any:
         "by make_jaxpr or eval_shape, and not run."
     )
 
+
+dim_as_value_p.lowering = Element(lambda b, index, *, dim: b.const(dim, dim.dtype))
 
 register_aval(Dim, _type_of)
 Dim.as_value = dim_as_value

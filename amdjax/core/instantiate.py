@@ -22,7 +22,7 @@ def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
       sizes: the size of each of its dimension variables.
 
     Returns:
-      A program in which no dimension is symbolic: values of dimensions are literals.
+      A program in which only the dimensions of `sizes` are symbolic. Values of others are literals.
 
     Raises:
       KeyError: a variable has no size.
@@ -52,9 +52,10 @@ class _Instance:
 
     def eqn(self, eqn: JaxprEqn) -> JaxprEqn | None:
         if eqn.primitive is dim_as_value_p:
-            (out,) = eqn.outvars
-            self.atoms[out] = Literal(self.value(eqn.params["dim"]), out.aval)
-            return None
+            (out,), value = eqn.outvars, self.value(eqn.params["dim"])
+            if not isinstance(value, Dim):
+                self.atoms[out] = Literal(value, out.aval)
+                return None
         invars = list(map(self.atom, eqn.invars))
         params = {name: self.value(value) for name, value in eqn.params.items()}
         outvars = list(map(self.bound, eqn.outvars))

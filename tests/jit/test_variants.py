@@ -118,6 +118,16 @@ def test_what_is_known_of_sizes_needs_no_guard():
     assert n <= 4096 and n >= 16 and (n - 3) % 16 == 0 and not known.required
 
 
+def test_sizes_in_arithmetic_are_operands():
+    compiled, shapes = variants(lambda x: x.mean() + x / x.shape[1], ["b, t"])
+    for b, t in (5, 37), (9, 38), (6, 41), (70, 300):
+        (x,) = arrays(shapes, {"b": b, "t": t})
+        (got,) = compiled.runner({"b": b, "t": t})([x])
+        want = np.asarray(x, np.float64)
+        np.testing.assert_allclose(got, want.mean() + want / t, rtol=1e-5, atol=1e-5)
+    assert compiled.reason is None and not any(v.scope.required for v in compiled.known)
+
+
 def test_comparisons_note_what_they_are_right_for():
     scope = SizedScope({"n": 10, "m": 10})
     n, m = scope.variables().values()
