@@ -122,9 +122,9 @@ class Variants:
     def _variant(self, sizes: Mapping[str, int]) -> Variant:
         """The first variant that fits, or a new one."""
         fitting = [variant for variant in self.known if variant.fits(sizes)]
-        for variant in fitting:
-            if variant.suits(sizes) or len(fitting) >= MOST_CHOSEN:
-                return variant
+        suiting = [variant for variant in fitting if variant.suits(sizes)]
+        if suiting or len(fitting) >= MOST_CHOSEN:
+            return (suiting or fitting)[0]
         fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
         left = {name: size for name, size in sizes.items() if name not in fixed}
         scope = SizedScope(left, _scope(self.closed))

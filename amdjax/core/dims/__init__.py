@@ -28,6 +28,8 @@ from amdjax.core.dims.sized import (
     divisor,
     is_multiple,
     is_natural,
+    like_at_hand,
+    no_less,
     size_hint,
     surely_equal,
 )
@@ -35,6 +37,6 @@ from amdjax.core.dims.sized import (
 __all__ = [
     "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable", "as_size",
     "at_sizes", "choosing", "divisor", "is_multiple", "is_natural", "is_symbolic_dim", "largest",
-    "max_dim", "min_dim", "size_hint", "solve", "surely_equal", "symbolic_dimension",
-    "symbolic_shape",
+    "like_at_hand", "max_dim", "min_dim", "no_less", "size_hint", "solve", "surely_equal",
+    "symbolic_dimension", "symbolic_shape",
 ]  # fmt: skip

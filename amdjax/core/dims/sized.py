@@ -24,7 +24,7 @@ from amdjax.core.dims.scope import SymbolicScope
 
 __all__ = [
     "Estimate", "Guard", "SizedScope", "at_sizes", "choosing", "divisor", "is_multiple",
-    "is_natural", "size_hint", "surely_equal",
+    "is_natural", "like_at_hand", "no_less", "size_hint", "surely_equal",
 ]  # fmt: skip
 
 
@@ -270,6 +270,26 @@ def size_hint(size: Any) -> Any:
         return size
     scope = size.scope
     return scope.value(size.polynomial) if isinstance(scope, SizedScope) else int(size)
+
+
+def no_less(size: DimSize, most: int) -> int:
+    """`min(size, most)`, which is a number; what uses it needs sizes no less than it.
+
+    That is a guard of a symbolic size. It need not be the minimum of other sizes than those at
+    hand, of which it may be too small.
+    """
+    number = min(size_hint(size), most)
+    if not size >= number:
+        raise AssertionError(f"{size} is less than {number}")
+    return number
+
+
+def like_at_hand(size: DimSize) -> None:
+    """Prefer sizes that are about as large as that at hand: with the same power of eight."""
+    if isinstance(size, Dim):
+        least = 8 ** ((size_hint(size).bit_length() - 1) // 3)
+        with choosing():
+            assert least <= size < 8 * least
 
 
 def surely_equal(a: DimSize, b: DimSize) -> bool:

@@ -8,12 +8,14 @@ only inside its bounds. The kernels beside this file compute contractions; `dot.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+from amdjax.core.dims import Dim, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
@@ -33,6 +35,20 @@ class Axis:
     extent: int
     stride: int
     shifts: tuple[int, ...] = ()
+
+    def at_hand(self) -> Axis:
+        """The same for the sizes at hand."""
+        return Axis(size_hint(self.extent), size_hint(self.stride), _hints(self.shifts))
+
+
+def _hints(sizes: Sequence[int]) -> tuple[int, ...]:
+    return tuple(map(size_hint, sizes))
+
+
+def _axes_at_hand(x: Any, *groups: str) -> Any:
+    """The same with those groups of loops for the sizes at hand."""
+    loops = {g: tuple(axis.at_hand() for axis in getattr(x, g)) for g in groups}
+    return replace(x, offset=size_hint(x.offset), **loops)
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,11 @@ class Source:
     @cached_property
     def depth_count(self) -> int:
         return product(self.depth)
+
+    def at_hand(self) -> Source:
+        """The same for the sizes at hand: for estimates, and for choices that are right for all."""
+        limits = tuple(Limit(size_hint(x.start), size_hint(x.extent)) for x in self.limits)
+        return replace(_axes_at_hand(self, "batch", "lines", "depth"), limits=limits)
 
     def merged(self) -> Source:
         """The same with as few loops as possible."""
@@ -123,13 +144,13 @@ def _joins(outer: Axis, inner: Axis) -> list[int] | None:
     A coordinate that only the outer loop moves, by one, is counted in steps of the inner loop:
     `0 <= x < n` is `0 <= x * e + i < n * e` for `i` in `range(e)`.
     """
-    if outer.stride != inner.stride * inner.extent:
+    if not surely_equal(outer.stride, inner.stride * inner.extent):
         return None
     scaled = []
     for j, (far, near) in enumerate(zip(outer.shifts, inner.shifts)):
         if near == 0 and far == 1:
             scaled.append(j)
-        elif far != near * inner.extent:
+        elif not surely_equal(far, near * inner.extent):
             return None
     return scaled
 
@@ -154,6 +175,10 @@ class Sink:
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
 
+    def at_hand(self) -> Sink:
+        """The same for the sizes at hand."""
+        return cast("Sink", _axes_at_hand(self, "batch", "rows", "columns"))
+
     def merged(self) -> Sink:
         rows, columns = (_merge_plain(_without_ones(x)) for x in (self.rows, self.columns))
         return replace(self, batch=_without_ones(self.batch), rows=rows, columns=columns)
@@ -162,7 +187,7 @@ class Sink:
 def _merge_plain(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     out: list[Axis] = []
     for axis in axes:
-        if out and out[-1].stride == axis.stride * axis.extent:
+        if out and surely_equal(out[-1].stride, axis.stride * axis.extent):
             out[-1] = Axis(out[-1].extent * axis.extent, axis.stride)
         else:
             out.append(axis)
@@ -199,6 +224,24 @@ class Contraction:
     @cached_property
     def batches(self) -> int:
         return product(self.out.batch)
+
+    @cached_property
+    def at_hand(self) -> Contraction:
+        """The same for the sizes at hand: for estimates, and for choices that are right for all."""
+        if not any(isinstance(x, Dim) for x in self._sizes()):
+            return self
+        a, b, out = self.a.at_hand(), self.b.at_hand(), self.out.at_hand()
+        return replace(self, a=a, b=b, out=out)
+
+    def _sizes(self) -> Iterator[int]:
+        """All numbers that depend on shapes."""
+        a, b, out = self.a, self.b, self.out
+        groups = (a.batch, a.lines, a.depth, b.batch, b.lines, b.depth, out.batch, out.rows)
+        for axis in itertools.chain(*groups, out.columns):
+            yield from (axis.extent, axis.stride, *axis.shifts)
+        for limit in (*a.limits, *b.limits):
+            yield from (limit.start, limit.extent)
+        yield from (a.offset, b.offset, out.offset)
 
     def __str__(self) -> str:
         size = f"{self.rows}×{self.columns} over {self.depth}"
@@ -280,6 +323,10 @@ class WindowAxis:
     shift: int
     taps: int
     tap_shift: int
+
+    def at_hand(self) -> WindowAxis:
+        """The same for the sizes at hand."""
+        return WindowAxis(*(size_hint(getattr(self, f.name)) for f in fields(self)))
 
     @property
     def leaves(self) -> bool:
@@ -405,6 +452,13 @@ def tile_candidates(target: CpuTarget, rows: int, columns: int, dtype: str) -> I
         least = full - 2 if rows >= 16 * full else 1
         for count in range(full, max(least, 1) - 1, -1):
             yield TileShape(count, vectors, lanes)
+
+
+def best_tiles(problem: Contraction, target: CpuTarget) -> list[TileShape]:
+    """The tiles worth a look, by the cycles in which they cover a product."""
+    p = problem.at_hand
+    shapes = tile_candidates(target, p.rows, p.columns, p.accumulate)
+    return sorted(shapes, key=lambda shape: tile_cost(shape, p.rows, p.columns))
 
 
 def tile_cost(tile: TileShape, rows: int, columns: int) -> float:

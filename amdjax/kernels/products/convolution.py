@@ -11,9 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
+from amdjax.core.dims import size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import (
@@ -50,6 +51,10 @@ class Phase:
     start: int
     shift: int
     tap_shift: int
+
+    def at_hand(self) -> Phase:
+        """The same for the sizes at hand."""
+        return Phase(*(size_hint(getattr(self, f.name)) for f in fields(self)))
 
     def window(self, extent: int, stride: int = 1) -> WindowAxis:
         """As an axis of an input with this extent and stride."""
@@ -147,6 +152,14 @@ class Convolution:
             tuple(p["lhs_dilation"] or ones), tuple(p["rhs_dilation"] or ones),
             p["feature_group_count"], p["batch_group_count"],
         )  # fmt: skip
+
+    def at_hand(self) -> Convolution:
+        """The same for the sizes at hand: for estimates."""
+
+        def hint(x: Any) -> Any:
+            return tuple(map(size_hint, x)) if isinstance(x, tuple) else x
+
+        return Convolution(*(hint(getattr(self, f.name)) for f in fields(self)))
 
     @property
     def spatial(self) -> int:

@@ -33,7 +33,7 @@ class Program:
         """The parameter of that name, which must first be named outside all blocks."""
         if name not in self._numbers:
             size = self.k.param(name, "index", "size")
-            self.kernel.args.append(int(x))
+            self.kernel.args.append(x)
             self._numbers[name] = self.k.size(size)
         return self._numbers[name]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdjax import tile
-from amdjax.kernels.products.contraction import Axis, Contraction, Sink, lane_count
+from amdjax.kernels.products.contraction import Axis, Contraction, Sink, lane_count, product
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_lanes
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
@@ -16,9 +16,8 @@ def split_sink(problem: Contraction, splits: int) -> tuple[Sink, Temp]:
     rows, columns, batches = problem.rows, problem.columns, problem.batches
     temp = Temp(problem.accumulate, splits * batches * rows * columns)
     batch = [Axis(splits, batches * rows * columns)]
-    inner = batches
-    for axis in problem.out.batch:
-        inner //= axis.extent
+    for i, axis in enumerate(problem.out.batch):
+        inner = product(problem.out.batch[i + 1 :])
         batch.append(Axis(axis.extent, inner * rows * columns))
     sink = Sink(
         temp, problem.accumulate, 0, tuple(batch), (Axis(rows, columns),), (Axis(columns, 1),)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
+from amdjax.core.dims import choosing, is_multiple
 from amdjax.core.jaxpr import Var
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.products.program import Program
@@ -40,8 +41,8 @@ class Writer:
             self.buffer = program.buffer(self.sink.owner, self.sink.dtype, "out")
             program.declare(_numbers(self.sink))
             self.origin = program.param("out.offset", self.sink.offset)
-            large = _bytes(self.sink) >= STREAM_FROM and isinstance(program.ctx.machine, CpuTarget)
-            self.streams = large and self.is_plain and _in_whole_lines(self.sink)
+            able = isinstance(program.ctx.machine, CpuTarget) and self.is_plain
+            self.streams = able and _in_whole_lines(self.sink) and _is_large(_bytes(self.sink))
 
     def _streams(self, x: Value) -> bool:
         """Whether a vector that begins at a cache line is written past the caches."""
@@ -169,14 +170,20 @@ class Writer:
 
 def _beyond_caches(result: Var) -> bool:
     """Whether a result is so large that the caches do not hold it, and whole cache lines."""
-    return result.aval.nbytes >= STREAM_FROM and result.aval.nbytes % CACHE_LINE == 0
+    nbytes = result.aval.nbytes
+    return is_multiple(nbytes, CACHE_LINE) and _is_large(nbytes)
+
+
+def _is_large(nbytes: int) -> bool:
+    with choosing():
+        return nbytes >= STREAM_FROM
 
 
 def _in_whole_lines(sink: Sink) -> bool:
     """Whether each row begins at a cache line, in this result and in a stack of such results."""
     line = CACHE_LINE // itemsize(sink.dtype)
     steps = [sink.offset, *(axis.stride for axis in (*sink.batch, *sink.rows))]
-    return _bytes(sink) % CACHE_LINE == 0 and all(n % line == 0 for n in steps)
+    return is_multiple(_bytes(sink), CACHE_LINE) and all(is_multiple(n, line) for n in steps)
 
 
 def _bytes(sink: Sink) -> int:

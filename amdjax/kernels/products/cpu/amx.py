@@ -57,7 +57,7 @@ def _cuts(problem: Contraction, target: CpuTarget) -> list[Blocking]:
     if not set(types) <= set(target.matrix_dtypes) or not takes_words(problem, accumulators):
         return []
     size = itemsize(a.dtype)
-    high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.rows, problem.columns))
+    high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.at_hand.rows, problem.at_hand.columns))
     shape = AmxShape(high * AMX_ROWS, wide, WORDS, AMX_ROW_BYTES // size)
     return blockings(problem, target, shape, size, shape.grain)
 

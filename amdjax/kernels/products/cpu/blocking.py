@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from amdjax.core.dims import Dim
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
 from amdjax.kernels.products.cpu.costs import combining, launch, packing, store_stall
@@ -61,6 +62,7 @@ def blockings(
       size: bytes of a packed element; by default those of a sum.
       grain: what the depth of blocks is a multiple of; by default what packing likes.
     """
+    symbolic, problem = problem, problem.at_hand
     size = size or itemsize(problem.accumulate)
     lines = shape.columns
     if shape.columns * size <= target.costs.cache_rate * shape.cycles:
@@ -76,7 +78,15 @@ def blockings(
     cuts = [*candidates(problem, target, shape, depth, size)]
     cuts += _splits(problem, target, shape, depth, size)
     cuts.sort(key=lambda cut: block_cycles(problem, target, cut, size))
+    if isinstance(symbolic.depth, Dim):
+        cuts = [_deep(cut, panel) for cut in cuts]
     return cuts[:MOST_BLOCKINGS]
+
+
+def _deep(blocking: Blocking, panel: int) -> Blocking:
+    """The same for any depth: a block is as deep as a panel may be, or deeper."""
+    grain = 1 << 6
+    return replace(blocking, depth=round_up(max(blocking.depth, panel), grain))
 
 
 def candidates(
@@ -117,7 +127,7 @@ def block_cycles(
     problem: Contraction, target: CpuTarget, blocking: Blocking, size: int | None = None
 ) -> float:
     """Cycles, about, of the thread that takes longest, packing of elements of a size included."""
-    p, shape, costs, dtype = problem, blocking.tile, target.costs, problem.accumulate
+    p, shape, costs, dtype = problem.at_hand, blocking.tile, target.costs, problem.accumulate
     size, words = size or itemsize(dtype), size if size != itemsize(dtype) else None
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
     rows, columns = min(blocking.rows, high), min(blocking.columns, wide)

@@ -109,6 +109,7 @@ def combining(problem: Contraction, splits: int, target: CpuTarget) -> float:
     """Cycles of the launch that adds the parts of a sum which programs share."""
     if splits == 1:
         return 0.0
+    problem = problem.at_hand
     vectors = ceil_div(problem.columns, lane_count(target, problem.accumulate))
     each = (splits + 1) * vectors * target.costs.copy
     return launch(each, problem.batches * problem.rows, target)

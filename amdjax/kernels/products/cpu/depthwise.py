@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple, no_less, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis, accumulate_dtype, lane_count
 from amdjax.kernels.products.cpu.costs import launch, nanoseconds
@@ -62,7 +63,7 @@ class FeatureLanes(LaneConvolution):
 
             def block(c: Value) -> None:
                 mask = None
-                if features % self.lanes:
+                if not is_multiple(features, self.lanes):
                     mask = k.iota(self.lanes, "i32") < k.convert(
                         k.const("index", features) - c, "i32"
                     )
@@ -81,8 +82,8 @@ class FeatureLanes(LaneConvolution):
         return [self.program.launch(math.prod(axis.extent for axis in axes), self.nanoseconds())]
 
     def _positions(self) -> int:
-        count = self.inner_phase.count
-        return ceil_div(count, ceil_div(count, MOST_POSITIONS))
+        count = size_hint(self.inner_phase.count)
+        return no_less(self.inner_phase.count, ceil_div(count, ceil_div(count, MOST_POSITIONS)))
 
     def _inside(self, first: Value) -> Value | None:
         """Whether no tap of the tile's positions leaves the input; None if none ever does."""
@@ -302,16 +303,17 @@ def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[InOr
 
 def lane_cost(plan: LanePlan, ctx: ShapedContext, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    conv, costs = plan.conv, target.costs
+    conv, costs = plan.conv.at_hand(), target.costs
     dtypes = (v.aval.dtype for v in (*ctx.outputs, *ctx.inputs))
     lanes = lane_count(target, accumulate_dtype(*dtypes))
-    counts, taps = [p.count for p in plan.phases], math.prod(p.taps for p in plan.phases)
+    phases = [p.at_hand() for p in plan.phases]
+    counts, taps = [p.count for p in phases], math.prod(p.taps for p in phases)
     if plan.lanes == "features":
         vectors = math.prod(counts) * ceil_div(conv.out[1], lanes)
         each, programs = LANE_TAP * taps + 3, conv.out[0] * math.prod(counts[:-1])
     else:
         vectors = math.prod(counts[:-1]) * conv.out[1] * ceil_div(counts[-1], lanes)
-        stride = plan.phases[-1].shift
+        stride = phases[-1].shift
         tap = costs.masked_copy if stride == 1 else costs.gather * lanes
         each, programs = tap * taps + 3, conv.out[0] * conv.out[1]
     return nanoseconds(launch(conv.out[0] * vectors * each / programs, programs, target), target)
@@ -360,15 +362,15 @@ class GradientProblem(NamedTuple):
 
 def gradient_plans(problem: GradientProblem, target: CpuTarget) -> list[LanePlan]:
     """Rows of taps, cut for different numbers of programs."""
-    rows = problem.phases[0].taps
-    wanted = max(1, 4 * target.threads // problem.conv.rhs[1])
+    rows = size_hint(problem.phases[0].taps)
+    wanted = max(1, 4 * target.threads // size_hint(problem.conv.rhs[1]))
     chunks = dict.fromkeys(ceil_div(rows, n) for n in shares(min(rows, wanted)))
     return [LanePlan(*problem, "groups", chunk) for chunk in chunks]
 
 
 def gradient_cost(problem: GradientProblem, plan: LanePlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    conv, phases = problem
+    conv, phases = problem.conv.at_hand(), [p.at_hand() for p in problem.phases]
     rows, others = phases[0].taps, conv.rhs[1]
     vectors = ceil_div(conv.out[1], lane_count(target, "f32"))
     taps = plan.chunk * math.prod(p.taps for p in phases[1:])

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis
 from amdjax.kernels.products.convolution import phase_offset
@@ -54,7 +55,7 @@ class KernelGradient(LaneConvolution):
 
         def block(c: Value) -> None:
             mask = None
-            if self.groups % self.lanes:
+            if not is_multiple(self.groups, self.lanes):
                 mask = k.iota(self.lanes, "i32") < k.convert(
                     k.const("index", self.groups) - c, "i32"
                 )

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from amdjax import tile
+from amdjax.core.dims import Dim, is_multiple, no_less, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
     Contraction,
@@ -19,11 +20,10 @@ from amdjax.kernels.products.contraction import (
     Sink,
     Source,
     TileShape,
+    best_tiles,
     choose_tile,
     lane_count,
     private_cache,
-    tile_candidates,
-    tile_cost,
 )
 from amdjax.kernels.products.cpu.costs import (
     combining,
@@ -114,7 +114,7 @@ class DotPlan:
 def dot_plans(product: ProductProblem, target: CpuTarget) -> list[DotPlan]:
     """Plans for few rows and many lines, both contiguous along the depth."""
     p = _plain(product.merged)
-    if p is None or p.rows > MOST_DOT_ROWS or not _by_line(p):
+    if p is None or isinstance(p.rows, Dim) or p.rows > MOST_DOT_ROWS or not _by_line(p):
         return []
     return _dot_plans(target, p)
 
@@ -124,31 +124,32 @@ def direct_plans(product: ProductProblem, target: CpuTarget) -> list[DirectPlan]
     p = _plain(product.merged)
     if p is None or (_stride(p.b.lines) != 1 and p.columns > 1):
         return []
-    shapes = [_direct_tile(target, p)]
-    if p.rows > FEW_ROWS:
-        found = tile_candidates(target, p.rows, p.columns, p.accumulate)
-        shapes += sorted(found, key=lambda shape: tile_cost(shape, p.rows, p.columns))
+    shapes = [_direct_tile(target, p.at_hand)]
+    if p.at_hand.rows > FEW_ROWS:
+        shapes += best_tiles(p, target)
     plans = []
     for shape in list(dict.fromkeys(shapes))[:MOST_TILES]:
         usual = _direct_plans(target, p, shape)
-        splits = shares(min(2 * target.threads, p.depth // SPLIT_DEPTH))[1:]
+        splits = shares(min(2 * target.threads, p.at_hand.depth // SPLIT_DEPTH))[1:]
         plans += [*usual, *(replace(usual[-1], splits=n) for n in splits)]
     return list(dict.fromkeys(plans))
 
 
 def dot_cost(product: ProductProblem, plan: DotPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    p, programs = plan.problem, plan.blocks * plan.splits * plan.problem.batches
+    p = plan.problem.at_hand
+    programs = size_hint(plan.blocks) * plan.splits * p.batches
     cycles = launch(_dot_cycles(p, plan.group, target) / programs, programs, target)
     return nanoseconds(cycles + combining(p, plan.splits, target), target)
 
 
 def direct_cost(product: ProductProblem, plan: DirectPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    p, shape = plan.problem, plan.tile
+    p, shape = plan.problem.at_hand, plan.tile
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
-    programs = p.batches * plan.row_programs * plan.column_programs * plan.splits
-    tiles = ceil_div(high, plan.row_programs) * ceil_div(wide, plan.column_programs)
+    down, across = size_hint(plan.row_programs), size_hint(plan.column_programs)
+    programs = p.batches * down * across * plan.splits
+    tiles = ceil_div(high, down) * ceil_div(wide, across)
     each = _tile_cycles(p, shape, plan.splits, target)
     total = p.batches * plan.splits * high * wide * each
     cycles = launch(tiles * each, programs, target, total)
@@ -173,12 +174,25 @@ def _by_line(p: Contraction) -> bool:
     return _stride(p.b.depth) == 1 and apart and _stride(p.a.depth) == 1
 
 
-def _direct_plans(target: CpuTarget, p: Contraction, shape: TileShape) -> list[DirectPlan]:
+def _direct_plans(target: CpuTarget, problem: Contraction, shape: TileShape) -> list[DirectPlan]:
+    p = problem.at_hand
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
     wanted = _wanted(target, p, p.batches * high * wide * _tile_cycles(p, shape, 1, target))
     columns = ((n, min(wide, n)) for n in shares(wanted))
     ways = dict.fromkeys((min(high, ceil_div(n, across)), across) for n, across in columns)
-    return [DirectPlan(p, shape, down, across, 1) for down, across in ways]
+    lines = ceil_div(problem.rows, shape.rows)
+    panels = ceil_div(problem.columns, shape.columns)
+    return [
+        DirectPlan(problem, shape, _programs(lines, down), _programs(panels, across), 1)
+        for down, across in ways
+    ]
+
+
+def _programs(tiles: int, programs: int) -> int:
+    """Programs that compute `tiles`, each as much of other sizes as of those at hand."""
+    if not isinstance(tiles, Dim):
+        return programs
+    return ceil_div(tiles, ceil_div(size_hint(tiles), programs))
 
 
 def _tile_cycles(p: Contraction, shape: TileShape, splits: int, target: CpuTarget) -> float:
@@ -249,8 +263,8 @@ def _direct_tile(target: CpuTarget, p: Contraction) -> TileShape:
     return TileShape(p.rows, vectors, lanes)
 
 
-def _dot_plans(target: CpuTarget, p: Contraction) -> list[DotPlan]:
-    group = 1
+def _dot_plans(target: CpuTarget, problem: Contraction) -> list[DotPlan]:
+    p, group = problem.at_hand, 1
     while group * 2 * p.rows <= 8 and group * 2 <= p.columns:
         group *= 2
     most = min(ceil_div(p.columns, LINES), _wanted(target, p, _dot_cycles(p, group, target)))
@@ -259,7 +273,11 @@ def _dot_plans(target: CpuTarget, p: Contraction) -> list[DotPlan]:
         splits = min(2 * target.threads // (most * p.batches), p.depth >> 13)
         ways += [(most, n) for n in shares(splits)[1:]]
     unit = 4 * lane_count(target, p.accumulate)
-    return [DotPlan(p, group, *way, ceil_div(p.depth, unit * way[1]) * unit) for way in ways]
+    chunks, depth = ceil_div(problem.columns, LINES), problem.depth
+    return [
+        DotPlan(problem, group, _programs(chunks, n), splits, ceil_div(depth, unit * splits) * unit)
+        for n, splits in ways
+    ]
 
 
 def _wanted(target: CpuTarget, p: Contraction, cycles: float) -> int:
@@ -311,8 +329,9 @@ class _Plain:
         pid = k.program_id()
         places: list[Value] = []
         for n in reversed(blocks):
-            places.insert(0, pid % n if n > 1 else k.const("index", 0))
-            pid = pid // n if n > 1 else pid
+            one = surely_equal(n, 1)
+            places.insert(0, k.const("index", 0) if one else pid % n)
+            pid = pid if one else pid // n
         part = None
         if splits > 1:
             part = pid % splits
@@ -354,14 +373,14 @@ class DirectProduct(_Plain):
     def __init__(self, ctx: ShapedContext, plan: DirectPlan):
         super().__init__(ctx, plan.problem)
         self.plan, self.shape = plan, plan.tile
-        self.rows = min(plan.tile.rows, plan.problem.rows)
-        self.columns = min(plan.tile.columns, plan.problem.columns)
+        self.rows = no_less(plan.problem.rows, plan.tile.rows)
+        self.columns = no_less(plan.problem.columns, plan.tile.columns)
         self.depth = ceil_div(plan.problem.depth, plan.splits)
 
     def _product(self, sink: Sink) -> Call:
         p, shape, plan = self.problem, self.shape, self.plan
         splits, down, across = plan.splits, plan.row_programs, plan.column_programs
-        high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
+        high, wide = ceil_div(p.rows, self.rows), ceil_div(p.columns, self.columns)
         places, part = self.begin("direct", sink, splits, [down, across])
         k = self.k
         self.waiting = None
@@ -373,7 +392,7 @@ class DirectProduct(_Plain):
             self.high = k.min(self.low + self.depth, self.high)
         spans = [
             ((place * n) // count, ((place + 1) * n) // count)
-            if count > 1
+            if not surely_equal(count, 1)
             else (k.const("index", 0), k.const("index", n))
             for place, count, n in ((places[0], down, high), (places[1], across, wide))
         ]
@@ -385,14 +404,16 @@ class DirectProduct(_Plain):
             k.for_(*spans[0], 1, row)
 
         k.for_(*spans[1], 1, column)
-        cycles = p.batches * high * wide * _tile_cycles(p, shape, 1, self.target)
+        cycles = p.batches * high * wide * _tile_cycles(p.at_hand, shape, 1, self.target)
+        if isinstance(p.depth, Dim):
+            cycles = cycles / p.at_hand.depth * p.depth
         grid = p.batches * splits * down * across
         return self.program.launch(grid, nanoseconds(cycles, self.target))
 
     def _tile(self, i: Value, j: Value) -> None:
         k, p, shape = self.k, self.problem, self.shape
-        row = k.min(i * shape.rows, p.rows - self.rows)
-        column = k.min(j * shape.columns, p.columns - self.columns)
+        row = k.min(i * self.rows, p.rows - self.rows)
+        column = k.min(j * self.columns, p.columns - self.columns)
         a_line, a_step = _stride(p.a.lines), _stride(p.a.depth)
         a_base, b_base = self.a_base + row * a_line, self.b_base + column
         starts, masks = self._vectors()
@@ -408,7 +429,7 @@ class DirectProduct(_Plain):
             replace(shape, rows=self.rows, vectors=len(starts)), load_a, load_b
         )
         if self.waiting is None:
-            aligned = p.columns % self.lanes == 0
+            aligned = is_multiple(p.columns, self.lanes)
             for r, vectors in enumerate(accumulators):
                 for start, mask, x in zip(starts, masks, vectors):
                     self.writer.store(row + r, column + start, x, mask, aligned=aligned)
@@ -417,7 +438,9 @@ class DirectProduct(_Plain):
         for r, vectors in enumerate(accumulators):
             for start, x in zip(starts, vectors):
                 k.store(self.waiting, k.const("index", r * shape.columns + start), x, (1,))
-        width = k.const("index", p.columns)
+        # A narrow tile is not the only one of other sizes.
+        narrow = isinstance(p.columns, Dim) and self.columns < shape.columns
+        width = column + self.columns if narrow else k.const("index", p.columns)
         store_tile(
             k,
             self.writer,
@@ -448,7 +471,7 @@ class DirectProduct(_Plain):
             return [x for row in rows for x in row]
 
         count = ceil_div(self.depth, LONG_SUM)
-        if count == 1:
+        if self.depth <= LONG_SUM:
             sums = part(self.low, self.high - self.low)
         else:
             length = ceil_div(self.depth, count)
@@ -514,11 +537,16 @@ class DotProduct(_Plain):
                 k.for_(0, count, self.lanes, store)
 
         start, stop = (
-            ((place + i) * chunks) // blocks if blocks > 1 else k.const("index", i * chunks)
+            k.const("index", i * chunks)
+            if surely_equal(blocks, 1)
+            else ((place + i) * chunks) // blocks
             for i in (0, 1)
         )
         k.for_(start, stop, 1, chunk_at)
-        cycles = _dot_cycles(p, self.group, self.target)
+        cycles = _dot_cycles(p.at_hand, self.group, self.target)
+        if p.at_hand is not p:
+            now = p.at_hand.columns * p.at_hand.depth * p.at_hand.batches
+            cycles = cycles / now * (p.columns * p.depth * p.batches)
         return self.program.launch(p.batches * splits * blocks, nanoseconds(cycles, self.target))
 
     def _group(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from amdjax.core.dims import like_at_hand
 from amdjax.kernels.products.contraction import Contraction, ProductProblem, WindowAxis
 from amdjax.kernels.products.convolution import ConvolutionProblem
 from amdjax.kernels.products.cpu.amx import AMX
@@ -41,6 +42,8 @@ def plan_contraction(
     target: CpuTarget, problem: Contraction, windows: tuple[WindowAxis, ...] = ()
 ) -> KernelPlan:
     """The kernels that suit a contraction's sizes and layout; see `ProductProblem`."""
+    for size in (problem.rows, problem.columns, problem.depth, problem.batches):
+        like_at_hand(size)
     return PRODUCTS.best(ProductProblem.of(problem, windows), target)
 
 

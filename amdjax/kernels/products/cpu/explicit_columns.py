@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from amdjax.core.dims import Dim, choosing, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import (
     Axis,
@@ -76,10 +77,11 @@ class ExplicitColumnsPlan:
 
     def cycles(self, target: CpuTarget) -> float:
         """Of copying, about, and of what leaves the second-level cache."""
-        source, nbytes = self.source, self.matrix.size * itemsize(self.matrix.dtype)
+        source = self.source.at_hand()
+        nbytes = size_hint(self.matrix.size) * itemsize(self.matrix.dtype)
         lines, depth = min(self.chunk, source.line_count), source.depth_count
         each = packing(source, lines, depth, 1, target, self.problem.accumulate)
-        programs = self.batches * ceil_div(source.line_count, self.chunk)
+        programs = size_hint(self.batches) * ceil_div(source.line_count, self.chunk)
         cycles = launch(each, programs, target)
         if nbytes > private_cache(target):
             each_byte = 1 / target.costs.memory_rate + return_cycles(nbytes, target)
@@ -104,6 +106,8 @@ class ExplicitColumnsPlan:
         at = (entry * source.line_count + first) * self.pitch
         copy_lines(part, count, matrix, self.pitch, lanes, whole=True, at=at)
         time = nanoseconds(self.cycles(replace(ctx.target, threads=1)), ctx.target)
+        if isinstance(self.matrix.size, Dim):
+            time = time / size_hint(self.matrix.size) * self.matrix.size
         return program.launch(self.batches * chunks, time)
 
 
@@ -126,10 +130,11 @@ def explicit_columns(
         turned = source is not getattr(p, operand)
         lanes = lane_count(target, p.accumulate)
         pitch = round_up(source.depth_count + lanes, 16)
-        pitch += 16 * is_aliased(pitch, source.dtype)
+        pitch += 16 * is_aliased(size_hint(pitch), source.dtype)
         size = math.prod(axis.extent for axis in _moving(source)) * source.line_count * pitch
-        if size * itemsize(source.dtype) > MOST_BYTES:
-            return []
+        with choosing():
+            if size * itemsize(source.dtype) > MOST_BYTES:
+                return []
         matrix = Temp(source.dtype, size + lanes)
         batch, stride = [], size
         for axis in source.batch:
@@ -141,8 +146,9 @@ def explicit_columns(
         written = Source(matrix, source.dtype, 0, tuple(batch), (lines,), (depth,))
         plain = replace(p, a=written) if operand == "a" else replace(p, b=written)
         plan = products.best(ProductProblem.of(plain), target)
-        wanted = ceil_div(MOST_PROGRAMS * target.threads, size // (source.line_count * pitch))
-        chunk = ceil_div(source.line_count, wanted)
+        matrices = size_hint(size // (source.line_count * pitch))
+        wanted = ceil_div(MOST_PROGRAMS * target.threads, matrices)
+        chunk = ceil_div(size_hint(source.line_count), wanted)
         return [ExplicitColumnsPlan(p, operand, source, matrix, pitch, chunk, plan)]
 
     def cost(product: ProductProblem, plan: ExplicitColumnsPlan, target: CpuTarget) -> float:
@@ -161,5 +167,5 @@ def _operand(p: Contraction) -> tuple[str, Source] | None:
         turned = replace(source, lines=source.depth, depth=source.lines).merged()
         ways = [way for way in (source, turned) if way.depth and way.depth[-1].stride == 1]
         if ways:
-            return name, max(ways, key=lambda way: way.depth[-1].extent)
+            return name, max(ways, key=lambda way: size_hint(way.depth[-1].extent))
     return None

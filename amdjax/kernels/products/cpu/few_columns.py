@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import Dim, is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis, Contraction, ProductProblem, lane_count
 from amdjax.kernels.products.cpu.costs import conversions, launch, nanoseconds
@@ -51,7 +52,9 @@ class FewColumnsPlan:
 def few_columns_plans(product: ProductProblem, target: CpuTarget) -> list[FewColumnsPlan]:
     """Plans for a contraction whose loops are not merged; none where they do not fit."""
     problem = product.loops
-    if problem.is_complex or not problem.a.limits or problem.columns > MOST_COLUMNS:
+    if problem.is_complex or not problem.a.limits or isinstance(problem.columns, Dim):
+        return []
+    if problem.columns > MOST_COLUMNS:
         return []
     if not problem.depth or problem.b.limits or len(problem.a.depth) < 2:
         return []
@@ -59,14 +62,15 @@ def few_columns_plans(product: ProductProblem, target: CpuTarget) -> list[FewCol
     lanes = lane_count(target, problem.accumulate)
     if near.stride != 1 or kernel.stride != 1 or any(near.shifts) or near.extent < lanes:
         return []
-    groups = ceil_div(problem.rows, POSITIONS) * problem.batches
+    p = problem.at_hand
+    groups = ceil_div(p.rows, POSITIONS) * p.batches
     most = max(1, min(64, groups // (8 * target.threads)))
     return [FewColumnsPlan(problem, chunk) for chunk in shares(most)]
 
 
 def few_columns_cost(product: ProductProblem, plan: FewColumnsPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    p, lanes = plan.problem, lane_count(target, plan.problem.accumulate)
+    p, lanes = plan.problem.at_hand, lane_count(target, plan.problem.accumulate)
     near = p.a.depth[-1].extent
     vectors = p.depth // near * ceil_div(near, lanes)
     loads = POSITIONS + p.columns + conversions(p, POSITIONS, p.columns, target)
@@ -149,7 +153,7 @@ class FewColumnsProduct:
 
             def chunk_at(e: Value, *totals: Value) -> list[Value]:
                 tail = None
-                if extent % lanes:
+                if not is_multiple(extent, lanes):
                     left = k.convert(k.const("index", extent) - e, "i32")
                     tail = k.iota(lanes, "i32") < left
                 ws = [self._load(self.b, at + kernel + e, tail) for at in columns]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from amdjax import tile
+from amdjax.core.dims import Dim, is_multiple, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import (
@@ -105,12 +106,14 @@ class ImplicitPlan:
 def implicit_plans(product: ProductProblem, target: CpuTarget) -> list[ImplicitPlan]:
     """Plans of several tiles and blocks; none where a position sees a single tap."""
     p, axes = product.merged, product.windows
-    if p.is_complex or math.prod(axis.taps for axis in axes) == 1:
+    if p.is_complex or not axes or any(isinstance(axis.taps, Dim) for axis in axes):
         return []
-    along = axes[-1].positions
+    if isinstance(p.depth, Dim) or math.prod(axis.taps for axis in axes) == 1:
+        return []
+    along = size_hint(axes[-1].positions)
     shapes = sorted(
-        tile_candidates(target, along, p.columns, p.accumulate),
-        key=lambda shape: tile_cost(shape, along, p.columns),
+        tile_candidates(target, along, p.at_hand.columns, p.accumulate),
+        key=lambda shape: tile_cost(shape, along, p.at_hand.columns),
     )
     found = [plan for shape in shapes[:2] for plan in _plans(p, axes, shape, target)]
     found.sort(key=lambda plan: implicit_cost(product, plan, target))
@@ -121,7 +124,8 @@ def _plans(
     problem: Contraction, axes: tuple[WindowAxis, ...], shape: TileShape, target: CpuTarget
 ) -> Iterator[ImplicitPlan]:
     """All positions of inner axes, some of one axis, one of each outer axis."""
-    counts, wide = [axis.positions for axis in axes], ceil_div(problem.columns, shape.columns)
+    counts = [size_hint(axis.positions) for axis in axes]
+    wide = ceil_div(problem.at_hand.columns, shape.columns)
     panel = problem.depth * shape.columns * itemsize(problem.accumulate)
     for d, count in enumerate(counts):
         unit = shape.rows if d + 1 == len(counts) else 1
@@ -137,14 +141,14 @@ def _plans(
 
 def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    p, shape, costs, dtype = plan.problem, plan.tile, target.costs, plan.problem.accumulate
+    p, shape, costs, dtype = plan.problem.at_hand, plan.tile, target.costs, plan.problem.accumulate
     tiles = math.prod(plan.block[:-1]) * ceil_div(plan.block[-1], shape.rows)
     each_panel = tiles * (NEAR * p.depth * shape.cycles + costs.tile)
     wide = ceil_div(p.columns, shape.columns)
     if p.depth * p.columns * itemsize(dtype) > private_cache(target) // 2:
         # Panels come from beyond the second level, once for each program.
         each_panel = max(each_panel, p.depth * shape.columns * itemsize(dtype) / costs.memory_rate)
-    programs = p.batches * math.prod(plan.blocks) * ceil_div(wide, plan.panels)
+    programs = p.batches * size_hint(math.prod(plan.blocks)) * ceil_div(wide, plan.panels)
     copying = costs.copy * plan.copied_elements / shape.lanes
     cycles = launch(each_panel * plan.panels + copying + costs.program, programs, target)
     if not p.b.fixed:
@@ -275,7 +279,7 @@ class ImplicitProduct:
             self._tile(panel, place)
             return
         count, n = plan.axes[d].positions, plan.block[d]
-        stop = k.const("index", n) if count % n == 0 else k.min(-self.first[d] + count, n)
+        stop = k.const("index", n) if is_multiple(count, n) else k.min(-self.first[d] + count, n)
         step = plan.tile.rows if d + 1 == len(plan.axes) else 1
         k.for_(0, stop, step, lambda i: self._positions(panel, [*place, i]))
 
@@ -312,8 +316,8 @@ class ImplicitProduct:
         store_sums(
             self.writer, self.sums, k.const("index", 0), shape, sums,
             (row, k.min(left, shape.rows)), (panel * columns, k.const("index", p.columns)),
-            along % shape.rows == 0 and plan.block[-1] % shape.rows == 0,
-            p.columns % columns == 0,
+            is_multiple(along, shape.rows) and plan.block[-1] % shape.rows == 0,
+            is_multiple(p.columns, columns),
         )  # fmt: skip
 
     def _loops(self, place: Sequence[Value]) -> list[_Taps]:

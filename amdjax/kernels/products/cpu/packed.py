@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
     Sink,
-    tile_candidates,
-    tile_cost,
+    best_tiles,
 )
 from amdjax.kernels.products.cpu.blocking import (
     Blocking,
@@ -115,10 +115,7 @@ class PackedPlan:
 def packed_plans(product: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
-    shapes = sorted(
-        tile_candidates(target, p.rows, p.columns, p.accumulate),
-        key=lambda shape: tile_cost(shape, p.rows, p.columns),
-    )
+    shapes = best_tiles(p, target)
     cuts = (cut for shape in shapes[:MOST_TILES] for cut in blockings(p, target, shape))
     return [PackedPlan(p, cut) for cut in cuts]
 
@@ -442,7 +439,7 @@ class PackedProduct:
         rows = k.min(program.num("rows", self.problem.rows) - row, shape.rows)
         width = program.num("columns", self.problem.columns)
         # Code that sizes share must not depend on them.
-        whole = not program.runtime and self.problem.columns % shape.columns == 0
+        whole = not program.runtime and is_multiple(self.problem.columns, shape.columns)
         sums = [x for line in accumulators for x in line]
         place = (row, rows), (column, width)
         store_sums(self.writer, self.c, c_base, shape, sums, *place, all_columns=whole)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from amdjax import tile
+from amdjax.core.dims import Dim, divisor, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, product
 from amdjax.kernels.products.cpu.reading import LanesPlace, Part, Reader, steps
@@ -58,7 +59,7 @@ def copy_lines(
 
     def one(i: Value) -> None:
         line_base, line = part.line(i)
-        later, _ = part.line(i + ceil_div(PREFETCH_DISTANCE * lanes, stride))
+        later, _ = part.line(i + ceil_div(PREFETCH_DISTANCE * lanes, size_hint(stride)))
         row = i * stride + at
 
         def run(
@@ -99,7 +100,8 @@ def copy_lines(
 def depth_granularity(source: Source) -> int:
     """What blocks of depth should be multiples of: the steps of the loops that are unrolled."""
     inner = product(source.depth[1:])
-    return inner if len(source.depth) > 1 and inner <= UNROLLED else 1
+    fixed = len(source.depth) > 1 and not isinstance(inner, Dim)
+    return inner if fixed and inner <= UNROLLED else 1
 
 
 def _vectors(reader: Reader, lanes: int) -> int:
@@ -107,7 +109,8 @@ def _vectors(reader: Reader, lanes: int) -> int:
     if reader.program.runtime or not reader.source.depth:
         return UNROLLED + 1
     *outer, inner = reader.source.depth
-    return product(outer) * ceil_div(inner.extent, lanes)
+    count = product(outer) * ceil_div(inner.extent, lanes)
+    return UNROLLED + 1 if isinstance(count, Dim) else count
 
 
 class PanelVector(NamedTuple):
@@ -268,7 +271,7 @@ class PanelPacker:
         k = program.k
         reader = Reader(program, source, "b")
         side_by_side = plain and reader.lines_contiguous and not self.is_complex
-        group = math.gcd(self.panels, GROUP) if side_by_side else 1
+        group = divisor(self.panels, GROUP) if side_by_side else 1
         target = program.buffer(self.result, self.dtype, "out")
         depth = program.num("depth", self.steps)
         padded = program.num("padded", self.depth)
@@ -290,8 +293,8 @@ class PanelPacker:
 
     def _chunk(self, group: int) -> int:
         """Depth that one program packs of its panels."""
-        depth = self.steps
-        programs = self.batches * self.panels // group
+        depth = size_hint(self.steps)
+        programs = size_hint(self.batches * self.panels // group)
         wanted = max(1, ceil_div(4 * self.target.threads, programs))
         granularity = math.lcm(self.lanes, self.granularity)
         return round_up(max(depth // wanted, 4 * self.lanes), granularity)

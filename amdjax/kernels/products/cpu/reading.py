@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
+from amdjax.core.dims import Dim, is_multiple, surely_equal
 from amdjax.kernels.products.contraction import Axis, Source, product
 from amdjax.kernels.products.program import Program
 
@@ -112,7 +113,9 @@ class Reader:
         lines = self.source.lines
         if not lines or lines[-1].stride != 1 or any(lines[-1].shifts):
             return False
-        return len(lines) == 1 or (not self.program.runtime and lines[-1].extent % count == 0)
+        return len(lines) == 1 or (
+            not self.program.runtime and is_multiple(lines[-1].extent, count)
+        )
 
     def lanes(
         self, first: Value, count: int, base: Value, coords: list[Value], aligned: int
@@ -133,7 +136,8 @@ class Reader:
         spread, lane_coords = self._spread(first, count, base, coords, total)
         if not aligned or not axes or axes[-1].stride != 1 or program.runtime:
             return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
-        if all(far.stride == near.stride * near.extent for far, near in itertools.pairwise(axes)):
+        pairs = itertools.pairwise(axes)
+        if all(surely_equal(far.stride, near.stride * near.extent) for far, near in pairs):
             return LanesPlace([(base + first, exists)], lane_coords)
         if axes[-1].extent < count - 1:
             return LanesPlace([(k.broadcast(spread, (count,)), None)], lane_coords)
@@ -228,7 +232,8 @@ class Reader:
     def taps(self, most: int) -> list[tuple[int, tuple[int, ...]]] | None:
         """Offset and moves of each step of all depth loops but the outermost; None if too many."""
         inner = self.source.depth[1:]
-        if not inner or product(inner) > most or self.program.runtime:
+        count = product(inner)
+        if not inner or isinstance(count, Dim) or count > most or self.program.runtime:
             return None
         return steps(inner, len(self.source.limits))
 

@@ -24,8 +24,7 @@ from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
     TileShape,
-    tile_candidates,
-    tile_cost,
+    best_tiles,
 )
 from amdjax.kernels.products.cpu.blocking import Blocking, block_cycles, blockings
 from amdjax.kernels.products.cpu.costs import launch, nanoseconds
@@ -62,11 +61,7 @@ class VnniPlan(WordPlan):
 def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
-    shapes = sorted(
-        tile_candidates(target, p.rows, p.columns, p.accumulate),
-        key=lambda shape: tile_cost(shape, p.rows, p.columns),
-    )
-    cuts = _cuts(p, target, shapes[:MOST_TILES])
+    cuts = _cuts(p, target, best_tiles(p, target)[:MOST_TILES])
     return list(dict.fromkeys(_plan(p, cut) for cut in cuts))
 
 
@@ -92,7 +87,7 @@ def _plan(problem: Contraction, blocking: Blocking) -> VnniPlan:
 
 def vnni_cost(product: ProductProblem, plan: VnniPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    p, blocking = plan.problem, plan.blocking
+    p, blocking = plan.problem.at_hand, plan.blocking
     size, wide = itemsize(p.a.dtype), ceil_div(p.columns, blocking.tile.columns)
     cycles = block_cycles(p, target, blocking, size)
     if plan.types[0] == "i8":  # sums of columns, read from their panels

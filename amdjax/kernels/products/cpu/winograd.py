@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import tail_mask
 from amdjax.kernels.products.contraction import (
@@ -173,7 +174,7 @@ def winograd_solver(
 
 def winograd_cost(problem: ConvolutionProblem, plan: WinogradPlan, target: CpuTarget) -> float:
     """Nanoseconds, about, of the transforms."""
-    conv, costs = plan.conv, target.costs
+    conv, costs = plan.conv.at_hand(), target.costs
     points, lanes = (plan.size + 2) ** 2, lane_count(target, "f32")
     features, inputs = conv.rhs[:2]
     high, wide = tile_counts(conv, plan.size)
@@ -232,7 +233,7 @@ class Transformation(LaneConvolution):
         """Over features in lanes, with which of them exist."""
 
         def block(c: Value) -> None:
-            whole = count % self.lanes == 0
+            whole = is_multiple(count, self.lanes)
             stop = self.k.const("index", count)
             body(c, None if whole else tail_mask(self.k, c, self.lanes, stop))
 

@@ -1,0 +1,101 @@
+"""Products and convolutions compiled once for many sizes, against the programs of those sizes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.jit.variants
+import amdjax.numpy as jnp
+from amdjax import lax, nn
+from amdjax.core.dims import Dim, SymbolicScope
+from amdjax.export import symbolic_shape
+from amdjax.jit.variants import Variants
+
+# The first of each kind is compiled; what is right for later sizes computes them too.
+SIZES = [(5, 37), (64, 300), (5, 64), (2, 2), (1, 37), (17, 3), (33, 129), (3, 20), (70, 18)]
+
+
+def convolved(strides=(1, 1), padding="SAME", layout=("NHWC", "HWIO", "NHWC"), **params):
+    return lambda x, w: lax.conv_general_dilated(
+        x, w, strides, padding, dimension_numbers=layout, **params
+    )
+
+
+def gradients(f):
+    def loss(*xs):
+        return jnp.sum(jnp.sin(f(*xs)))
+
+    return lambda *xs: amdjax.grad(loss, argnums=tuple(range(len(xs))))(*xs)
+
+
+def in_bfloat16(f):
+    return lambda *xs: f(*(x.astype("bfloat16") for x in xs)).astype("float32")
+
+
+def of_bytes(x, y):
+    x, y = ((x * 20).astype("int8") for x in (x, y))
+    return lax.dot(x, y, preferred_element_type="int32").astype("float32")
+
+
+def mlp(x, w, v):
+    return nn.log_softmax(nn.relu(x @ w) @ v)
+
+
+CHANNELS_FIRST = ("NCHW", "OIHW", "NCHW")
+CASES = {
+    "rows": (["b, t, 64", "64, 32"], lambda x, y: nn.relu(x @ y)),
+    "columns": (["64, 32", "32, t"], lambda x, y: x @ y),
+    "depth": (["64, t", "t, 32"], lambda x, y: x @ y),
+    "all axes": (["b, t", "t, b"], lambda x, y: nn.gelu(x @ y)),
+    "turned": (["b, 64", "t, 64"], lambda x, y: x @ y.T),
+    "batch": (["b, t, 16", "b, 16, t"], lambda x, y: x @ y),
+    "vector": (["b, t", "t"], lambda x, y: x @ y),
+    "vector at the left": (["t", "t, b"], lambda x, y: x @ y),
+    "complex": (["b, t", "t, b"], lambda x, y: ((x + 1j * x) @ (y - 2j * y)).real),
+    "bfloat16": (["b, t", "t, b"], in_bfloat16(lambda x, y: x @ y)),
+    "bytes": (["b, t", "t, 32"], of_bytes),
+    "perceptron's gradient": (["b, 64", "64, 128", "128, 10"], gradients(mlp)),
+    "convolution": (["b, t, 8, 3", "3, 3, 3, 8"], convolved()),
+    "strided": (["b, t, 8, 3", "3, 3, 3, 8"], convolved((2, 2))),
+    "of single pixels": (["b, t, 8, 16", "1, 1, 16, 32"], convolved()),
+    "channels first": (["b, 8, t, 14", "16, 8, 3, 3"], convolved(layout=CHANNELS_FIRST)),
+    "grouped": (["b, t, 8, 8", "3, 3, 2, 16"], convolved(feature_group_count=4)),
+    "depthwise": (["b, t, 8, 32", "3, 3, 1, 32"], convolved(feature_group_count=32)),
+    "dilated input": (
+        ["b, t, 8, 8", "3, 3, 8, 16"],
+        convolved(padding=((1, 2), (1, 2)), lhs_dilation=(2, 2)),
+    ),
+    "convolution in bfloat16": (["b, t, 8, 32", "3, 3, 32, 32"], in_bfloat16(convolved())),
+    "convolution's gradients": (["b, t, 8, 3", "3, 3, 3, 8"], gradients(convolved())),
+    "depthwise gradients": (
+        ["b, t, 8, 32", "3, 3, 1, 32"],
+        gradients(convolved(feature_group_count=32)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_right_for_a_size_computes_it(name, monkeypatch):
+    monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 1)
+    specs, f = CASES[name]
+    scope = SymbolicScope()
+    shapes = [symbolic_shape(spec, scope=scope) for spec in specs]
+    structs = [amdjax.ShapeDtypeStruct(shape, "float32") for shape in shapes]
+    compiled = Variants(amdjax.make_jaxpr(f)(*structs), (False,) * len(specs), (), None)
+    rng = np.random.default_rng(0)
+    for b, t in SIZES:
+        sizes = {"b": b, "t": t}
+        numbers = [[n.evaluate(sizes) if isinstance(n, Dim) else n for n in s] for s in shapes]
+        xs = [jnp.asarray(rng.standard_normal(shape).astype("float32")) for shape in numbers]
+        got = compiled.runner(sizes)(xs)
+        assert compiled.reason is None
+        wanted = amdjax.tree.leaves(amdjax.jit(f)(*xs))
+        for x, want in zip(got, wanted, strict=True):
+            assert x.aval == want.aval
+            # Sums in another order, and results of bfloat16 that are rounded.
+            unit = 2**-7 if "bfloat16" in name else 1e-5
+            scale = unit * max(1.0, float(np.abs(want).max()))
+            np.testing.assert_allclose(x, want, rtol=unit, atol=scale, err_msg=f"{b}x{t}")
+    assert len(compiled.known) < len(SIZES)
