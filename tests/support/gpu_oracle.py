@@ -86,7 +86,8 @@ def compile_schedules(f, *args, target=TINY):
     plan = dataclasses.replace(plan, instructions=[separated(i) for i in plan.instructions])
     for kernel in plan.kernels():
         loader.add(kernel)
-    executable = CpuProgram(traced.jaxpr, plan, loader)
+    closed = traced.jaxpr
+    executable = CpuProgram(closed.in_avals, closed.out_avals, plan, loader.load())
 
     def run(*args):
         leaves, _ = tree_flatten((args, {}))
