@@ -11,7 +11,7 @@ from amdjax.core.lowering import Reduce
 from amdjax.schedule.arithmetic import aligned
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index
-from amdjax.schedule.values import El, short_dtype
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
 
 class Reduction:
@@ -31,6 +31,14 @@ class Reduction:
         """How many accumulators there are."""
         identity = self.rule.identity
         return len(identity) if isinstance(identity, (list, tuple)) else 1
+
+    @property
+    def accumulator_bits(self) -> int:
+        """The bits of all accumulators of a row."""
+        dtypes = {short_dtype(x.aval.dtype) for x in (*self.eqn.invars, *self.eqn.outvars)}
+        widest = max(8 * tile.itemsize(compute_dtype(part_dtype(d))) for d in dtypes)
+        complex_parts = 2 if dtypes & {"c64", "c128"} else 1
+        return self.accumulators * complex_parts * widest
 
     def _params(self) -> dict[str, Any]:
         return self.eqn.params

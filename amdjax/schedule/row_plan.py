@@ -24,6 +24,8 @@ from amdjax.schedule.writer import Machine, lane_count
 STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
 STASH_COST = 8  # of a value above which it is kept for later passes rather than computed again
 SPLIT_WORK = 1 << 15  # elements below which a reduction is not split
+FAR = 1 << 20  # bytes beyond the nearer caches, from where long pieces come faster
+CHEAP = 8  # cost of an element that takes less than its way from there
 
 
 @dataclass(frozen=True)
@@ -215,9 +217,11 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
     if segmented is not None:
         segment = domain.vars[-1].extent
         domain, lane_var = segmented, segmented.vars[-1]
-    count = 0 if lane_var is None else lane_count(domain, target, lane_var.extent)
+    count = 0
     if lane_var is not None and segment > 1:
-        count = divisor(count, lane_var.extent)
+        count = divisor(lane_count(domain, target, lane_var.extent), lane_var.extent)
+    elif lane_var is not None:
+        count = _row_lanes(domain, lane_var, target)
     plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count, segment)
     if plan.lanes_reduce:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
@@ -254,6 +258,28 @@ def _lane_loop(domain: Domain) -> LoopVar | None:
     with choosing():
         narrow = last.extent < 4 and inner[-1].extent >= 16
     return inner[-1] if narrow else last
+
+
+def _row_lanes(domain: Domain, lane_var: LoopVar, target: Machine) -> int:
+    """Lanes; sums of neighboring rows fill half of the registers where memory lies far away."""
+    count = lane_count(domain, target, lane_var.extent)
+    cost = sum(r.cost for r in domain.region.roots if not r.row)
+    far = [
+        o
+        for v, o in domain.loads
+        if size_hint(v.aval.nbytes) >= FAR and o.coefficient(lane_var) == 1
+    ]
+    # Where a piece of a table begins is computed once for all lanes.
+    cheap = CHEAP * (2 if any(o.is_dynamic for o in far) else 1)
+    if lane_var in domain.reduced or cost > cheap or not far:
+        return count
+    bits = sum(rule.accumulator_bits for rule in reductions_of(domain.region).values())
+    vector, rows = target.vectors.vector_bits, size_hint(lane_var.extent)
+    full = 1 << max((16 if vector >= 512 else 8) * vector // bits, 1).bit_length() - 1
+    # Hardly any lanes are idle in the last piece.
+    while full > count and 8 * (-rows % full) > rows:
+        full //= 2
+    return max(full, count)
 
 
 def _segmented(domain: Domain) -> Domain | None:

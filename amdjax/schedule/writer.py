@@ -175,17 +175,7 @@ def is_large(var: Var) -> bool:
 def lane_count(domain: Domain, target: Machine, extent: int) -> int:
     """Elements in a tile: four registers of the widest dtype, fewer where much is alive."""
     registers = 4 if domain.operations < 60 else 2 if domain.operations < 200 else 1
-    if domain.region.axes is not None and domain.operations < 60 and _looks_up(domain):
-        registers = 8
     full = max(4, registers * target.vectors.vector_bits // max(domain.widest, 8))
     full = min(full, 128)
     with choosing():
         return full if extent >= full else power_of_two(extent)
-
-
-def _looks_up(domain: Domain) -> bool:
-    """Whether lanes read pieces of a table, of which memory serves long ones faster."""
-    return any(
-        o.is_dynamic and o.coefficient(domain.vars[-1]) == 1 and is_large(v)
-        for v, o in domain.loads
-    )

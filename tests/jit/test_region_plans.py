@@ -80,6 +80,23 @@ def test_pieces_of_large_tables_are_long(count, lanes):
     assert f" {lanes} lanes over rows" in str(observed[0]).splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    "f, shape, lanes",
+    [
+        (lambda x: x.sum(0), (2048, 2048), 64),
+        (lambda x: x.sum(0), (64, 64), 32),  # in the caches
+        (lambda x: x.sum(0), (8192, 96), 32),  # of which 64 lanes would leave many idle
+        (lambda x: jnp.argmax(x, 0), (2048, 2048), 32),  # two accumulators
+        (lambda x: jnp.tanh(x).sum(0), (2048, 2048), 32),  # that takes longer than reading
+    ],
+)
+def test_sums_of_neighboring_rows_read_long_pieces_of_far_memory(f, shape, lanes):
+    observed = []
+    observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
+    plan_program(jit(f).trace(ShapeDtypeStruct(shape, np.float32)).jaxpr, CPU, observe=observe)
+    assert f" {lanes} lanes over rows" in str(observed[0]).splitlines()[-1]
+
+
 def test_empty_regions_have_no_plan():
     (found,) = schedule("empty", CPU)
     assert str(found).splitlines()[-1] == "  no elements"
