@@ -10,9 +10,7 @@ from hypothesis import given, settings, strategies as st
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
-from amdjax.jit.cpu.program import cpu_target
-from amdjax.jit.instructions import ALIGN, Storage
-from amdjax.jit.plan import Planner
+from amdjax.jit.instructions import ALIGN, Storage, packed
 from tests.support.jit_helpers import compiled, opcodes, stage
 from tests.support.random_programs import draw_program
 
@@ -26,16 +24,15 @@ lifetimes = st.lists(
 )
 
 
-def packed(values):
-    planner = Planner(cpu_target())
-    planner.storages = [Storage(nbytes, first=min(a, b), last=max(a, b)) for nbytes, a, b in values]
-    return planner.storages, planner.pack()
+def arranged(values):
+    storages = [Storage(nbytes, first=min(a, b), last=max(a, b)) for nbytes, a, b in values]
+    return storages, packed(storages)
 
 
 @settings(max_examples=200)
 @given(lifetimes)
 def test_live_values_never_overlap(values):
-    storages, total = packed(values)
+    storages, total = arranged(values)
     placed = [s for s in storages if s.nbytes]
     for s in placed:
         assert s.offset % ALIGN == 0 and s.offset + s.nbytes <= total
@@ -48,19 +45,17 @@ def test_live_values_never_overlap(values):
 
 @given(lifetimes)
 def test_the_arena_is_not_larger_than_all_values(values):
-    storages, total = packed(values)
+    storages, total = arranged(values)
     assert total <= sum(-(-s.nbytes // ALIGN) * ALIGN for s in storages)
 
 
 def test_values_that_follow_each_other_share_memory():
-    _, total = packed([(640, 0, 1), (640, 2, 3), (640, 4, 5)])
+    _, total = arranged([(640, 0, 1), (640, 2, 3), (640, 4, 5)])
     assert total == 640
 
 
 def test_unused_values_take_nothing():
-    planner = Planner(cpu_target())
-    planner.storages = [Storage(4096)]
-    assert planner.pack() == 0
+    assert packed([Storage(4096)]) == 0
 
 
 def test_a_chain_of_products_needs_two_places():
