@@ -14,6 +14,7 @@ from . import (
     nn,
     reductions,
     rnn,
+    shapes,
     sorting,
     startup,
     vision,
@@ -35,6 +36,7 @@ FAMILIES = (
     control_flow,
     models,
     vision,
+    shapes,
 )
 
 

@@ -78,8 +78,8 @@ class Torch:
     def F(self) -> ModuleType:
         return self.torch.nn.functional
 
-    def compile(self, function: Callable) -> Callable:
-        return self.torch.compile(function, dynamic=False) if self.compiled else function
+    def compile(self, function: Callable, dynamic: bool = False) -> Callable:
+        return self.torch.compile(function, dynamic=dynamic) if self.compiled else function
 
     def arrays(self, tree: Any) -> Any:
         return map_leaves(lambda x: self.torch.from_numpy(np.array(x)), tree)
@@ -90,9 +90,9 @@ class Torch:
     def bfloat16(self, x: np.ndarray) -> Any:
         return self.torch.from_numpy(x).to(self.torch.bfloat16)
 
-    def grad(self, function: Callable, argnums: tuple[int, ...]) -> Callable:
+    def grad(self, function: Callable, argnums: tuple[int, ...], dynamic: bool = False) -> Callable:
         """``(*args, cotangent) -> gradients``, forward pass included."""
-        forward = self.compile(function)
+        forward = self.compile(function, dynamic)
 
         def gradients(*args: Any) -> Any:
             *args, cotangent = args

@@ -60,6 +60,14 @@ def fastest(row: Row) -> str:
     return LABELS[min(times, key=times.get)] if times else ""
 
 
+def figures_of(row: Row) -> list[str]:
+    """What there is to tell of a row beside its times, a line for each library."""
+    return [
+        f"{LABELS[lib]}: {'; '.join(f'{name}: {text}' for name, text in figures.items())}"
+        for lib, figures in row.get("figures", {}).items()
+    ]
+
+
 class Terminal:
     """Rows as they come, under a header."""
 
@@ -74,6 +82,7 @@ class Terminal:
         cells = "".join(f"{cell(row, lib):>18}" for lib in self.libs)
         ratios = f"{ratio_text(speedup(row, 'jax')):>10}{ratio_text(speedup(row, 'torch')):>10}"
         lines = [f"{row['name']:<40}{cells}{ratios}"]
+        lines += [f"    {figures}" for figures in figures_of(row)]
         lines += [f"    error: {LABELS[lib]}: {text}" for lib, text in row["errors"].items()]
         return "\n".join(lines)
 
@@ -133,6 +142,8 @@ def markdown(rows: list[Row], libs: list[str], machine: dict[str, str], picture:
             cells = " | ".join(cell(row, lib) for lib in libs)
             ratios = f"{ratio_text(speedup(row, 'jax'))} | {ratio_text(speedup(row, 'torch'))}"
             out.append(f"| {row['name']} | {cells} | {ratios} | {fastest(row)} |")
+        told = [(r["name"], text) for r in rows if r["family"] == family for text in figures_of(r)]
+        out += ["", *(f"- {name}: {text}" for name, text in told)] if told else []
     torch_first = [row["name"] for row in rows if fastest(row).startswith("PyTorch")]
     if torch_first:
         out += [

@@ -121,7 +121,16 @@ def measure(workload: Workload, libs: list[str], options: dict[str, Any], tell: 
                 samplers.pop(name)
         if turn + 1 >= options["min_rounds"] and time.perf_counter() - start > options["budget"]:
             break
+    figures = {}
+    for name in order:
+        if samplers[name].prepared.figures is not None:
+            tell(stage="figures", lib=name)
+            try:
+                figures[name] = samplers[name].prepared.figures()
+            except Exception as error:
+                errors[name] = short(error)
     return {
+        "figures": figures,
         "seconds": {name: statistics.median(samplers[name].samples) for name in order},
         "samples": {name: samplers[name].samples for name in order},
         "errors": errors,

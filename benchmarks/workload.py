@@ -25,6 +25,8 @@ class Prepared:
     block_each: bool = True
     # Where the work is not a call in this process: one sample in seconds.
     sample: Callable[[], float] | None = None
+    # What else there is to tell of it, by name; asked when all has been timed.
+    figures: Callable[[], dict[str, str]] | None = None
 
 
 @dataclass

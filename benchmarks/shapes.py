@@ -1,0 +1,350 @@
+"""One compile for many shapes: each size against a program of its own, and a serving loop.
+
+A row's time is that of one call at each of its sizes, all compiled before: amdjax by
+``jit(symbolic=…)``, JAX by a program a size, PyTorch eager and with ``dynamic=True``. What only
+amdjax has to tell is in its figures: how fast the calls are against amdjax's own programs of those
+sizes (median and worst), the variants, the time to compile them against a program of one size, and
+what a call at a known size costs more. In the serving loop compiling is part of the time.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from . import conv, reductions, rnn
+from .lib import JaxLike, Lib, Torch
+from .workload import Prepared, Workload
+
+Size = tuple[int, int]
+SIZES: tuple[Size, ...] = (
+    (2, 2), (64, 512), (3, 17), (1, 300), (8, 64), (33, 129), (5, 100), (16, 128), (7, 511),
+    (48, 256),
+)  # fmt: skip
+IMAGES: tuple[Size, ...] = ((2, 32), (8, 64), (1, 56), (5, 33), (16, 48), (3, 112))
+REQUESTS = 500
+RECOMPILED = 25  # requests that are run where each size is compiled anew
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function of arrays of which some axes have the sizes `b` and `t`.
+
+    Attributes:
+      name: the row's.
+      specs: shapes of the arguments; those that begin with "ids" are of integers below 100.
+      jaxlike: `(lib, *arrays) -> result` written with JAX's names.
+      torch: `(torch, *tensors) -> result`.
+      argnums: with any, gradients of the sum of the sines of the result, by these arguments.
+      sizes: those that are timed.
+      tolerance: see `Workload`.
+    """
+
+    name: str
+    specs: tuple[str, ...]
+    jaxlike: Callable[..., Any]
+    torch: Callable[..., Any]
+    argnums: tuple[int, ...] = ()
+    sizes: tuple[Size, ...] = SIZES
+    tolerance: float = 1e-4
+
+    def gradient(self, *argnums: int) -> Program:
+        return replace(self, name=f"{self.name} gradient", argnums=argnums, tolerance=1e-3)
+
+    def shapes(self) -> tuple[str, ...]:
+        return tuple(spec.removeprefix("ids ") for spec in self.specs)
+
+    def arguments(self, size: Size) -> tuple[np.ndarray, ...]:
+        """Inputs of a size; weights (what has no variable) are scaled and the same for all."""
+        rng, found = np.random.default_rng(0), []
+        variables = dict(zip("bt", size))
+        for spec, text in zip(self.specs, self.shapes()):
+            named = text.split(", ")
+            shape = [variables[n] if n in variables else int(n) for n in named]
+            if spec.startswith("ids"):
+                found.append(np.random.default_rng(1).integers(0, 100, shape, dtype=np.int32))
+                continue
+            weights = len(shape) > 1 and not set(named) & set(variables)
+            scale = np.prod(shape[:-1]) ** -0.5 if weights else 1.0
+            drawn = rng if weights else np.random.default_rng(len(found))
+            found.append(np.float32(scale) * drawn.standard_normal(shape, dtype=np.float32))
+        return tuple(found)
+
+    def function(self, lib: JaxLike) -> Callable[..., Any]:
+        run = partial(self.jaxlike, lib)
+        if not self.argnums:
+            return lambda *args: run(*args)
+        return lambda *args: lib.grad(
+            lambda *inner: lib.np.sum(lib.np.sin(run(*inner))), argnums=self.argnums
+        )(*args)
+
+    def torch_function(self, lib: Torch) -> Callable[..., Any]:
+        if not self.argnums:
+            compiled = lib.compile(partial(self.torch, lib.torch), dynamic=True)
+
+            def run(*args: Any) -> Any:
+                with lib.torch.no_grad():
+                    return compiled(*args)
+
+            return run
+
+        def loss(*args: Any) -> Any:
+            return lib.torch.sum(lib.torch.sin(self.torch(lib.torch, *args)))
+
+        gradients, one = lib.grad(loss, self.argnums, dynamic=True), lib.torch.tensor(1.0)
+        return lambda *args: gradients(*args, one)
+
+    def chosen(self, lib: Lib) -> tuple[Size, ...]:
+        return tuple((b, min(t, 128)) for b, t in self.sizes[2:5]) if lib.quick else self.sizes
+
+
+# Every size once
+
+
+def _prepare(program: Program, lib: JaxLike) -> Prepared:
+    sizes, function = program.chosen(lib), program.function(lib)
+    calls = [lib.arrays(program.arguments(size)) for size in sizes]
+    if lib.name != "amdjax":
+        compiled = lib.jit(function)
+        return Prepared(lambda: [compiled(*args) for args in calls])
+    symbolic = lib.jit(function, symbolic=program.shapes())
+    figures = partial(_figures, lib, program, symbolic, calls)
+    return Prepared(lambda: [symbolic(*args) for args in calls], figures=figures)
+
+
+def _prepare_torch(program: Program, lib: Torch) -> Prepared:
+    function = program.torch_function(lib)
+    calls = [lib.arrays(program.arguments(size)) for size in program.chosen(lib)]
+    return Prepared(lambda: [function(*args) for args in calls])
+
+
+def _figures(lib: JaxLike, program: Program, symbolic: Any, calls: Sequence[Any]) -> dict[str, str]:
+    """What amdjax has to tell of a program, calls in turns with programs of single sizes."""
+    static = lib.jit(lambda *args: program.function(lib)(*args))
+    ratios, extra = [], []
+    for args in calls:
+        ours, theirs = _in_turns(lib, (symbolic, static), args)
+        ratios.append(theirs / ours)
+        if theirs < 2e-5:  # where a call is mostly dispatch
+            extra.append(ours - theirs)
+    variants = list(symbolic._programs.variants.values())
+    kept = lib.module.config.enable_compilation_cache
+    lib.module.config.update("enable_compilation_cache", False)
+    try:
+        compiles = _compile_seconds(lib, program, calls)
+    finally:
+        lib.module.config.update("enable_compilation_cache", kept)
+    reason = next((v.reason for v in variants if v.reason), None)
+    return {
+        "against programs of one size": f"median {statistics.median(ratios):.2f}×, "
+        f"worst {min(ratios):.2f}×",
+        "variants": f"{sum(len(v.known) for v in variants)} for {len(calls)} sizes"
+        + (f" (compiled for each size: {reason})"[:120] if reason else ""),
+        "compile": f"{compiles[0] / compiles[1]:.2f}× of one size's",
+        **({"dispatch": f"{1e6 * statistics.median(extra):+.1f} µs"} if extra else {}),
+    }
+
+
+def _in_turns(lib: JaxLike, functions: Sequence[Any], args: Any) -> list[float]:
+    """Seconds a call, the best of some rounds in turns."""
+    best, repeats = [float("inf")] * len(functions), [1] * len(functions)
+    for turn in range(2 + (3 if lib.quick else 9)):
+        for i, function in enumerate(functions):
+            start = time.perf_counter()
+            for _ in range(repeats[i]):
+                result = function(*args)
+            lib.block(result)
+            took = (time.perf_counter() - start) / repeats[i]
+            if turn > 1:
+                best[i] = min(best[i], took)
+            elif turn == 1:
+                repeats[i] = max(1, min(1000, int(2e-3 / took)))
+    return best
+
+
+def _compile_seconds(lib: JaxLike, program: Program, calls: Sequence[Any]) -> tuple[float, float]:
+    """A first call with symbolic sizes, and one with numbers: medians over sizes, no caches."""
+    found: tuple[list[float], list[float]] = ([], [])
+    for args in calls[:5]:
+        for options, seconds in zip(({"symbolic": program.shapes()}, {}), found):
+            lib.module.clear_caches()
+            compiled = lib.jit(program.function(lib), **options)
+            start = time.perf_counter()
+            lib.block(compiled(*args))
+            seconds.append(time.perf_counter() - start)
+    return statistics.median(found[0]), statistics.median(found[1])
+
+
+# Serving
+
+
+def _requests(quick: bool) -> list[Size]:
+    rng = np.random.default_rng(7)
+    count, longest = (20, 64) if quick else (REQUESTS, 512)
+    return list(
+        zip(rng.integers(1, 65, count).tolist(), rng.integers(1, longest + 1, count).tolist())
+    )
+
+
+def _serve(program: Program, lib: Lib) -> Prepared:
+    """Seconds for all requests, compiling included."""
+    requests = _requests(lib.quick)
+    taken = requests[:RECOMPILED] if lib.name == "jax" else requests
+    calls = [lib.arrays(program.arguments(size)) for size in taken]
+
+    def sample() -> float:
+        if isinstance(lib, Torch):
+            if lib.compiled:
+                lib.torch._dynamo.reset()
+            function = program.torch_function(lib)
+        else:
+            options = {"symbolic": program.shapes()} if lib.name == "amdjax" else {}
+            lib.module.clear_caches()
+            function = lib.jit(program.function(lib), **options)
+        start = time.perf_counter()
+        for args in calls:
+            lib.block(function(*args))
+        return (time.perf_counter() - start) * len(requests) / len(calls)
+
+    # What compiles for long is waited for once.
+    once = sample() if lib.name in ("jax", "torch.compile") else None
+    note = {"requests": f"the time of {len(calls)} times {len(requests) / len(calls):g}"}
+    return Prepared(
+        lambda: None,
+        sample=sample if once is None else lambda: once,
+        figures=(lambda: note) if len(calls) < len(requests) else None,
+    )
+
+
+# The programs
+
+
+def _block(l: Any, x: Any, qkv: Any, out: Any, up: Any, down: Any, scale: Any, bias: Any) -> Any:
+    """A transformer block: attention of 4 heads and a layer of 4 times the width."""
+    norm = reductions._layernorm
+    q, k, v = l.np.split(norm(l, x, scale, bias) @ qkv, 3, axis=-1)
+    heads = lambda y: y.reshape(*y.shape[:2], 4, y.shape[2] // 4)
+    attend = l.nn.dot_product_attention
+    x = x + attend(heads(q), heads(k), heads(v), is_causal=True).reshape(x.shape) @ out
+    return x + l.nn.gelu(norm(l, x, scale, bias) @ up) @ down
+
+
+def _block_torch(
+    t: Any, x: Any, qkv: Any, out: Any, up: Any, down: Any, scale: Any, bias: Any
+) -> Any:
+    norm, f = reductions._layernorm_torch, t.nn.functional
+    heads = lambda y: y.reshape(*y.shape[:2], 4, y.shape[2] // 4).transpose(1, 2)
+    q, k, v = map(heads, (norm(t, x, scale, bias) @ qkv).chunk(3, -1))
+    mixed = f.scaled_dot_product_attention(q, k, v, is_causal=True)
+    x = x + mixed.transpose(1, 2).reshape(x.shape) @ out
+    return x + f.gelu(norm(t, x, scale, bias) @ up, approximate="tanh") @ down
+
+
+def _attention_torch(t: Any, q: Any, k: Any, v: Any) -> Any:
+    turned = (x.transpose(1, 2) for x in (q, k, v))
+    return t.nn.functional.scaled_dot_product_attention(*turned, is_causal=True).transpose(1, 2)
+
+
+def _convolved(t: Any, x: Any, w: Any) -> Any:
+    y = t.nn.functional.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), padding=1)
+    return y.permute(0, 2, 3, 1)
+
+
+def _pooled(t: Any, x: Any) -> Any:
+    return t.nn.functional.max_pool2d(x.permute(0, 3, 1, 2), 2, 2).permute(0, 2, 3, 1)
+
+
+def _pool(l: Any, x: Any) -> Any:
+    window = (1, 2, 2, 1)
+    return l.lax.reduce_window(x, -l.np.inf, l.lax.max, window, window, "VALID")
+
+
+def _gelu_torch(t: Any, x: Any) -> Any:
+    return t.nn.functional.gelu(x, approximate="tanh") * 2 + x
+
+
+def _product(l: Any, x: Any, y: Any) -> Any:
+    return x @ y
+
+
+def _lstm_torch(t: Any, x: Any, wx: Any, wh: Any, b: Any) -> Any:
+    return rnn._lstm_torch(t, x, wx.T.contiguous(), wh.T.contiguous(), b)
+
+
+ROWS = ("b, t, 256", "256", "256")
+HEADS = ("b, t, 4, 32",) * 3
+SMALL = tuple((b, min(t, 128)) for b, t in SIZES)
+LSTM = ("t, b, 64", "64, 512", "128, 512", "512")
+BLOCK = ("b, t, 128", "128, 384", "128, 128", "128, 512", "512, 128", "128", "128")
+
+_softmax = Program(
+    "softmax, b×t", ("b, t",), lambda l, x: l.nn.softmax(x, -1), lambda t, x: t.softmax(x, -1)
+)
+_norm = Program("layernorm, b×t×256", ROWS, reductions._layernorm, reductions._layernorm_torch)
+_attend = Program(
+    "causal attention, b×t×4×32",
+    HEADS,
+    lambda l, q, k, v: l.nn.dot_product_attention(q, k, v, is_causal=True),
+    _attention_torch,
+    sizes=tuple((min(b, 16), t) for b, t in SIZES),
+)
+_convolution = Program(
+    "convolution 3×3, b×t×t×32", ("b, t, t, 32", "3, 3, 32, 32"),
+    partial(conv._conv, 1, 1), _convolved, sizes=IMAGES,
+)  # fmt: skip
+_embedding = Program(
+    "embedding, b×t of 100×128",
+    ("ids b, t", "100, 128"),
+    lambda l, ids, w: w[ids],
+    lambda t, ids, w: t.nn.functional.embedding(ids, w),
+)
+_transformer = Program(
+    "transformer block, b×t×128", BLOCK, _block, _block_torch, sizes=SMALL, tolerance=1e-3
+)
+
+PROGRAMS = [
+    Program("gelu, b×t×64", ("b, t, 64",), lambda l, x: l.nn.gelu(x) * 2 + x, _gelu_torch),
+    Program("sum axis 1, b×t×64", ("b, t, 64",), lambda l, x: x.sum(1), lambda t, x: x.sum(1)),
+    Program("sum axis 1, b×t", ("b, t",), lambda l, x: x.sum(1), lambda t, x: x.sum(1)),
+    _softmax,
+    _softmax.gradient(0),
+    _norm,
+    _norm.gradient(0, 1, 2),
+    Program("product, M = b·t", ("b, t, 128", "128, 96"), _product, _product),
+    Program("product, N = t", ("64, 128", "128, t"), _product, _product),
+    Program("product, K = t", ("64, t", "t, 96"), _product, _product),
+    Program("products, b of t×32×t", ("b, t, 32", "b, 32, t"), _product, _product),
+    _attend,
+    _attend.gradient(0, 1, 2),
+    _convolution,
+    _convolution.gradient(0, 1),
+    Program("max pooling 2×2, b×t×t×32", ("b, t, t, 32",), _pool, _pooled, sizes=IMAGES),
+    _embedding,
+    _embedding.gradient(1),
+    Program("sort, b×t", ("b, t",), lambda l, x: l.np.sort(x, -1), lambda t, x: t.sort(x, -1)[0]),
+    Program(
+        "cumsum, b×t", ("b, t",), lambda l, x: l.np.cumsum(x, -1), lambda t, x: t.cumsum(x, -1)
+    ),
+    Program("LSTM of 128, t×b×64", LSTM, rnn._lstm, _lstm_torch, sizes=SMALL),
+    _transformer,
+    _transformer.gradient(0, 1, 2, 3, 4, 5, 6),
+]
+
+
+def _row(program: Program) -> Workload:
+    prepare, prepare_torch = partial(_prepare, program), partial(_prepare_torch, program)
+    return Workload(program.name, prepare, prepare_torch, program.tolerance)
+
+
+def _serving(program: Program) -> Workload:
+    prepare = partial(_serve, program)
+    return Workload(f"{REQUESTS} requests of {program.name}", prepare, prepare, None)
+
+
+WORKLOADS = [*map(_row, PROGRAMS), _serving(_norm), _serving(_transformer)]
