@@ -31,6 +31,11 @@ def is_internal(filename: str) -> bool:
     return filename.startswith(tuple(exclude_paths))
 
 
+def is_standard(filename: str) -> bool:
+    """Whether a file is one of Python's own library, installed packages left out."""
+    return filename.startswith(_STANDARD) and not filename.startswith(_PACKAGES)
+
+
 def register_exclusion(path: str) -> None:
     """Leave a library's frames out of tracebacks, as amdjax's own are.
 

@@ -1,5 +1,6 @@
 """`jit(f, symbolic=…)`: one trace for many sizes computes what a trace of each would."""
 
+import collections
 import re
 
 import numpy as np
@@ -209,6 +210,25 @@ def test_references():
     for n in (2, 3):
         f(np.ones(n, np.float32))
     assert state[...] == 5
+
+
+@pytest.mark.parametrize("options", [{"symbolic": "b, n"}, {"dynamic": "auto"}])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * {8: 5}.get(x.shape[0], 1),
+        lambda x: x * (2 if x.shape[1] in {3, 8} else 1),
+        lambda x: x * len(set(x.shape)),
+        lambda x: x * len({d: 0 for d in x.shape}),
+        lambda x: x * collections.Counter(x.shape).most_common(1)[0][1],
+        lambda x: x * (2 if hash(x.shape) == hash((8, 8)) else 1),
+    ],
+)
+def test_sizes_that_are_looked_up_in_tables(function, options):
+    f = amdjax.jit(lambda x: function(x), **options)
+    for shape in [(3, 5), (4, 7), (8, 8), (8, 3), (4, 4)]:
+        x = np.ones(shape, np.float32)
+        np.testing.assert_array_equal(f(x), function(x), err_msg=str(shape))
 
 
 def test_compiled_ahead_of_time():

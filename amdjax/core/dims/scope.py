@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import FrameType
 from typing import Any
 
 from amdjax.core.dims.linear import Contradiction, minimum
@@ -25,6 +26,8 @@ from amdjax.core.dims.polynomial import (
     text,
 )
 from amdjax.core.errors import InconclusiveDimensionOperation
+from amdjax.core.source_info import is_internal
+from amdjax.core.tracebacks import is_standard
 
 __all__ = ["SymbolicScope"]
 
@@ -75,6 +78,16 @@ class SymbolicScope:
         if not self.constraints:
             return ""
         return f"\nThe constraints so far: {', '.join(map(repr, self.constraints))}."
+
+    def hashed(self, frame: FrameType | None) -> None:
+        """Note that a dimension was hashed: by a user's code, any size could be the one looked for.
+
+        A function that keeps sizes in tables or sets is not the same for all of them.
+        """
+        while frame is not None and is_standard(frame.f_code.co_filename):
+            frame = frame.f_back
+        if frame is not None and not is_internal(frame.f_code):
+            self.undecided[()] = None
 
     # Dimensions where no symbolic ones can be
 

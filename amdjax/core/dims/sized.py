@@ -86,6 +86,9 @@ class SizedScope(SymbolicScope):
             if known is not None and name in known._residues:
                 self._residues[name] = known._residues[name]
 
+    def hashed(self, frame: Any) -> None:
+        """Nothing to note: the compiler's own tables compare what they find."""
+
     def variables(self) -> dict[str, Any]:
         """The variables as dimensions."""
         return {name: Dim(self, of(name)) for name in self.sizes}
