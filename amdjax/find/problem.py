@@ -206,15 +206,23 @@ def _plainly(eqn: JaxprEqn) -> JaxprEqn:
     for name, usual in UNSAID.items():
         if params.get(name, usual) != usual:
             params[name] = usual
-            assert eqn.primitive.abstract_eval is not None
-            found = eqn.primitive.abstract_eval(*(x.aval for x in eqn.invars), **params)
-            avals = found if eqn.primitive.multiple_results else [found]
-            if any(
-                (a.shape, a.dtype) != (v.aval.shape, v.aval.dtype)
-                for a, v in zip(avals, eqn.outvars, strict=True)
-            ):
+            if not _makes_the_same(eqn, params):
                 params[name] = eqn.params[name]
     return eqn if params == eqn.params else eqn.replace(params=params)
+
+
+def _makes_the_same(eqn: JaxprEqn, params: dict[str, Any]) -> bool:
+    """Whether results have the same shapes and dtypes with other parameters."""
+    assert eqn.primitive.abstract_eval is not None
+    try:
+        found = eqn.primitive.abstract_eval(*(x.aval for x in eqn.invars), **params)
+    except (TypeError, ValueError):  # operands that no dtype of the result is usual for
+        return False
+    avals = found if eqn.primitive.multiple_results else [found]
+    return all(
+        (a.shape, a.dtype) == (v.aval.shape, v.aval.dtype)
+        for a, v in zip(avals, eqn.outvars, strict=True)
+    )
 
 
 def decided(

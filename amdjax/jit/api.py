@@ -290,7 +290,7 @@ class JitFunction:
         """Keep for `explain_recompiles` what a new signature was."""
         tree, static, _, _, *avals = key
         where = f"{self._name} ({fun_location(self._fun)})"
-        names = self._parameters.leaf_names(tree, static)
+        names = self._parameters.leaf_names(avals, tree, static)
         refused = None
         if self._is_dynamic:
             refused = self._programs.dynamic.reason(avals, tree, static)
@@ -324,7 +324,7 @@ class JitFunction:
             out_tree.append(structure)
             return outs
 
-        names = self._parameters.leaf_names(tree, static)
+        names = self._parameters.leaf_names(avals, tree, static)
         info = DebugInfo("jit", self._name, fun_location(self._fun), names)
         closed = trace_to_jaxpr(flat, avals, debug_info=info)
         return closed, out_tree[-1]
@@ -360,8 +360,9 @@ class JitFunction:
             # late: loads with the first program
             from amdjax.jit.misses import explain
 
-            tree, static, *_ = key
-            explain(self._fun, list(self._traced), key, self._parameters.leaf_names(tree, static))
+            tree, static, _, *avals = key
+            names = self._parameters.leaf_names(avals, tree, static)
+            explain(self._fun, list(self._traced), key, names)
 
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None

@@ -104,9 +104,12 @@ class Parameters:
         args = tuple(fixed[i] if i in fixed else next(rest) for i in range(n))
         return args, {**kwargs, **dict(static_kwargs)}
 
-    def leaf_names(self, tree: PyTreeDef, static: Any) -> tuple[str, ...]:
-        """What the function calls the leaves of its traced arguments."""
-        args, kwargs = self.restore(range(tree.num_leaves), tree, static)
+    def leaf_names(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> tuple[str, ...]:
+        """What the function calls the leaves of its traced arguments.
+
+        Containers may look at what they are made of, so they are made of types, as when tracing.
+        """
+        args, kwargs = self.restore(avals[: tree.num_leaves], tree, static)
         if static is not None:
             fixed = {i for i, _ in static[1]}
             args = tuple(None if i in fixed else x for i, x in enumerate(args))

@@ -105,7 +105,7 @@ class SymbolicShapes:
           ValueError: a shape does not fit what it was said to be, or a constraint is violated; the
             message names argument, axis and sizes.
         """
-        names = self.parameters.leaf_names(tree, static)
+        names = self.parameters.leaf_names(avals, tree, static)
         found = []
         for aval, spec, name in zip(avals, self._of_leaves(tree, static), names, strict=True):
             found.append(aval if spec is None else self._symbolic(aval, spec, name))
