@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
-from amdjax.core.dims import Dim, at_sizes, divisor
+from amdjax.core.dims import at_sizes, divisor
+from amdjax.core.instantiate import type_at
 from amdjax.core.integers import round_up
 from amdjax.runtime import vm
 from amdjax.targets.cpu import PARALLEL_FROM
@@ -201,14 +202,7 @@ class _Instance:
         return w.at(self.sizes) if isinstance(w, Parallel) else at_sizes(w, self.sizes)
 
     def avals(self, avals: Sequence[Any]) -> list[Any]:
-        return [aval_at(a, self.sizes) for a in avals]
-
-
-def aval_at(aval: Any, sizes: Mapping[str, int]) -> Any:
-    """A type for given sizes of the variables of its shape."""
-    if not any(isinstance(n, Dim) for n in aval.shape):
-        return aval
-    return aval.update(shape=tuple(at_sizes(n, sizes) for n in aval.shape))
+        return [type_at(a, self.sizes) for a in avals]
 
 
 def packed(storages: Sequence[Storage]) -> int:

@@ -57,7 +57,7 @@ from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.horizontal import run_together
 from amdjax.schedule.regions import lower_region
 from amdjax.targets import GpuTarget
-from amdjax.targets.cpu import PARALLEL_FROM, CpuTarget
+from amdjax.targets.cpu import CpuTarget
 
 
 class Loader(Protocol):
@@ -564,9 +564,9 @@ class Body:
 def _is_parallel(launches: Sequence[Launch]) -> Word:
     """Whether waking other threads pays."""
     programs, nanoseconds = sum(x.grid for x in launches), sum(x.nanoseconds for x in launches)
-    if isinstance(programs, Dim) or isinstance(nanoseconds, Estimate):
-        return Parallel(programs, nanoseconds)
-    return int(programs > 1 and nanoseconds > PARALLEL_FROM)
+    parallel = Parallel(programs, nanoseconds)
+    known = not isinstance(programs, Dim) and not isinstance(nanoseconds, Estimate)
+    return parallel.at({}) if known else parallel
 
 
 __all__ = ["Planner", "plan_program"]

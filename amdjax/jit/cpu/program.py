@@ -19,12 +19,13 @@ from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
+from amdjax.core.instantiate import type_at
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner, host_buffer, is_sole_owner, on_host, require_buffers
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
-from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View, aval_at
+from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
@@ -65,8 +66,8 @@ def compile_sized_for_cpu(
     plan, libraries = _compiled(closed, donated, lambda stage, x: None)
 
     def program(sizes: Mapping[str, int]) -> CpuProgram:
-        in_avals = [aval_at(a, sizes) for a in closed.in_avals]
-        out_avals = [aval_at(a, sizes) for a in closed.out_avals]
+        in_avals = [type_at(a, sizes) for a in closed.in_avals]
+        out_avals = [type_at(a, sizes) for a in closed.out_avals]
         return CpuProgram(in_avals, out_avals, plan.at(sizes), libraries)
 
     return program
