@@ -76,7 +76,8 @@ class JaxLike:
         self.module.block_until_ready(result)
 
     def host(self, result: Any) -> np.ndarray:
-        return np.asarray(result).astype(np.float32)
+        parts = self.module.tree_util.tree_leaves(result)
+        return _joined([np.asarray(x).astype(np.float32) for x in parts])
 
 
 class Torch:
@@ -101,13 +102,19 @@ class Torch:
         self.torch.cuda.synchronize()
 
     def host(self, result: Any) -> np.ndarray:
-        return result.float().cpu().numpy()
+        parts = result if isinstance(result, tuple) else (result,)
+        return _joined([x.float().cpu().numpy() for x in parts])
 
     def copy_bandwidth(self, nbytes: int = 1 << 30) -> float:
         """Bytes read and written by a copy, in a second."""
         x = self.torch.empty(nbytes, dtype=self.torch.uint8, device="cuda")
         y = self.torch.empty_like(x)
         return 2 * nbytes / min(sample(self, lambda: y.copy_(x), 20) for _ in range(5))
+
+
+def _joined(parts: list[np.ndarray]) -> np.ndarray:
+    """Results to be compared: one array, or the numbers of several."""
+    return parts[0] if len(parts) == 1 else np.concatenate([x.ravel() for x in parts])
 
 
 def sample(lib: Any, run: Callable[[], Any], calls: int) -> float:
@@ -208,6 +215,62 @@ def _embedding_gradient(l: Any, table: Any, g: Any) -> Any:
 def _torch_embedding_gradient(t: Any, table: Any, g: Any) -> Any:
     rows = t.arange(g.shape[0], device="cuda") * 7919 % table.shape[0]
     return t.zeros_like(table).index_add(0, rows, g)
+
+
+def _attention(causal: bool) -> Callable[..., Any]:
+    """Of queries, keys and values [batch, time, heads, features]; in JAX by cuDNN's kernel."""
+
+    def attention(l: Any, q: Any, k: Any, v: Any) -> Any:
+        kernel = {"implementation": "cudnn"} if l.__name__ == "jax" else {}
+        return l.nn.dot_product_attention(q, k, v, is_causal=causal, **kernel)
+
+    return attention
+
+
+def _torch_attention(causal: bool) -> Callable[..., Any]:
+    def attention(t: Any, *qkv: Any) -> Any:
+        views = [x.transpose(1, 2) for x in qkv]
+        attend = t.nn.functional.scaled_dot_product_attention
+        return attend(*views, is_causal=causal).transpose(1, 2)
+
+    return attention
+
+
+def _attention_gradient(l: Any, q: Any, k: Any, v: Any, g: Any) -> Any:
+    """With respect to queries, keys and values."""
+    return l.vjp(lambda *qkv: _attention(True)(l, *qkv), q, k, v)[1](g)
+
+
+def _torch_attention_gradient(t: Any, *arrays: Any) -> Any:
+    qkv = [x.detach().requires_grad_() for x in arrays[:3]]
+    return t.autograd.grad(_torch_attention(True)(t, *qkv), qkv, arrays[3])
+
+
+def _attention_workloads() -> list[GpuWorkload]:
+    """Causal attention with its gradient, and one query a sequence over many keys."""
+    rows = []
+    for features in (64, 128):
+        b, t, h = 4, 2048, 1024 // features
+        shape, flops = (b, t, h, features), 2 * b * h * t * t * features
+        name = f"causal attention in bfloat16, {b}×{t}×{h}×{features}"
+        rows += [
+            GpuWorkload(
+                name, (shape,) * 3, _attention(True), _torch_attention(True), dtype="bfloat16",
+                flops=flops, tolerance=1e-2,
+            ),
+            GpuWorkload(
+                f"{name}, gradient", (shape,) * 4, _attention_gradient, _torch_attention_gradient,
+                dtype="bfloat16", flops=flops * 7 // 2, tolerance=2e-2,
+            ),
+        ]  # fmt: skip
+    keys = (32, 4096, 16, 64)
+    return rows + [
+        GpuWorkload(
+            "attention in bfloat16, 32×1×16×64 over 4,096 keys", ((32, 1, 16, 64), keys, keys),
+            _attention(False), _torch_attention(False), dtype="bfloat16",
+            moved=2 * 2 * 32 * 4096 * 16 * 64, tolerance=1e-2,
+        ),
+    ]  # fmt: skip
 
 
 def workloads() -> list[GpuWorkload]:
@@ -327,7 +390,7 @@ def workloads() -> list[GpuWorkload]:
             dtype="float16", flops=2 * 32 * 32 * 32 * 256 * 128 * 16, tolerance=2e-3,
         ),
     ]  # fmt: skip
-    return memory + products + others
+    return memory + products + _attention_workloads() + others
 
 
 def measure(work: GpuWorkload, libs: list[Any], rounds: int) -> report.Row:
