@@ -42,7 +42,10 @@ class Backend(Protocol):
         ...
 
     def compile_sized(self, closed: Any, donated: Any, refs: Any, placement: Any) -> Any:
-        """What makes the program, as `compile` does, for sizes of its dimension variables."""
+        """What makes the program, as `compile` does, for sizes of its dimension variables.
+
+        With it comes what equals that of any program that computes the same in the same way.
+        """
         ...
 
     def shardings_as_traced(self, closed: Any, arguments: Any) -> Any:

@@ -159,8 +159,10 @@ class CompilerBackend:
         donated: Sequence[bool],
         refs: Sequence[Any],
         placement: Placement | None,
-    ) -> Callable[[Mapping[str, int]], Runner]:
+    ) -> tuple[Callable[[Mapping[str, int]], Runner], Any]:
         """What makes the program, as `compile` does, for sizes of its dimension variables.
+
+        With it comes what equals that of any program that computes the same in the same way.
 
         Args:
           closed: the program; its dimensions are those of a `SizedScope`, whose guards have to hold
@@ -170,10 +172,11 @@ class CompilerBackend:
         watched = config.debug_nans or config.debug_infs or config.debug_key_reuse
         on_gpu = placement is not None and not isinstance(placement.device, CpuDevice)
         if watched or on_gpu or refs or works_on_refs(closed):
-            return lambda sizes: self.compile(instantiate(closed, sizes), donated, refs, placement)
+            make = lambda sizes: self.compile(instantiate(closed, sizes), donated, refs, placement)
+            return make, make
         with Room():
             program = compile_sized_for_cpu(closed, donated)
-        return lambda sizes: program(sizes).runner(placement)
+        return lambda sizes: program.at(sizes).runner(placement), program.identity()
 
     # Operations
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
-from amdjax.core.dims import at_sizes, divisor
+from amdjax.core.dims import Dim, at_sizes, divisor
 from amdjax.core.instantiate import type_at
 from amdjax.core.integers import round_up
 from amdjax.runtime import vm
@@ -23,6 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALIGN = 64
+COMPARED = 1 << 16  # bytes of constants that may be equal without being one object
 
 
 @dataclass(eq=False)
@@ -141,6 +142,14 @@ class Plan:
     def kernels(self) -> list[tile.Kernel]:
         return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
 
+    def identity(self, of_kernel: Callable[[tile.Kernel], Any]) -> Any:
+        """What equals that of plans that do the same for all sizes, estimates left out.
+
+        Args:
+          of_kernel: what equals that of kernels that compute the same.
+        """
+        return _Identity(of_kernel).plan(self)
+
     def at(self, sizes: Mapping[str, int]) -> Plan:
         """The plan for given sizes of the variables of its dimensions."""
         return _Instance(sizes).plan(self)
@@ -161,6 +170,51 @@ class Launch:
     grid: int
     views: tuple[View, ...]
     nanoseconds: float
+
+
+class _Identity:
+    """What plans have in common that do the same; scopes and names of memory do not count."""
+
+    def __init__(self, of_kernel: Callable[[tile.Kernel], Any]):
+        self.of_kernel = of_kernel
+        self._numbers: dict[int, int] = {}  # of storages, by id
+
+    def plan(self, plan: Plan) -> Any:
+        return (
+            tuple(map(self.storage, plan.storages)),
+            tuple((i.opcode, *map(self.word, i.words)) for i in plan.instructions),
+            (plan.slots, plan.inputs, plan.outputs, plan.constants_at),
+            tuple(map(self.constant, plan.constants)),
+            tuple(sorted(plan.aliases.items())),
+            tuple(plan.hosts),  # of which none equals another
+        )
+
+    def storage(self, s: Storage) -> Any:
+        """A number, with all that it stands for where it is new."""
+        known = self._numbers.get(id(s))
+        if known is not None:
+            return known
+        number = self._numbers[id(s)] = len(self._numbers)
+        return number, self.word(s.nbytes), s.slot, s.writable, s.align, s.first, s.last
+
+    def word(self, w: Word) -> Any:
+        if isinstance(w, View):
+            offset, stride = self.word(w.offset), self.word(w.stride)
+            return self.storage(w.storage), offset, w.counter, stride
+        if isinstance(w, tile.Kernel):
+            return self.of_kernel(w)
+        if isinstance(w, Parallel):
+            return (self.word(w.programs),)
+        if isinstance(w, Label):
+            return w.position
+        return w.polynomial if isinstance(w, Dim) else w
+
+    def constant(self, x: Any) -> Any:
+        if isinstance(x, Zeros):
+            return (self.word(x.nbytes),)
+        if isinstance(x, np.ndarray) and x.nbytes <= COMPARED:
+            return x.dtype, x.shape, x.tobytes()
+        return id(x)  # which the plan keeps alive
 
 
 class _Instance:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from amdjax.core.backend import get_backend
-from amdjax.core.dims import Dim, SizedScope, SymbolicScope
+from amdjax.core.dims import Dim, Guard, SizedScope, SymbolicScope
 from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner
@@ -17,38 +17,63 @@ __all__ = ["Variants"]
 _KEPT = 256  # instances of a program that are ready to run
 
 
+class Guards(NamedTuple):
+    """Sizes for which one plan was made.
+
+    Attributes:
+      required: what has to hold of other sizes of which the plan is right.
+      preferred: what holds of those for which the same would be chosen.
+    """
+
+    required: Sequence[Guard]
+    preferred: Sequence[Guard]
+
+    def fit(self, sizes: Mapping[str, int]) -> bool:
+        return all(guard.holds(sizes) for guard in self.required)
+
+    def regrets(self, sizes: Mapping[str, int]) -> int:
+        """How many choices would be others."""
+        return sum(not guard.holds(sizes) for guard in self.preferred)
+
+    def __str__(self) -> str:
+        preferred = [f"preferably {guard}" for guard in self.preferred]
+        return ", ".join([*map(str, self.required), *preferred])
+
+
 @dataclass
 class Variant:
     """A compiled form, good for a range of sizes.
 
     Attributes:
-      scope: the dimension variables that stay symbolic, and the guards on them.
+      names: the dimension variables that stay symbolic.
       fixed: those that do not, with their sizes.
       program: makes the program of given sizes.
+      identity: equals that of another program that computes the same in the same way.
+      guards: of each sizes for which it was planned, as those in between may be planned otherwise.
     """
 
-    scope: SizedScope
+    names: Sequence[str]
     fixed: Mapping[str, int]
     program: Callable[[Mapping[str, int]], Runner]
+    identity: Any
+    guards: list[Guards]
 
-    def fits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it is right for sizes."""
-        return (
-            all(sizes[name] == size for name, size in self.fixed.items())
-            and all(sizes[name] > FIXED_UP_TO for name in self.scope.sizes)
-            and all(guard.holds(sizes) for guard in self.scope.required)
+    def serves(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the variables that are fixed are those of sizes, and have these sizes."""
+        return all(sizes[name] == size for name, size in self.fixed.items()) and all(
+            sizes[name] > FIXED_UP_TO for name in self.names
         )
 
-    def suits(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the same would be chosen for sizes, of which it is right."""
-        return all(guard.holds(sizes) for guard in self.scope.preferred)
+    def regrets(self, sizes: Mapping[str, int]) -> int | None:
+        """How much would be chosen otherwise for sizes; None where it is not right for them."""
+        if not self.serves(sizes):
+            return None
+        return min((g.regrets(sizes) for g in self.guards if g.fit(sizes)), default=None)
 
     def __str__(self) -> str:
         fixed = [f"{name} == {size}" for name, size in self.fixed.items()]
-        rest = [f"{name} > {FIXED_UP_TO}" for name in self.scope.sizes]
-        preferred = ", ".join(map(str, self.scope.preferred))
-        needed = ", ".join([*fixed, *rest, *map(str, self.scope.required)])
-        return f"{needed}; chosen for {preferred}" if preferred else needed
+        known = ", ".join([*fixed, *(f"{name} > {FIXED_UP_TO}" for name in self.names)])
+        return "\n   or ".join(", ".join(filter(None, (known, str(g)))) for g in self.guards)
 
 
 def _scope(closed: ClosedJaxpr) -> SymbolicScope | None:
@@ -62,7 +87,11 @@ FIXED_UP_TO = 1
 
 
 #: As many variants are compiled for sizes of which all of them are right.
-MOST_CHOSEN = 4
+MOST_CHOSEN = 3
+
+
+#: As often it is planned for such sizes; most plans turn out to be those of other sizes.
+MOST_PLANNED = 24
 
 
 class Variants:
@@ -120,17 +149,31 @@ class Variants:
         return get_backend().compile(program, self.donated, self.refs, self.place)
 
     def _variant(self, sizes: Mapping[str, int]) -> Variant:
-        """The first variant that fits, or a new one."""
-        fitting = [variant for variant in self.known if variant.fits(sizes)]
-        suiting = [variant for variant in fitting if variant.suits(sizes)]
-        if suiting or len(fitting) >= MOST_CHOSEN:
-            return (suiting or fitting)[0]
+        """The variant that would be chosen for sizes, or that is nearest to it; perhaps a new one.
+
+        What is planned for other sizes and turns out to be the same program is one variant: the
+        program is right for the sizes of both, since each was planned.
+        """
+        fitting = [(n, v) for v in self.known if (n := v.regrets(sizes)) is not None]
+        nearest = min(fitting, key=lambda pair: pair[0], default=None)
+        planned = sum(len(variant.guards) for _, variant in fitting)
+        if nearest is not None and (
+            not nearest[0] or len(fitting) >= MOST_CHOSEN or planned >= MOST_PLANNED
+        ):
+            return nearest[1]
         fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
         left = {name: size for name, size in sizes.items() if name not in fixed}
         scope = SizedScope(left, _scope(self.closed))
         program = instantiate(self.closed, {**fixed, **scope.variables()})
-        compiled = get_backend().compile_sized(program, self.donated, self.refs, self.place)
-        variant = Variant(scope, fixed, compiled)
+        compiled, identity = get_backend().compile_sized(
+            program, self.donated, self.refs, self.place
+        )
+        guards = Guards(scope.required, scope.preferred)
+        for variant in self.known:
+            if variant.serves(sizes) and variant.identity == identity:
+                variant.guards.append(guards)
+                return variant
+        variant = Variant(tuple(left), fixed, compiled, identity, [guards])
         self.known.append(variant)
         return variant
 

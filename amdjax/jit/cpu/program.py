@@ -6,6 +6,7 @@ import ctypes
 from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
@@ -54,23 +55,31 @@ def compile_for_cpu(
     return CpuProgram(closed.in_avals, closed.out_avals, *_compiled(closed, donated, observe))
 
 
+@dataclass(frozen=True, eq=False)
+class SizedProgram:
+    """A compiled program whose dimensions are symbolic."""
+
+    in_avals: Sequence[Any]
+    out_avals: Sequence[Any]
+    plan: Plan
+    libraries: dict[int, Library]
+
+    def at(self, sizes: Mapping[str, int]) -> CpuProgram:
+        """The program for sizes, of which the guards of the scope have to hold."""
+        in_avals = [type_at(a, sizes) for a in self.in_avals]
+        out_avals = [type_at(a, sizes) for a in self.out_avals]
+        return CpuProgram(in_avals, out_avals, self.plan.at(sizes), self.libraries)
+
+    def identity(self) -> Any:
+        """What equals that of programs that are the same function of sizes."""
+        return self.plan.identity(lambda kernel: self.libraries[id(kernel)])
+
+
 @rare_collections
-def compile_sized_for_cpu(
-    closed: ClosedJaxpr, donated: Sequence[bool] = ()
-) -> Callable[[Mapping[str, int]], CpuProgram]:
-    """Compile a program whose dimensions are symbolic with sizes at hand.
-
-    Returns:
-      What makes the program of other sizes, of which the guards of the scope have to hold.
-    """
+def compile_sized_for_cpu(closed: ClosedJaxpr, donated: Sequence[bool] = ()) -> SizedProgram:
+    """Compile a program whose dimensions are symbolic with sizes at hand."""
     plan, libraries = _compiled(closed, donated, lambda stage, x: None)
-
-    def program(sizes: Mapping[str, int]) -> CpuProgram:
-        in_avals = [type_at(a, sizes) for a in closed.in_avals]
-        out_avals = [type_at(a, sizes) for a in closed.out_avals]
-        return CpuProgram(in_avals, out_avals, plan.at(sizes), libraries)
-
-    return program
+    return SizedProgram(closed.in_avals, closed.out_avals, plan, libraries)
 
 
 def _compiled(
