@@ -2,10 +2,10 @@
 
     python tools/estimate_quality.py [--budget SECONDS] [--only TEXT]
 
-50 steps of ResNet, MobileNet, an LSTM, GPT and a U-Net, forward and backward, are searched on this
-CPU; printed is for each which share of the best speed the plan reaches that is chosen without
-measuring. Results are kept in `estimate_quality.db` of the current folder, so that a run that was
-interrupted goes on.
+50 steps of ResNet, MobileNet, an LSTM, GPT and a U-Net, forward and backward, are searched on the
+default device; printed is for each which share of the best speed the plan reaches that is chosen
+without measuring. Results are kept in `estimate_quality.db` of the current folder, so that a run
+that was interrupted goes on.
 """
 
 from __future__ import annotations

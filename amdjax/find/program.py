@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.array import asarray_concrete
+from amdjax.runtime.gpu import GpuDevice
 
 __all__ = ["Program"]
 
@@ -20,10 +21,13 @@ class Program:
     Args:
       run: gives its results of arrays.
       workspace: bytes that it needs besides arguments and results.
+      device: the GPU of this computer that it runs on, whose clock tells how long it takes; None
+        if there is none.
     """
 
     run: Callable[[Sequence[Any]], list[Any]]
     workspace: int
+    device: GpuDevice | None = None
 
     def results(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Results of one run."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +12,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import asarray_concrete
+from amdjax.core.backend import get_backend
 from amdjax.core.config import enable_x64
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.find.arguments import as_float64, in_float64, random_arguments, whole_arguments
@@ -28,6 +28,7 @@ from amdjax.find.model import (
 )
 from amdjax.find.problem import Problem, decided, problem_of, steps
 from amdjax.find.program import Program
+from amdjax.find.stopwatch import Stopwatch
 from amdjax.jit.cpu.program import compile_for_cpu
 from amdjax.schedule.search import FAMILIES, Decision, Decisions
 from amdjax.schedule.writer import Machine
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Session", "compiled", "require_machine"]
 
-SAMPLE_SECONDS = 2e-3  # at least as long runs are timed together ...
-LEAST_RUNS = 3  # ... and as many
 UNIT_SAMPLES = 9
 SETTLED = 2  # samples besides the least that have to be about as short ...
 MOST_SAMPLES = 40  # ... unless there are so many
@@ -57,10 +56,10 @@ def compiled(closed: ClosedJaxpr, machine: Machine, emulated: bool = False) -> P
         return emulated_program(closed, machine)
     if isinstance(machine, GpuTarget):
         # late: loads with the first GPU
-        from amdjax.jit.gpu.executable import GpuExecutable
+        from amdjax.jit.gpu.executable import GpuExecutable, device_of
 
         executable = GpuExecutable(closed, machine, (), lambda stage, x: None)
-        return Program(executable, executable.plan.arena_bytes)
+        return Program(executable, executable.plan.arena_bytes, device_of(machine))
     program = compile_for_cpu(closed)
     return Program(program, program.plan.arena_bytes)
 
@@ -122,21 +121,27 @@ class Session:
 
     @cached_property
     def _arrays(self) -> list[Any]:
-        return [asarray_concrete(x) for x in self._arguments]
+        """Arguments where the programs run."""
+        arrays, device = [asarray_concrete(x) for x in self._arguments], self._usual_program.device
+        return [x if device is None else get_backend().device_put(x, device) for x in arrays]
+
+    @cached_property
+    def _usual_program(self) -> Program:
+        return self.compile(self.usual)
 
     @cached_property
     def _reference(self) -> _Reference:
         return _Reference(self)
 
     @cached_property
-    def _usual_watch(self) -> _Stopwatch:
-        return _Stopwatch(self.compile(self.usual), self._arrays)
+    def _usual_watch(self) -> Stopwatch:
+        return Stopwatch(self._usual_program, self._arrays)
 
     @cached_property
     def usual_seconds(self) -> float:
         """Of an undisturbed run by what is decided without measuring: the unit of other times."""
         if self.model:
-            return self._estimated(self.outcome(self.compile(self.usual), self._arguments))
+            return self._estimated(self.outcome(self._usual_program, self._arguments))
         watch = self._usual_watch
         while len(watch.samples) < UNIT_SAMPLES or not _is_settled(watch.samples):
             watch.sample()
@@ -179,7 +184,7 @@ class Session:
         Other programs disturb some runs: the least disturbed of several are compared with those of
         the usual plan, taken in turn, whose time is known best.
         """
-        watch = _Stopwatch(program, self._arrays)
+        watch = Stopwatch(program, self._arrays)
         quick = min(watch.sample(), watch.sample())
         if quick > SLOW * self.usual_seconds:
             return quick, 0.0
@@ -196,35 +201,6 @@ def _is_settled(samples: Sequence[float]) -> bool:
     """Whether several of the least are about equal, so that nothing disturbed them."""
     least = sorted(samples)[: SETTLED + 1]
     return len(samples) >= MOST_SAMPLES or least[-1] <= 1.05 * least[0]
-
-
-class _Stopwatch:
-    """Times runs of a program, as many together as a clock can tell.
-
-    Threads that sleep take long to wake on a busy machine, longer than many a program: that falls
-    on the first of several runs, and on all programs that are compared alike.
-    """
-
-    def __init__(self, program: Program, arrays: Sequence[Any]):
-        self._run, self._arrays = program.run, arrays
-        self.samples: list[float] = []
-        run, arrays = self._run, self._arrays
-        start = time.perf_counter()
-        run(arrays)  # which loads what it needs
-        self._least = time.perf_counter() - start
-
-    def sample(self) -> float:
-        """Seconds of a run."""
-        run, arrays = self._run, self._arrays
-        batch = max(LEAST_RUNS, round(SAMPLE_SECONDS / self._least))
-        start = time.perf_counter()
-        for _ in range(batch):
-            results = run(arrays)
-        for x in results:
-            x.block_until_ready()
-        self.samples.append((time.perf_counter() - start) / batch)
-        self._least = min(self._least, self.samples[-1])
-        return self.samples[-1]
 
 
 @dataclass(frozen=True)
@@ -252,7 +228,7 @@ class _Reference:
 
     def __init__(self, session: Session):
         self._session, problem = session, session.problem
-        usual = session.compile(session.usual)
+        usual = session._usual_program
         self._usual = session.outcome(usual, session._arguments)
         self._exact = self._on_the_cpu(in_float64(problem), as_float64(session._arguments))
         if self._exact is None and self._usual.is_whole:

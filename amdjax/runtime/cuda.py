@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -215,6 +216,22 @@ class CudaDevice(GpuDevice):
             return False
         _checked((status,), "asking whether the device is done")
         return True
+
+    def elapsed(self, issue: Callable[[], object]) -> float:
+        """See `GpuDevice.elapsed`; by the device's clock."""
+        with self.lock:
+            driver = self._enter()
+            events = [_checked(driver.cuEventCreate(0), "making an event") for _ in range(2)]
+            try:
+                _checked(driver.cuEventRecord(events[0], self._stream), "taking the time")
+                issue()
+                _checked(driver.cuEventRecord(events[1], self._stream), "taking the time")
+                self.synchronize()
+                answer = driver.cuEventElapsedTime(*events)
+                return float(_checked(answer, "reading the time")) / 1e3
+            finally:
+                for event in events:
+                    _checked(driver.cuEventDestroy(event), "freeing an event")
 
     def _begin_capture(self) -> None:
         driver = self._enter()

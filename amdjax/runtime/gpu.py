@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -392,6 +393,15 @@ class GpuDevice(Device, ABC):
             if isinstance(error, DeviceError):
                 error = error.blaming(self._recent)
             self._failure = error
+
+    def elapsed(self, issue: Callable[[], object]) -> float:
+        """Seconds that the device takes for the work that `issue` issues; waits for it."""
+        with self.lock:
+            self.synchronize()
+            start = time.perf_counter()
+            issue()
+            self.synchronize()
+            return time.perf_counter() - start
 
     # What a platform implements. All raise `DeviceError` for what the driver refuses.
 

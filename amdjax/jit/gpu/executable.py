@@ -71,7 +71,7 @@ class GpuExecutable:
         if found is not None and getattr(found.device, "target", None) == self.target:
             return found
         if self._home is None:
-            self._home = _device_of(self.target).uncommitted
+            self._home = device_of(self.target).uncommitted
         return self._home
 
     def profile(self, args: Sequence[ConcreteArray]) -> Profile:
@@ -98,8 +98,12 @@ def _gpu(placement: Placement) -> GpuDevice:
     return placement.device
 
 
-def _device_of(target: GpuTarget) -> GpuDevice:
-    """The default device if it is of the target, else the first one that is."""
+def device_of(target: GpuTarget) -> GpuDevice:
+    """The default device if it is of the target, else the first one that is.
+
+    Raises:
+      RuntimeError: there is none.
+    """
     everything = [default_device(), *(d for name in platforms() for d in devices(name))]
     for device in everything:
         if isinstance(device, GpuDevice) and device.target.name == target.name:

@@ -236,8 +236,8 @@ class HipDevice(GpuDevice):
             raise
         return True
 
-    def elapsed(self, issue: Callable[[], None]) -> float:
-        """Seconds that the device takes for the work that `issue` issues; waits for it."""
+    def elapsed(self, issue: Callable[[], object]) -> float:
+        """See `GpuDevice.elapsed`; by the device's clock."""
         call = self._driver.call
         with self.lock:
             self._use()
