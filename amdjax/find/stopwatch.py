@@ -13,8 +13,10 @@ from amdjax.runtime.gpu import GpuDevice
 __all__ = ["Stopwatch"]
 
 SAMPLE_SECONDS = 2e-3  # at least as long runs are timed together ...
-LEAST_RUNS, MOST_RUNS = 3, 1000  # ... and as many
-COPIED = 64 << 20  # bytes of a copy that keeps a device busy
+LEAST_RUNS = 3  # ... and as many
+MOST_WAITING = 100  # runs; drivers keep some thousand launches waiting, then hold the host up
+COPIED = 64 << 20  # bytes of a copy that keeps a device busy ...
+MOST_COPIES = 500  # ... of which so many can wait
 
 
 class Stopwatch:
@@ -42,7 +44,9 @@ class Stopwatch:
 
     def sample(self) -> float:
         """Seconds of a run."""
-        batch = min(max(LEAST_RUNS, round(SAMPLE_SECONDS / self._least)), MOST_RUNS)
+        batch = max(LEAST_RUNS, round(SAMPLE_SECONDS / self._least))
+        if self._device is not None:
+            batch = min(batch, MOST_WAITING)
         self.samples.append(self._timed(batch) / batch)
         self._least = min(self._least, self.samples[-1])
         return self.samples[-1]
@@ -70,5 +74,5 @@ def _occupy(device: GpuDevice, seconds: float) -> None:
     nbytes = min(COPIED, device.memory_stats()["bytes_limit"] // 16)
     source, to = device.alloc(nbytes), device.alloc(nbytes)
     each = device.elapsed(lambda: device.copy(to.address, source.address, nbytes))
-    for _ in range(math.ceil(seconds / each)):
+    for _ in range(min(math.ceil(seconds / each), MOST_COPIES)):
         device.copy(to.address, source.address, nbytes)
