@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from amdjax.core.backend import get_backend
-from amdjax.core.dims import Dim, Guard, SizedScope, SymbolicScope
+from amdjax.core.dims import Choice, Dim, Guard, SizedScope, SymbolicScope
 from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner
@@ -26,7 +26,7 @@ class Guards(NamedTuple):
     """
 
     required: Sequence[Guard]
-    preferred: Sequence[Guard]
+    preferred: Sequence[Guard | Choice]
 
     def fit(self, sizes: Mapping[str, int]) -> bool:
         return all(guard.holds(sizes) for guard in self.required)

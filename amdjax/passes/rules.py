@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.config import numpy_dtype_promotion
+from amdjax.core.dims import same_shape
 from amdjax.core.jaxpr import ClosedJaxpr, Literal
 from amdjax.core.promotion import promote_types
 from amdjax.passes.simplify import Match, P, Rule, X, op, rewrite
@@ -17,7 +18,7 @@ x, y = X("x"), X("y")
 
 
 def _reshape(m: Match, atom: Any, shape: tuple[int, ...]) -> Any:
-    if atom.aval.shape == tuple(shape):
+    if same_shape(atom.aval.shape, shape):
         return atom
     return m.apply("reshape", atom, new_sizes=tuple(shape), dimensions=None, sharding=None)
 
@@ -45,7 +46,7 @@ def _reshape_of_reshape(m: Match) -> Any:
 
 
 def _same_shape(m: Match) -> Any:
-    return m["x"] if m["x"].aval.shape == m.out.shape else None
+    return m["x"] if same_shape(m["x"].aval.shape, m.out.shape) else None
 
 
 def _broadcast_of_broadcast(m: Match) -> Any:

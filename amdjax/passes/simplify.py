@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.dims import same_shape
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
@@ -151,7 +152,7 @@ class _Rewriter:
     @staticmethod
     def same_type(atom: Atom, eqn: JaxprEqn) -> bool:
         want = eqn.outvars[0].aval
-        return atom.aval.shape == want.shape and atom.aval.dtype == want.dtype
+        return same_shape(atom.aval.shape, want.shape) and atom.aval.dtype == want.dtype
 
     def apply(self, primitive: Primitive, operands: Sequence[Atom], params: dict[str, Any]) -> Atom:
         assert primitive.abstract_eval is not None

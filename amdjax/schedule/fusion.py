@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdjax import tile
-from amdjax.core.dims import choosing
+from amdjax.core.dims import choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.schedule.element import ElementBuilder
@@ -92,7 +92,11 @@ class Root:
     def points(self) -> list[Var]:
         """Values with an element for each point of the domain, or of its rows."""
         loop = self.loop
-        return self.vars if loop is None else [v for v in loop.finals if v.aval.shape == loop.shape]
+        return (
+            self.vars
+            if loop is None
+            else [v for v in loop.finals if same_shape(v.aval.shape, loop.shape)]
+        )
 
     @property
     def vars(self) -> list[Var]:
@@ -316,7 +320,7 @@ class _Clusters:
         long = [i for i, n in enumerate(shape) if n != 1]
         axes = tuple(k for k, i in enumerate(long) if i in eqn.params["axes"])
         root = Root(eqn, _long_axes(shape), axes)
-        operands = [x for x in eqn.invars if x.aval.shape == shape]
+        operands = [x for x in eqn.invars if same_shape(x.aval.shape, shape)]
         self._trace(root, self._recorder(root, skip=set()), operands)
         return root
 
@@ -359,7 +363,11 @@ class _Clusters:
         numbers = inputs | {n for v in read for n in [*self.readers.get(v, ())][-NEWEST:]}
         if size_of(root.domain) <= SMALL_DOMAIN:
             near = range(max(0, len(self.steps) - NEWEST), len(self.steps))
-            numbers |= {n for n in near if self._domain(n) == root.domain and self._is_few(root, n)}
+            numbers |= {
+                n
+                for n in near
+                if same_shape(self._domain(n) or (), root.domain) and self._is_few(root, n)
+            }
         found = sorted((n for n in numbers if self._domain(n) is not None), reverse=True)
         # Those with reductions first: what follows from one along the rows may go on there.
         return sorted(found, key=lambda n: (n not in inputs, not self._reduces(n)))
@@ -395,13 +403,14 @@ class _Clusters:
 
     def _shape_fits(self, root: Root, region: Region) -> bool | None:
         """Whether the root is computed per row; None if it does not belong."""
+        same = same_shape(root.domain, region.domain)
         if root.is_reduction:
-            if root.domain == region.domain and region.axes in (None, root.axes) and root.domain:
+            if same and region.axes in (None, root.axes) and root.domain:
                 return False
             return None
-        if root.domain == region.domain:
+        if same:
             return False
-        if region.axes is not None and root.domain == region.row_shape:
+        if region.axes is not None and same_shape(root.domain, region.row_shape):
             return True
         return None
 

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, ClassVar
 
-from amdjax.core.dims import Dim, divisor, is_multiple, is_natural, size_hint, surely_equal
+from amdjax.core.dims import (
+    Dim,
+    divisor,
+    is_multiple,
+    is_natural,
+    same_shape,
+    size_hint,
+    surely_equal,
+)
 
 _serial = count()
 
@@ -316,6 +324,15 @@ class Condition:
     kind: str
     index: Index
 
+    def is_same(self, other: Condition) -> bool:
+        """Whether it is another one, for all sizes."""
+        a, b = self.index, other.index
+        return (
+            self.kind == other.kind
+            and [s for s, _ in a.terms] == [s for s, _ in b.terms]
+            and same_shape([a.const, *(c for _, c in a.terms)], [b.const, *(c for _, c in b.terms)])
+        )
+
     def known(self) -> bool | None:
         """True or False when the ranges decide it."""
         lo, hi = self.index.range()
@@ -338,9 +355,8 @@ class Guard:
     conditions: tuple[Condition, ...] = ()
 
     def __and__(self, other: Guard) -> Guard:
-        return Guard(
-            self.conditions + tuple(c for c in other.conditions if c not in self.conditions)
-        )
+        new = (c for c in other.conditions if not any(map(c.is_same, self.conditions)))
+        return Guard((*self.conditions, *new))
 
     def simplify(self) -> Guard | bool:
         """Drop what is always true; False if one can never hold."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from amdjax.core.dims import choosing
+from amdjax.core.dims import cheapest, choosing
 
 __all__ = [
     "FAMILIES", "Decision", "Decisions", "Family", "Solver", "UnknownDecision", "busy_time",
@@ -66,7 +66,8 @@ class Solver(Generic[Problem, Machine, Plan]):
         if len(plans) < 2:
             return plans[0] if plans else None
         with choosing():
-            return min(plans, key=lambda plan: self.estimate(problem, plan, machine))
+            costs = [self.estimate(problem, plan, machine) for plan in plans]
+            return plans[cheapest(costs)]
 
     def every(self, problem: Problem, machine: Machine) -> list[Plan]:
         """All plans, the usual one first, then by their estimates."""
@@ -243,10 +244,10 @@ class Family(Generic[Problem, Machine, Plan]):
         if len(chosen) > 1 or noted is not None:
             with choosing():
                 costs = [s.estimate(problem, p, machine) + sum(others) for s, p, others in chosen]
-                least = min(costs)
-            solver, plan, _ = chosen[costs.index(least)]
+                place = cheapest(costs)
+            solver, plan, _ = chosen[place]
             if noted is not None:
-                noted.append(least)
+                noted.append(costs[place])
         if decisions is not None and solver.composite:
             plan = solver.best(problem, machine)  # once more, noting what it is made by
         return solver, plan

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.core.dims import choosing, is_multiple
+from amdjax.core.dims import choosing, is_multiple, same_shape
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
@@ -157,9 +157,8 @@ class RegionWriter:
             return []
         for out, offset in self.domain.stores:
             for v, offsets in by_var.items():
-                same = (
-                    v.aval.dtype.itemsize == out.aval.dtype.itemsize
-                    and v.aval.shape == out.aval.shape
+                same = v.aval.dtype.itemsize == out.aval.dtype.itemsize and same_shape(
+                    v.aval.shape, out.aval.shape
                 )
                 if same and all(o == offset for o in offsets) and v in self.buffers:
                     pairs.append((self.args.index(v), self.args.index(out)))
@@ -178,4 +177,4 @@ def lane_count(domain: Domain, target: Machine, extent: int) -> int:
     full = max(4, registers * target.vectors.vector_bits // max(domain.widest, 8))
     full = min(full, 128)
     with choosing():
-        return full if extent >= full else power_of_two(extent)
+        return full if extent > full // 2 else power_of_two(extent)

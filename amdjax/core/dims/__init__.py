@@ -20,23 +20,27 @@ from amdjax.core.dims.expression import (
 from amdjax.core.dims.scope import SymbolicScope
 from amdjax.core.dims.shapes import Unsolvable, solve, symbolic_shape
 from amdjax.core.dims.sized import (
+    Choice,
     Estimate,
     Guard,
     SizedScope,
     at_sizes,
+    capped,
+    cheapest,
     choosing,
     divisor,
     is_multiple,
     is_natural,
     like_at_hand,
     no_less,
+    same_shape,
     size_hint,
     surely_equal,
 )
 
 __all__ = [
-    "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable", "as_size",
-    "at_sizes", "choosing", "divisor", "is_multiple", "is_natural", "is_symbolic_dim", "largest",
-    "like_at_hand", "max_dim", "min_dim", "no_less", "size_hint", "solve", "surely_equal",
-    "symbolic_dimension", "symbolic_shape",
+    "Choice", "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable",
+    "as_size", "at_sizes", "capped", "cheapest", "choosing", "divisor", "is_multiple", "is_natural",
+    "is_symbolic_dim", "largest", "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape",
+    "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape",
 ]  # fmt: skip

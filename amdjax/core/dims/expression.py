@@ -232,7 +232,7 @@ class Dim:
     def bit_length(self) -> int:
         """As of an integer, to whose power of two all is limited that comes of it."""
         length = self.scope.value(self.polynomial).bit_length()
-        return length if 1 << length > self >= 1 << length - 1 else 0
+        return length if 1 << length > self >= (1 << length) // 2 else 0
 
     def __repr__(self) -> str:
         return polynomial.text(self.polynomial)

@@ -52,6 +52,8 @@ def floordiv(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     whole, rest = divide(a, b)
     if not rest or _is_between(rest, b, facts):
         return whole
+    if _is_between(plus(rest, b), b, facts):
+        return plus(whole, of(-1))
     divisor = constant_of(b)
     if divisor is None:
         return plus(whole, facts.unknown(Operation("floordiv", (rest, b))))
@@ -80,6 +82,8 @@ def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     _, rest = divide(a, b)
     if not rest or _is_between(rest, b, facts):
         return rest
+    if _is_between(plus(rest, b), b, facts):
+        return plus(rest, b)
     if divisor is not None:
         common = math.gcd(divisor, common_factor(rest))
         if common > 1:

@@ -29,7 +29,7 @@ from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.source_info import is_internal
 from amdjax.core.tracebacks import is_standard
 
-__all__ = ["SymbolicScope"]
+__all__ = ["SymbolicScope", "narrower"]
 
 _LEAST, _GREATEST = 1, 2**31 - 1  # of sizes of which nothing else is told
 _MAX_ROWS = 200  # of a linear program: what more would decide is said to be unknown
@@ -223,7 +223,7 @@ class SymbolicScope:
         high = minimum({monomial: -c for monomial, c in objective.items()}, rows)
         least = None if low is None else low * common + constant
         most = None if high is None else -high * common + constant
-        return _narrower(self._interval(a), (least, most))
+        return narrower(self._interval(a), (least, most))
 
     def _relevant(self, a: Polynomial) -> list[tuple[dict[Monomial, int], int]]:
         """The inequalities that speak of a polynomial's unknowns, and of those they bring."""
@@ -287,14 +287,32 @@ class SymbolicScope:
     # Intervals: bounds that need no linear program
 
     def _interval(self, a: Polynomial) -> Bounds:
-        total: Bounds = (0, 0)
+        return _interval_of(a, self._range)
+
+    def _interval_by_surpluses(self, a: Polynomial) -> Bounds:
+        """Bounds from the unknowns written as their least values and what they have beyond.
+
+        So terms that share an unknown count together: with b = 2 + x and t = 2 + y, where neither
+        x nor y is negative, b*t - t = x*y + 2*x + y + 2 is at least 2.
+        """
+        if len(a) < 2 or max(sum(power for _, power in monomial) for monomial, _ in a) < 2:
+            return None, None
+        surpluses: dict[Atom, Bounds] = {}
+        shifts: dict[Atom, Polynomial] = {}
+        for atom in atoms(a):
+            least, most = self._range(atom)
+            if least is None:
+                return None, None
+            surpluses[atom] = 0, None if most is None else most - least
+            shifts[atom] = plus(of(atom), of(least))
+        terms = []
         for monomial, factor in a:
-            product: Bounds = (factor, factor)
+            term: Polynomial = of(factor)
             for atom, power in monomial:
                 for _ in range(power):
-                    product = _interval_product(product, self._range(atom))
-            total = _interval_sum(total, product)
-        return total
+                    term = multiply(term, shifts[atom])
+            terms.append(term)
+        return _interval_of(plus(*terms), surpluses.__getitem__)
 
     def _range(self, atom: Atom) -> Bounds:
         told = self._ranges.get(atom, (None, None))
@@ -307,14 +325,14 @@ class SymbolicScope:
             low, high = max(others[0][0] or 1, 1), others[0][1]
             found: Bounds = _quotient(least, high, low), _quotient(most, low, high)
         elif atom.kind == "mod":
-            found = _narrower((0, None), (None, None if others[0][1] is None else others[0][1] - 1))
+            found = narrower((0, None), (None, None if others[0][1] is None else others[0][1] - 1))
             if least is not None and least >= 0:
-                found = _narrower(found, (None, most))
+                found = narrower(found, (None, most))
         else:
             best = max if atom.kind == "max" else min
             lows, highs = zip((least, most), *others, strict=True)
             found = _known(best, lows), _known(best, highs)
-        return _narrower(found, told)
+        return narrower(found, told)
 
     # Constraints
 
@@ -365,7 +383,19 @@ class SymbolicScope:
         ((((atom, _),), factor),) = terms
         low, high = -(constant // factor), constant // -factor
         told = (low, None) if factor > 0 else (None, high)
-        self._ranges[atom] = _narrower(told, self._ranges.get(atom, (None, None)))
+        self._ranges[atom] = narrower(told, self._ranges.get(atom, (None, None)))
+
+
+def _interval_of(a: Polynomial, range_of: Callable[[Atom], Bounds]) -> Bounds:
+    """Bounds of a polynomial from those of its unknowns, as if all its terms were independent."""
+    total: Bounds = (0, 0)
+    for monomial, factor in a:
+        product: Bounds = (factor, factor)
+        for atom, power in monomial:
+            for _ in range(power):
+                product = _interval_product(product, range_of(atom))
+        total = _interval_sum(total, product)
+    return total
 
 
 def _quotient(a: int | None, of_positive: int | None, of_negative: int | None) -> int | None:
@@ -390,7 +420,7 @@ def _known(best: Callable[..., int], values: Sequence[int | None]) -> int | None
     return None if None in values else best(values)
 
 
-def _narrower(a: Bounds, b: Bounds) -> Bounds:
+def narrower(a: Bounds, b: Bounds) -> Bounds:
     lows = [x for x in (a[0], b[0]) if x is not None]
     highs = [x for x in (a[1], b[1]) if x is not None]
     return max(lows, default=None), min(highs, default=None)

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from amdjax.core.dims.expression import Dim, DimSize
@@ -20,13 +20,18 @@ from amdjax.core.dims.polynomial import (
     scale,
     text,
 )
-from amdjax.core.dims.scope import SymbolicScope
+from amdjax.core.dims.scope import SymbolicScope, narrower
+from amdjax.core.integers import power_of_two
 
 __all__ = [
-    "Estimate", "Guard", "SizedScope", "at_sizes", "choosing", "divisor", "is_multiple",
-    "is_natural", "like_at_hand", "no_less", "size_hint", "surely_equal",
+    "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "capped", "cheapest", "choosing",
+    "divisor", "is_multiple", "is_natural", "like_at_hand", "no_less", "same_shape",
+    "size_hint", "surely_equal",
 ]  # fmt: skip
 
+
+#: As many times the least cost is as good.
+ABOUT = 1.1
 
 _choosing = contextvars.ContextVar("choosing", default=False)
 
@@ -80,6 +85,7 @@ class SizedScope(SymbolicScope):
         self.sizes = dict(sizes)
         self.guards: dict[tuple[str, Polynomial], bool] = {}
         self.preferences: dict[tuple[str, Polynomial], bool] = {}
+        self.choices: list[Choice] = []
         for name in sizes:
             least, most = (None, None) if known is None else known.bounds(of(name))
             self._ranges[name] = (max(least or 2, 2), most)
@@ -99,9 +105,10 @@ class SizedScope(SymbolicScope):
         return [Guard(kind, a, answer) for (kind, a), answer in self.guards.items()]
 
     @property
-    def preferred(self) -> list[Guard]:
+    def preferred(self) -> list[Guard | Choice]:
         """What holds of other sizes for which the same would be chosen."""
-        return [Guard(kind, a, answer) for (kind, a), answer in self.preferences.items()]
+        compared = [Guard(kind, a, answer) for (kind, a), answer in self.preferences.items()]
+        return [*compared, *self.choices]
 
     def value(self, a: Polynomial) -> int:
         """At the sizes at hand; nothing is noted."""
@@ -111,7 +118,7 @@ class SizedScope(SymbolicScope):
         # Intervals alone: linear programs would take longer than they save.
         found = self._bounds.get(a)
         if found is None:
-            found = self._bounds[a] = self._interval(a)
+            found = self._bounds[a] = narrower(self._interval(a), self._interval_by_surpluses(a))
         return found
 
     def is_at_least_zero(self, a: Polynomial) -> bool:
@@ -153,6 +160,20 @@ class SizedScope(SymbolicScope):
             return NotImplemented
         compare = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
         return compare[symbol](self.value(dim.polynomial), _value_of(other))
+
+
+class Choice(NamedTuple):
+    """One of several costs, which is about the least."""
+
+    costs: Sequence[Any]
+    place: int
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        values = [at_sizes(cost, sizes) for cost in self.costs]
+        return bool(values[self.place] <= ABOUT * min(values))
+
+    def __str__(self) -> str:
+        return f"plan {self.place + 1} of {len(self.costs)}"
 
 
 class Estimate:
@@ -287,6 +308,17 @@ def no_less(size: DimSize, most: int) -> int:
     return number
 
 
+def capped(size: DimSize, most: int) -> int:
+    """`min(size, most)` as a number: how much of an axis is taken at once, of what masks its end.
+
+    Of a symbolic size it is a power of two no less than that at hand, and preferably than others.
+    """
+    if not isinstance(size, Dim):
+        return min(size, most)
+    with choosing():
+        return most if size > most // 2 else power_of_two(cast("int", size))
+
+
 def like_at_hand(size: DimSize) -> None:
     """Prefer sizes that are about as large as that at hand: with the same power of eight."""
     if isinstance(size, Dim):
@@ -295,12 +327,26 @@ def like_at_hand(size: DimSize) -> None:
             assert least <= size < 8 * least
 
 
+def cheapest(costs: Sequence[Any]) -> int:
+    """The place of the least of some costs, preferably of sizes of which it is about the least."""
+    place = min(range(len(costs)), key=lambda i: size_hint(costs[i]))
+    scope = next((cost.scope for cost in costs if isinstance(cost, (Dim, Estimate))), None)
+    if isinstance(scope, SizedScope):
+        scope.choices.append(Choice(tuple(costs), place))
+    return place
+
+
 def surely_equal(a: DimSize, b: DimSize) -> bool:
     """Whether two sizes are the same, symbolic ones for all sizes of their variables."""
     if not (isinstance(a, Dim) or isinstance(b, Dim)):
         return a == b
     difference = a - b
     return not isinstance(difference, Dim) and difference == 0
+
+
+def same_shape(a: Sequence[DimSize], b: Sequence[DimSize]) -> bool:
+    """Whether shapes are the same, symbolic ones for all sizes of their variables."""
+    return len(a) == len(b) and all(map(surely_equal, a, b))
 
 
 def is_natural(size: DimSize) -> bool | None:
