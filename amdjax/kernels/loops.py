@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.dims import choosing
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.arithmetic import Arithmetic
@@ -45,7 +46,8 @@ def bits_dtype(dtype: str) -> tuple[str, int]:
 def lanes_for(target: CpuTarget, dtype: str, extent: int, registers: int = 2) -> int:
     """Lanes for a loop: a few registers full, and no more than the next power of two needs."""
     full = max(1, registers * target.vector_bits // (8 * itemsize(dtype)))
-    return min(full, power_of_two(extent))
+    with choosing():
+        return full if extent > full // 2 else power_of_two(extent)
 
 
 def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn, tile
-from amdjax.core.dims import Dim, SizedScope, SymbolicScope, choosing
+from amdjax.core.dims import Dim, SizedScope, SymbolicScope, capped, cheapest, choosing
 from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
 from amdjax.jit.variants import MOST_CHOSEN, Variants
+
+#: Of which plans for some sizes were once wrong or not made for others.
+CHOOSING = ["cumulative sum", "scatter", "norm's gradient", "loop"]
 
 SIZES = [
     (5, 37),
@@ -92,7 +96,47 @@ def arrays(shapes, sizes):
 def test_every_size_computes_what_its_own_program_does(name):
     specs, f = CASES[name]
     compiled, shapes = variants(f, specs)
-    for b, t in SIZES:
+    compare(compiled, shapes, f, SIZES)
+
+
+@pytest.mark.parametrize("first", [(2, 3), (40, 300)])
+@pytest.mark.parametrize("name", CHOOSING)
+def test_what_was_chosen_for_other_sizes_is_right(name, first, monkeypatch):
+    monkeypatch.setattr("amdjax.jit.variants.MOST_CHOSEN", 1)
+    specs, f = CASES[name]
+    compiled, shapes = variants(f, specs)
+    compare(compiled, shapes, f, [first, (5, 37), (40, 300), (17, 3), (2, 2), (33, 129)])
+    assert len(compiled.known) == 1
+
+
+def attention(q, k, v):
+    """Causal attention and the gradient of its sum, in double precision."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    scale, n = q.shape[-1] ** -0.5, q.shape[1]
+    logits = np.einsum("bqhf,bkhf->bhqk", q, k) * scale
+    weights = np.exp(np.where(np.tri(n, dtype=bool), logits, -np.inf))
+    weights /= weights.sum(-1, keepdims=True)
+    slope = np.einsum("bhqk,bkhf->bhqk", weights, v)
+    slope -= weights * slope.sum(-1, keepdims=True)
+    gradient = np.einsum("bhqk,bkhf->bqhf", slope, k) * scale
+    return np.einsum("bhqk,bkhf->bqhf", weights, v), gradient
+
+
+@pytest.mark.parametrize("first", [(2, 3), (3, 150)])
+def test_blocks_of_an_attention_chosen_for_other_sizes(first, monkeypatch):
+    monkeypatch.setattr("amdjax.jit.variants.MOST_CHOSEN", 1)
+    attend = lambda *x: nn.dot_product_attention(*x, is_causal=True)
+    outputs = lambda *x: (attend(*x), amdjax.grad(lambda *x: attend(*x).sum())(*x))
+    compiled, shapes = variants(outputs, ["b, t, 2, 8"] * 3)
+    for b, t in [first, (5, 37), (2, 100), (3, 16), (2, 2), (1, 33), (3, 129)]:
+        xs = arrays(shapes, {"b": b, "t": t})
+        for got, want in zip(compiled.runner({"b": b, "t": t})(xs), attention(*xs), strict=True):
+            np.testing.assert_allclose(got, want, rtol=2e-5, atol=1e-5, err_msg=f"{b}x{t}")
+    assert compiled.reason is None and len(compiled.known) == 2, "sizes of 1 are apart"
+
+
+def compare(compiled, shapes, f, all_sizes):
+    for b, t in all_sizes:
         xs = arrays(shapes, {"b": b, "t": t})
         (got,) = compiled.runner({"b": b, "t": t})(xs)
         want = amdjax.jit(f)(*xs)
@@ -183,3 +227,35 @@ def test_numbers_computed_of_sizes_are_operands_of_programs():
 def _at(closed, sizes):
     instance = instantiate(closed, sizes)
     return instance.jaxpr, instance.consts
+
+
+def test_bounds_of_products_need_no_guards():
+    scope = SizedScope({"n": 10, "m": 7})
+    n, m = scope.variables().values()
+    assert n * m - n >= 2 and n * m - n - m >= 0 and (m - 1) * (n - 1) >= 1 and -1 // n == -1
+    assert n * n * m - m * n >= 4 and not n * m < n + m and (-1) % n == n - 1
+    assert not scope.required
+    assert n * m - 3 * n >= 2 and [str(g) for g in scope.required] == ["m*n - 3*n >= 2"]
+
+
+@given(st.integers(2, 9), st.integers(2, 9), st.data())
+def test_bounds_of_polynomials_hold(n, m, data):
+    scope = SizedScope({"n": 5, "m": 5})
+    x, y = scope.variables().values()
+    terms = [x, y, x * y, x * x, x * x * y, (x + 3) // y, 1]
+    factors = data.draw(st.lists(st.integers(-4, 4), min_size=7, max_size=7))
+    total = sum(c * t for c, t in zip(factors, terms, strict=True))
+    if isinstance(total, Dim):
+        least, most = scope.bounds(total.polynomial)
+        value = total.evaluate({"n": n, "m": m})
+        assert (least is None or least <= value) and (most is None or value <= most)
+
+
+def test_choices_by_cost_hold_where_they_are_about_the_best():
+    scope = SizedScope({"n": 100})
+    n = scope.variables()["n"]
+    assert cheapest([n * 2.0, 150.0 + n * 0.0, n * 3]) == 1
+    (choice,) = scope.preferred
+    assert not choice.holds({"n": 10}) and choice.holds({"n": 70}) and choice.holds({"n": 1000})
+    assert cheapest([3, 2, 2]) == 1 and capped(5, 4) == 4 and capped(3, 4) == 3
+    assert capped(n, 64) == 64 and capped(n // 20, 64) == 8 and not scope.required

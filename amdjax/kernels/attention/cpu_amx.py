@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
+from amdjax.core.dims import capped, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.attention.cpu_blocks import AttentionPlan, Forward, blocking_cost
 from amdjax.kernels.attention.problem import MOST_SCRATCH, Attention
@@ -48,10 +49,10 @@ def amx_plans(problem: Attention, target: CpuTarget) -> Sequence[AmxAttentionPla
     fitting = max(1, private_cache(target) // 2 // (2 * ROWS * features * 4))
     shape, found = TileShape(8, 2, AMX_ROWS), []
     for group in dict.fromkeys((1, problem.group)):
-        rows, keys = problem.queries * group, min(KEYS, round_up(problem.keys, ROWS))
+        rows, keys = problem.queries * group, capped(round_up(problem.keys, ROWS), KEYS)
         for tiles in (1, 2, 4, 8):
             scratch = (6 * keys + (6 * tiles + 8) * ROWS) * features
-            if tiles <= min(fitting, ceil_div(rows, ROWS)) and scratch <= MOST_SCRATCH:
+            if tiles <= min(fitting, ceil_div(size_hint(rows), ROWS)) and scratch <= MOST_SCRATCH:
                 found.append(AmxAttentionPlan(problem, Blocking(shape, keys, tiles, group)))
     return found
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import capped, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, MOST_SCRATCH, Attention
 from amdjax.kernels.attention.staging import Blocking, Stage, Staged
@@ -78,17 +79,17 @@ def blockings(problem: Attention, target: CpuTarget, copies: int, most: int) -> 
     found = []
     for group in dict.fromkeys((1, problem.group)):
         rows = problem.queries * group
-        vectors = min(4 if target.vector_bits >= 512 else 2, ceil_div(rows, lanes))
+        vectors = capped(ceil_div(rows, lanes), 4 if target.vector_bits >= 512 else 2)
         # As many sums as hide the latency of multiply-adds.
         shape = register_tile(target, vectors, lanes)
-        keys = min(64, round_up(problem.keys, max(shape.rows, lanes)))
+        keys = capped(round_up(problem.keys, max(shape.rows, lanes)), 64)
         line = features * itemsize(problem.accumulate)
         fitting = max(1, private_cache(target) // SHARE // (copies * shape.columns * line))
         for tiles in (1, 2, 4, 8):
             scratch = (2 * keys + (copies * tiles + 1) * shape.columns) * line
             if scratch > MOST_SCRATCH:
                 continue
-            if tiles <= min(most, fitting, ceil_div(rows, shape.columns)):
+            if tiles <= min(most, fitting, ceil_div(size_hint(rows), shape.columns)):
                 found.append(Blocking(shape, keys, tiles, group))
     return found
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.attention.cpu_blocks import blocking_cost, blockings, register_tile
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
@@ -62,8 +63,8 @@ def gradient_plans(problem: Attention, target: CpuTarget) -> Sequence[AttentionG
     if not found:
         return []
     blocking = found[0]
-    tiles = ceil_div(problem.queries * problem.group, blocking.rows)
-    most = ceil_div(4 * target.threads, problem.batch * problem.key_heads)
+    tiles = ceil_div(size_hint(problem.queries * problem.group), blocking.rows)
+    most = ceil_div(4 * target.threads, size_hint(problem.batch * problem.key_heads))
     return [AttentionGradientPlan(problem, blocking, n) for n in shares(min(most, tiles))]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import Dim, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, MOST_SCRATCH, Attention
 from amdjax.kernels.attention.staging import finite
@@ -66,6 +67,8 @@ class FewRowsPlan:
 def few_rows_plans(problem: Attention, target: CpuTarget) -> Sequence[FewRowsPlan]:
     """Plans where few rows share a head of keys."""
     rows = problem.queries * problem.group
+    if isinstance(rows, Dim):  # each row has code of its own
+        return []
     size = itemsize(problem.accumulate)
     row_bytes = rows * (problem.features + problem.value_features + KEYS) * size
     if rows > MOST_ROWS or row_bytes > MOST_SCRATCH or problem.rate:
@@ -75,7 +78,8 @@ def few_rows_plans(problem: Attention, target: CpuTarget) -> Sequence[FewRowsPla
     found = []
     for heads in (1, *fitting[-1:]):
         programs = problem.batch * problem.key_heads // heads
-        most = min(ceil_div(4 * target.threads, programs), ceil_div(problem.keys, PART))
+        most = ceil_div(4 * target.threads, size_hint(programs))
+        most = min(most, ceil_div(size_hint(problem.keys), PART))
         found += [FewRowsPlan(problem, heads, n) for n in shares(most)]
     return found
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import round_up
 from amdjax.kernels.attention.dropping import kept_pair
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
@@ -331,7 +332,7 @@ class Stage:
         keep = self._keep(key, base, staged)
         if keep is not None:
             x = k.select(keep, x, k.const(self.dtype, LEAST_LOGIT, (self.lanes,)))
-        if p.keys % self.blocking.keys:
+        if not is_multiple(p.keys, self.blocking.keys):
             absent = k.const(self.dtype, float("-inf"), (self.lanes,))
             x = k.select(k.broadcast(key < p.keys, (self.lanes,)), x, absent)
         return x

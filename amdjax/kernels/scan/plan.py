@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from amdjax.core.dims import choosing, size_hint
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.gpu_loops import threads_for
 from amdjax.kernels.loops import lanes_for
@@ -66,6 +67,11 @@ def plan_gpu_scan(ctx: ShapedContext) -> KernelPlan | None:
 
 def cpu_scans(p: ScanProblem, target: CpuTarget) -> list[AlongPlan] | list[AcrossPlan]:
     """The direction of lanes, and rows split in different numbers where they are few."""
+    with choosing():  # both directions, and all lengths, are right for all sizes
+        return _cpu_scans(p, target)
+
+
+def _cpu_scans(p: ScanProblem, target: CpuTarget) -> list[AlongPlan] | list[AcrossPlan]:
     if p.inner == 1 and (p.n >= 16 or p.outer < 16):
         lanes = lanes_for(target, p.computed, p.n, 1)
         most = _most_splits(p.outer, p, _wanted(target, p.outer), SPLIT_FROM)
@@ -161,4 +167,5 @@ def _wanted(target: CpuTarget, rows: int) -> int:
 
 def _most_splits(rows: int, p: ScanProblem, wanted: int, least: int) -> int:
     """Programs for a row, where as many are wanted and `least` elements are worth one."""
-    return max(1, min(ceil_div(wanted, rows), p.outer * p.n * p.inner // (rows * least)))
+    rows, size = size_hint(rows), size_hint(p.outer * p.n * p.inner)
+    return max(1, min(ceil_div(wanted, rows), size // (rows * least)))

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from amdjax.core.dims import choosing, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.kernels.loops import (
@@ -246,16 +247,21 @@ def plan_scatter(ctx: ShapedContext) -> ScatterPlan:
 
 def scatter_plans(problem: ScatterProblem, target: CpuTarget) -> list[ScatterPlan]:
     """One program, and where there is work for several, what each of them can own."""
-    layout, programs = problem.layout, target.threads
-    plans = [ScatterPlan(layout, "all", 1)]
-    if programs > 1 and problem.elements >= PARALLEL_ELEMENTS:
-        parallel = (
-            _by_window(layout, programs, problem.itemsize)
-            or _by_update(layout, programs, problem.unique)
-            or _by_range(layout, programs, problem.itemsize)
-        )
-        plans += [parallel] if parallel else []
+    plans = [ScatterPlan(problem.layout, "all", 1)]
+    with choosing():  # each way is right for all sizes
+        if target.threads > 1 and problem.elements >= PARALLEL_ELEMENTS:
+            plans += filter(None, [_shared(problem, target.threads)])
     return [replace(plan, separate=problem.separate) for plan in plans]
+
+
+def _shared(problem: ScatterProblem, programs: int) -> ScatterPlan | None:
+    """What several programs can own."""
+    layout = problem.layout
+    return (
+        _by_window(layout, programs, problem.itemsize)
+        or _by_update(layout, programs, problem.unique)
+        or _by_range(layout, programs, problem.itemsize)
+    )
 
 
 def scatter_cost(problem: ScatterProblem, plan: ScatterPlan, target: CpuTarget) -> float:
@@ -336,7 +342,7 @@ class ScatterKernel:
         """The launch."""
         layout, k = self.layout, self.k
         total = layout.row_count * layout.window_size
-        cost = (0.2 if layout.window_size > 8 else 2.0) * total + 2.0 * layout.row_count
+        cost = (0.2 if size_hint(layout.window_size) > 8 else 2.0) * total + 2.0 * layout.row_count
         count, length = layout.row_count, plan.length
         start: Value | int = 0
         stop: Value | int = count
