@@ -356,6 +356,16 @@ class Search:
         found = self.results.get(self.session.usual)
         return (found.seconds if found is not None else None) or 0.0
 
+    def first_look(self) -> float:
+        """Seconds of what is decided without measuring; 0 if that fails.
+
+        It is not compared with a reference: this only tells which problems are worth a search.
+        """
+        try:
+            return self.usual_seconds or self.session.usual_seconds
+        except Exception:  # whatever goes wrong: a search records it
+            return 0.0
+
     def best(self) -> Result | None:
         """The fastest way so far."""
         right = [r for r in self.results.values() if r.status == "right"]

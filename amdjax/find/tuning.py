@@ -159,7 +159,11 @@ def tune(
         before = sum(counts[problem] * searches[problem].usual_seconds for problem in best)
         after = sum(counts[problem] * solution.time for problem, solution in best.items())
     else:
-        decided = {problem: solution.decisions for problem, solution in best.items()}
+        decided = {
+            problem: solution.decisions
+            for problem, solution in best.items()
+            if solution.decisions != searches[problem].session.usual
+        }
         before, after = _timed(f, args, decided, machine, TIMED_SHARE * budget)
     tuning = Tuning(before, after, tuple(best.values()), tuple(unsolved.items()))
     if not quiet:
@@ -186,14 +190,16 @@ def _search_all(
     searches: dict[Problem, Search], counts: Counter[Problem], each: int | None, deadline: float,
     progress: _Progress,
 ) -> None:  # fmt: skip
-    """Time all problems as they are, then search the most expensive first, until a deadline."""
+    """Time problems as they are, then search the most expensive first, until a deadline.
+
+    Half of the time at most is for looking at problems; those not looked at are not searched.
+    """
     costs: dict[Problem, float] = {}
+    looked = (time.monotonic() + deadline) / 2
     for problem, run in searches.items():
-        if time.monotonic() > deadline:
-            return
-        run.result(run.session.usual)
-        costs[problem] = counts[problem] * run.usual_seconds
-        progress.show(run, 0)
+        if time.monotonic() > looked:
+            break
+        costs[problem] = counts[problem] * run.first_look()
     left = sum(costs.values())
     for problem in sorted(costs, key=lambda p: -costs[p]):
         now, run = time.monotonic(), searches[problem]
@@ -212,14 +218,17 @@ def _timed(
     machine: Machine,
     budget: float,
 ) -> tuple[float, float]:
-    """Seconds of a call by estimates and by decisions, in turn, for as long as a budget lasts."""
+    """Seconds of a call by estimates and by decisions, in turn, for as long as a budget lasts.
+
+    Without decisions the function is what it was.
+    """
     lowered = _jitted(f).lower(*args)
     donates = any(lowered.traced.donated)
     programs = []
-    for decisions in ({}, decided):
+    for decisions in ({}, decided) if decided else ({},):
         with applying(decisions):
             programs.append(lowered.compile(machine if isinstance(machine, GpuTarget) else None))
-    times: tuple[list[float], list[float]] = ([], [])
+    times: list[list[float]] = [[] for _ in programs]
     last = time.monotonic() + budget
     while len(times[0]) < LEAST_ROUNDS or (len(times[0]) < ROUNDS and time.monotonic() < last):
         for program, found in zip(programs, times, strict=True):
@@ -227,8 +236,7 @@ def _timed(
             start = time.perf_counter()
             block_until_ready(program(*given))
             found.append(time.perf_counter() - start)
-    before, after = map(min, times)
-    return before, after
+    return min(times[0]), min(times[-1])
 
 
 def _copied(x: Any) -> Any:

@@ -14,7 +14,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import find, jit, lax
 from amdjax.core.config import State
-from amdjax.find import machines, model, session, solutions
+from amdjax.find import machines, model, session, solutions, tuning
 from amdjax.find.database import Database
 from amdjax.find.known import applying
 from amdjax.find.machines import default_machine, machine_named
@@ -467,3 +467,32 @@ def test_arguments_that_make_no_sense():
         find.tune(3)
     with pytest.raises(ValueError, match="tune: budget must be a number of seconds, got -1"):
         find.tune(lambda x: x, 1.0, budget=-1)
+
+
+def test_tuning_without_time_changes_nothing():
+    tuned = find.tune(lambda x: jnp.tanh(x.T @ x), X, budget=0, quiet=True)
+    assert tuned.solutions == () and tuned.speedup == 1.0
+
+
+def test_tuning_looks_at_problems_for_half_of_its_time(monkeypatch):
+    """However many problems there are, the most expensive that were looked at are searched."""
+    clock = iter(range(10_000))
+    monkeypatch.setattr(tuning.time, "monotonic", lambda: next(clock))
+    searched = []
+
+    class Run:
+        def __init__(self, cost):
+            self.cost = cost
+
+        def first_look(self):
+            return self.cost
+
+        def run(self, each, deadline, report):
+            searched.append(self.cost)
+
+    runs = {n: Run(n % 7) for n in range(100)}
+    counts = dict.fromkeys(runs, 1)
+    progress = tuning._Progress(quiet=True)
+    progress.show = lambda run, done: None
+    tuning._search_all(runs, counts, 1, next(clock) + 40, progress)
+    assert searched[:2] == [6, 6] and 5 < len(searched) < 25
