@@ -139,6 +139,9 @@ def test_linear_programs():
         ("min(a, max(a, b))", "a"),
         ("non_negative(a - 3)", "max(a - 3, 0)"),
         ("(a*a - b*b) // (a + b)", "a - b"),
+        ("(a - 1) // a", "0"),
+        ("(a*b - 1) % b", "b - 1"),
+        ("(2*a - b) // a", "floordiv(- b, a) + 2"),
     ],
 )
 def test_normal_forms(text, printed):

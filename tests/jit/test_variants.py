@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -12,7 +14,9 @@ from amdjax import lax, nn, tile
 from amdjax.core.dims import Dim, SizedScope, SymbolicScope, capped, cheapest, choosing
 from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
+from amdjax.jit.plan import plan_program
 from amdjax.jit.variants import MOST_CHOSEN, Variants
+from amdjax.targets.cpu import CpuTarget
 
 #: Of which plans for some sizes were once wrong or not made for others.
 CHOOSING = ["cumulative sum", "scatter", "norm's gradient", "loop"]
@@ -169,6 +173,17 @@ def test_what_is_known_of_sizes_needs_no_guard():
     known = SizedScope({"n": 35}, scope)
     n = known.variables()["n"]
     assert n <= 4096 and n >= 16 and (n - 3) % 16 == 0 and not known.required
+
+
+def test_programs_of_symbolic_sizes_are_cut_into_the_same_kernels():
+    f = amdjax.grad(lambda x: jnp.sum(jnp.sin(normalized(x))))
+    spec = amdjax.ShapeDtypeStruct(symbolic_shape("b, t, 64"), "float32")
+    closed, sizes = amdjax.make_jaxpr(f)(spec), {"b": 5, "t": 37}
+    found = []
+    for values in sizes, SizedScope(sizes).variables():
+        observe = lambda stage, x: found.append(str(x)) if stage == "fusion" else None
+        plan_program(instantiate(closed, values), CpuTarget(), observe=observe)
+    assert found[0] == re.sub(r"\bt\b", "37", re.sub(r"\bb\b", "5", found[1]))
 
 
 def test_sizes_in_arithmetic_are_operands():

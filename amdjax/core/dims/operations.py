@@ -49,7 +49,7 @@ def floordiv(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     """`a // b`, rounded down."""
     if _is_negative(b, a, facts):
         a, b = scale(a, -1), scale(b, -1)
-    whole, rest = divide(a, b)
+    whole, rest = _divided(a, b, facts)
     if not rest or _is_between(rest, b, facts):
         return whole
     if _is_between(plus(rest, b), b, facts):
@@ -79,7 +79,7 @@ def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     divisor = constant_of(b)
     if divisor is not None:
         a = facts.modulo(a, divisor)
-    _, rest = divide(a, b)
+    _, rest = _divided(a, b, facts)
     if not rest or _is_between(rest, b, facts):
         return rest
     if _is_between(plus(rest, b), b, facts):
@@ -90,6 +90,15 @@ def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
             reduced = tuple((m, c // common) for m, c in rest)
             return scale(mod(reduced, of(divisor // common), facts), common)
     return facts.unknown(Operation("mod", (rest, b)))
+
+
+def _divided(a: Polynomial, b: Polynomial, facts: Facts) -> tuple[Polynomial, Polynomial]:
+    """`q` and `r` with `a = q * b + r`; no negative `r` where adding `b` once is known to do."""
+    whole, rest = divide(a, b)
+    raised = plus(rest, b)
+    if constant_of(b) is None and rest and _is_between(raised, b, facts):
+        return plus(whole, of(-1)), raised  # (n - 1) // n == 0
+    return whole, rest
 
 
 def greatest(args: Sequence[Polynomial], facts: Facts, kind: str = "max") -> Polynomial:
