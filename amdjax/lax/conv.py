@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import surely_equal
 from amdjax.core.lowering import Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -128,7 +129,7 @@ def _check_groups(
             f"{name}: group counts must be positive, got feature_group_count={feature_groups} "
             f"and batch_group_count={batch_groups}."
         )
-    if feature_groups > 1 and batch_groups > 1:
+    if not (surely_equal(feature_groups, 1) or surely_equal(batch_groups, 1)):
         raise ValueError(
             f"{name}: at most one of feature_group_count and batch_group_count may exceed 1, got "
             f"{feature_groups} and {batch_groups}."

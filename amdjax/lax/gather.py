@@ -185,7 +185,7 @@ def _gather_batch(
         if operand_dim is None:
             unique_indices = indices_are_sorted = False
         else:
-            slice_sizes = (min(axis.size, 1), *slice_sizes)
+            slice_sizes = (min_dim(axis.size, 1), *slice_sizes)
             dn = dn._replace(
                 operand_batching_dims=(0, *dn.operand_batching_dims),
                 start_indices_batching_dims=(0, *dn.start_indices_batching_dims),

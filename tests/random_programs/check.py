@@ -12,7 +12,7 @@ from .program import Program, Type, run
 from .reference import Reference, Unfit, epsilon, is_inexact, wide
 
 #: Ways of running a program; see `modes`.
-MODES = ("eager", "jit", "checkpoint", "vmap", "linearize", "derivative")
+MODES = ("eager", "jit", "checkpoint", "vmap", "symbolic", "linearize", "derivative")
 
 
 def some_modes(seed: int) -> list[str]:
@@ -72,6 +72,14 @@ def modes(library: Traced, program: Program) -> Iterator[tuple[str, Callable[...
         return [_outlier(np.asarray(x)) for x in m.jit(m.vmap(f))(*(np.stack([x] * 3) for x in xs))]
 
     yield "vmap", batched
+
+    def of_many_sizes(*xs: Any) -> Any:
+        symbolic = m.jit(m.vmap(f), symbolic="n, ...")
+        batches = [symbolic(*(np.stack([x] * n) for x in xs)) for n in (3, 17, 1, 2)]
+        return [_outlier(np.concatenate(members)) for members in zip(*batches)]
+
+    if m.__name__ == "amdjax":
+        yield "symbolic", of_many_sizes
     yield "linearize", lambda *xs: m.linearize(f, *map(library.np.asarray, xs))[0]
 
 

@@ -10,7 +10,7 @@ import itertools
 
 import numpy as np
 
-from amdjax import lax
+from amdjax import jit, lax
 from amdjax.core.config import config, enable_x64
 from amdjax.transforms.differentiate import jvp, vjp
 from amdjax.transforms.vmap import vmap
@@ -121,6 +121,20 @@ def check_batching(fun, *args, sizes=3, seed=0, rtol=1e-6, atol=1e-6, axes=(0, -
             for y, wanted in zip(found, zip(*loop), strict=True):
                 stacked = np.stack([np.asarray(w) for w in wanted])
                 np.testing.assert_allclose(np.asarray(y), stacked, rtol=rtol, atol=atol)
+    _check_symbolic_batch(fun, batches, loop, rtol, atol)
+
+
+def _check_symbolic_batch(fun, batches, loop, rtol, atol):
+    """Batches of many sizes, from one program; `loop` are results of the members."""
+    many = jit(vmap(fun), symbolic="n, ...")
+    for n in (5, 17, 1, 2):
+        members = np.arange(n) % len(loop)
+        found = tree_leaves(many(*(b[members] for b in batches)))
+        for y, wanted in zip(found, zip(*loop), strict=True):
+            stacked = np.stack([np.asarray(wanted[k]) for k in members])
+            np.testing.assert_allclose(np.asarray(y), stacked, rtol=rtol, atol=atol)
+    (variants,) = many._programs.variants.values()
+    assert variants.reason is None
 
 
 def _variant(rng, a, k):

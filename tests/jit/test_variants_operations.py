@@ -1,0 +1,57 @@
+"""Operations compiled once for many sizes, edges of tiles among them, against single programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import amdjax
+from amdjax.core.dims import Dim, SymbolicScope
+from amdjax.export import symbolic_shape
+from tests.support.symbolic_functions import CONSTRAINTS, FUNCTIONS
+from tests.support.turns import in_turn
+
+#: Sizes of `a`, `b` and `t`: alike and not, around the widths of vectors and tiles.
+SIZES = [
+    (33, 17, 65), (16, 33, 5), (3, 2, 16), (2, 15, 33), (1, 3, 17), (15, 1, 4), (17, 16, 64),
+    (64, 65, 15), (65, 64, 8), (16, 16, 16), (0, 3, 9), (2, 0, 15), (1, 1, 4),
+]  # fmt: skip
+
+#: What is compiled for each size, and why.
+SINGLE: dict[str, str] = {}
+
+#: Variants of a program for these sizes, of which those with axes of one element take some. Networks
+#: that sort, and factors of transforms, have steps for each power of two.
+MOST = {"sort": 10, "argsort": 12, "lexsort": 10, "topk": 14, "fft": 10}
+
+
+def shapes_at(specs, sizes):
+    shapes = [symbolic_shape(spec, scope=SymbolicScope()) for spec in specs]
+    return [[n.evaluate(sizes) if isinstance(n, Dim) else n for n in s] for s in shapes]
+
+
+@pytest.mark.parametrize("name", in_turn(FUNCTIONS, 8, "variants"))
+def test_operations_at_all_sizes(name):
+    function, *specs = FUNCTIONS[name]
+    constraints = CONSTRAINTS if any("t" in spec for spec in specs) else ()
+    many = amdjax.jit(function, symbolic=tuple(specs), constraints=constraints)
+    rng = np.random.default_rng(0)
+    for a, b, t in SIZES:
+        shapes = shapes_at(specs, {"a": a, "b": b, "t": t})
+        xs = [rng.uniform(0.5, 3.5, shape).astype("float32") for shape in shapes]
+        if specs == ["a, a"]:
+            xs = [x @ x.T + np.eye(a, dtype="float32") for x in xs]
+        try:
+            wanted = amdjax.tree.leaves(amdjax.jit(function)(*xs))
+        except Exception as error:
+            with pytest.raises(type(error)):
+                many(*xs)
+            continue
+        for got, want in zip(amdjax.tree.leaves(many(*xs)), wanted, strict=True):
+            assert got.dtype == want.dtype and got.shape == want.shape
+            scale = max(1.0, float(np.abs(want).max(initial=0)))
+            message = f"{shapes}"
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=message)
+    (variants,) = many._programs.variants.values()
+    assert (variants.reason is None) == (name not in SINGLE), variants.reason
+    assert len(variants.known) <= MOST.get(name, 8), str(variants)
