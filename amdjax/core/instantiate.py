@@ -11,7 +11,7 @@ from amdjax.core.dims import Dim
 from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.ref import AbstractRef
 
-__all__ = ["instantiate", "type_at"]
+__all__ = ["instantiate", "params_at", "type_at"]
 
 
 def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
@@ -33,6 +33,11 @@ def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
 def type_at(aval: Any, sizes: Mapping[str, int]) -> Any:
     """The type that a symbolic one is for given sizes of its dimension variables."""
     return _Instance(sizes).aval(aval)
+
+
+def params_at(params: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """What parameters of an equation are for given sizes of the dimension variables."""
+    return {name: _Instance(sizes).value(value) for name, value in params.items()}
 
 
 class _Instance:

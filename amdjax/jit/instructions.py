@@ -12,7 +12,7 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core.dims import Dim, at_sizes, divisor
-from amdjax.core.instantiate import type_at
+from amdjax.core.instantiate import params_at, type_at
 from amdjax.core.integers import round_up
 from amdjax.runtime import vm
 from amdjax.targets.cpu import PARALLEL_FROM
@@ -226,10 +226,7 @@ class _Instance:
 
     def plan(self, plan: Plan) -> Plan:
         storages = list(map(self.storage, plan.storages))
-        hosts = [
-            replace(h, in_avals=self.avals(h.in_avals), out_avals=self.avals(h.out_avals))
-            for h in plan.hosts
-        ]
+        hosts = list(map(self.host, plan.hosts))
         constants = [
             np.zeros(at_sizes(x.nbytes, self.sizes), np.uint8) if isinstance(x, Zeros) else x
             for x in plan.constants
@@ -241,6 +238,11 @@ class _Instance:
             plan, instructions=instructions, storages=storages, constants=constants, hosts=hosts,
             arena_bytes=packed(storages),
         )  # fmt: skip
+
+    def host(self, call: HostCall) -> HostCall:
+        in_avals, out_avals = self.avals(call.in_avals), self.avals(call.out_avals)
+        params = params_at(call.params, self.sizes)
+        return replace(call, params=params, in_avals=in_avals, out_avals=out_avals)
 
     def storage(self, s: Storage) -> Storage:
         found = self._storages.get(id(s))

@@ -79,6 +79,7 @@ CASES = {
     "loop's gradient": (["b, t"], amdjax.grad(lambda x: jnp.sum(summed(x)))),
     "counted loop": (["b, t"], counted),
     "while": (["b, t"], doubled),
+    "call of Python": (["b, t"], lambda x: jnp.fft.fft(x).real),
     "random": (["b, t"], lambda x: x + amdjax.random.normal(amdjax.random.key(0), x.shape)),
 }  # fmt: skip
 

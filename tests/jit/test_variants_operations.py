@@ -20,8 +20,8 @@ SIZES = [
 #: What is compiled for each size, and why.
 SINGLE: dict[str, str] = {}
 
-#: Variants of a program for these sizes, of which those with axes of one element take some. Networks
-#: that sort, and factors of transforms, have steps for each power of two.
+#: Variants of a program for these sizes, of which axes of one element take some. Networks that
+#: sort, and factors of transforms, have steps for each power of two.
 MOST = {"sort": 10, "argsort": 12, "lexsort": 10, "topk": 14, "fft": 10}
 
 
