@@ -21,9 +21,9 @@ from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer
 from amdjax.jit import placement as placing
 from amdjax.jit.arrays import Runner, host_buffer
-from amdjax.jit.cpu.program import compile_sized_for_cpu
 from amdjax.jit.refs import compile_on_refs, works_on_refs
 from amdjax.jit.shardings import replicated_here, shardings_as_traced
+from amdjax.passes.shardings import shardings_in
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
 
@@ -170,13 +170,12 @@ class CompilerBackend:
           donated, refs, placement: as for `compile`.
         """
         watched = config.debug_nans or config.debug_infs or config.debug_key_reuse
-        on_gpu = placement is not None and not isinstance(placement.device, CpuDevice)
-        if watched or on_gpu or refs or works_on_refs(closed):
+        told = config.mesh is not None or next(shardings_in(closed), None) is not None
+        if watched or told or refs or works_on_refs(closed):
             make = lambda sizes: self.compile(instantiate(closed, sizes), donated, refs, placement)
             return make, make
         with Room():
-            program = compile_sized_for_cpu(closed, donated)
-        return lambda sizes: program.at(sizes).runner(placement), program.identity()
+            return placing.compile_sized_placed(closed, donated, placement)
 
     # Operations
 

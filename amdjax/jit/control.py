@@ -274,7 +274,8 @@ class _Rounds:
     def persistent(self) -> bool:
         """Write all rounds as one launch, if they can be and that pays; whether it is so."""
         p, carry = self.p, self.carry
-        if self.length < 2:
+        # What a launch counts to is part of its kernel.
+        if not isinstance(self.length, int) or self.length < 2:
             return False
         resident = self._resident()
         with p.undecided() as take_back:

@@ -204,7 +204,7 @@ class _Loop:
         arguments = [x for v in views if (x := self._argument(v)) is not None]
         if len(arguments) < len(views) or not isinstance(grid, int):
             return False
-        if kernel.cooperative or kernel.batch > 1:
+        if kernel.cooperative or kernel.batch > 1 or kernel.sizes:
             return False
         self.launches.append(_Launch(kernel, grid, arguments, []))
         return True

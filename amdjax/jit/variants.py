@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from amdjax.core.backend import get_backend
-from amdjax.core.dims import Choice, Dim, Guard, SizedScope, SymbolicScope
+from amdjax.core.dims import Choice, Dim, Guard, SizedScope, SymbolicScope, divisor, in_units
 from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner
@@ -45,14 +45,14 @@ class Variant:
     """A compiled form, good for a range of sizes.
 
     Attributes:
-      names: the dimension variables that stay symbolic.
+      units: in what the dimension variables are counted that stay symbolic.
       fixed: those that do not, with their sizes.
-      program: makes the program of given sizes.
+      program: makes the program of given counts.
       identity: equals that of another program that computes the same in the same way.
       guards: of each sizes for which it was planned, as those in between may be planned otherwise.
     """
 
-    names: Sequence[str]
+    units: Mapping[str, int]
     fixed: Mapping[str, int]
     program: Callable[[Mapping[str, int]], Runner]
     identity: Any
@@ -61,18 +61,22 @@ class Variant:
     def serves(self, sizes: Mapping[str, int]) -> bool:
         """Whether the variables that are fixed are those of sizes, and have these sizes."""
         return all(sizes[name] == size for name, size in self.fixed.items()) and all(
-            sizes[name] > FIXED_UP_TO for name in self.names
+            sizes[name] > FIXED_UP_TO and sizes[name] % unit == 0
+            for name, unit in self.units.items()
         )
 
     def regrets(self, sizes: Mapping[str, int]) -> int | None:
         """How much would be chosen otherwise for sizes; None where it is not right for them."""
         if not self.serves(sizes):
             return None
-        return min((g.regrets(sizes) for g in self.guards if g.fit(sizes)), default=None)
+        counts = in_units(sizes, self.units)
+        return min((g.regrets(counts) for g in self.guards if g.fit(counts)), default=None)
 
     def __str__(self) -> str:
         fixed = [f"{name} == {size}" for name, size in self.fixed.items()]
-        known = ", ".join([*fixed, *(f"{name} > {FIXED_UP_TO}" for name in self.names)])
+        units = self.units.items()
+        rest = [f"{n} > {FIXED_UP_TO}" if u == 1 else f"{n} == {u}*{n}_{u}" for n, u in units]
+        known = ", ".join([*fixed, *rest])
         return "\n   or ".join(", ".join(filter(None, (known, str(g)))) for g in self.guards)
 
 
@@ -80,6 +84,19 @@ def _scope(closed: ClosedJaxpr) -> SymbolicScope | None:
     """What is known of the dimension variables of a program."""
     dims = (n for aval in closed.in_avals for n in getattr(aval, "shape", ()))
     return next((n.scope for n in dims if isinstance(n, Dim)), None)
+
+
+def _aligning(closed: ClosedJaxpr) -> frozenset[str]:
+    """The variables on which it depends whether rows of arrays are aligned."""
+    outs = [v.aval for eqn in closed.jaxpr.eqns for v in eqn.outvars]
+    found: set[str] = set()
+    for aval in (*closed.in_avals, *outs):
+        row = 1
+        for n in reversed(getattr(aval, "shape", ())[1:]):
+            if isinstance(n, Dim) and row % GPU_UNITS[-1]:
+                found |= n.variables()
+            row *= divisor(n)
+    return frozenset(found)
 
 
 #: Sizes up to this one are compiled as they are: much is simpler where an axis has one element.
@@ -92,6 +109,9 @@ MOST_CHOSEN = 3
 
 #: As often it is planned for such sizes; most plans turn out to be those of other sizes.
 MOST_PLANNED = 24
+
+#: In what GPUs count sizes: rows of multiples of them are aligned, and move in wide accesses.
+GPU_UNITS = (1, 4, 16)
 
 
 class Variants:
@@ -108,6 +128,8 @@ class Variants:
         self, closed: ClosedJaxpr, donated: Sequence[bool], refs: Sequence[Any], place: Any
     ):
         self.closed, self.donated, self.refs, self.place = closed, donated, refs, place
+        on_gpu = place is not None and place.device.platform != "cpu"
+        self.aligning = _aligning(closed) if on_gpu else frozenset()
         self.known: list[Variant] = []
         self.reason: str | None = None  # why programs are compiled for single sizes
         self._instances: dict[tuple[tuple[str, int], ...], Runner] = {}  # the last used at the end
@@ -137,7 +159,8 @@ class Variants:
         """The program for sizes: by a variant, or for them alone where none can be made."""
         if self.reason is None:
             try:
-                return self._variant(sizes).program(sizes)
+                variant = self._variant(sizes)
+                return variant.program(in_units(sizes, variant.units))
             except Exception as e:  # errors of the program itself come again below
                 self.reason = f"{type(e).__name__}: {e}"
                 # late: programs that log have it loaded
@@ -154,7 +177,9 @@ class Variants:
         What is planned for other sizes and turns out to be the same program is one variant: the
         program is right for the sizes of both, since each was planned.
         """
-        fitting = [(n, v) for v in self.known if (n := v.regrets(sizes)) is not None]
+        units = {n: self._unit(n, size) for n, size in sizes.items() if size > FIXED_UP_TO}
+        alike = [variant for variant in self.known if variant.units == units]
+        fitting = [(n, v) for v in alike if (n := v.regrets(sizes)) is not None]
         nearest = min(fitting, key=lambda pair: pair[0], default=None)
         planned = sum(len(variant.guards) for _, variant in fitting)
         if nearest is not None and (
@@ -163,19 +188,24 @@ class Variants:
             return nearest[1]
         fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
         left = {name: size for name, size in sizes.items() if name not in fixed}
-        scope = SizedScope(left, _scope(self.closed))
+        scope = SizedScope(left, _scope(self.closed), units)
         program = instantiate(self.closed, {**fixed, **scope.variables()})
         compiled, identity = get_backend().compile_sized(
             program, self.donated, self.refs, self.place
         )
         guards = Guards(scope.required, scope.preferred)
-        for variant in self.known:
+        for variant in alike:
             if variant.serves(sizes) and variant.identity == identity:
                 variant.guards.append(guards)
                 return variant
-        variant = Variant(tuple(left), fixed, compiled, identity, [guards])
+        variant = Variant(units, fixed, compiled, identity, [guards])
         self.known.append(variant)
         return variant
+
+    def _unit(self, name: str, size: int) -> int:
+        """In what a variable is counted that has a size."""
+        fitting = (unit for unit in GPU_UNITS if size % unit == 0)
+        return max(fitting) if name in self.aligning else 1
 
     def __str__(self) -> str:
         return "\n".join([f"{i}: {variant}" for i, variant in enumerate(self.known)])

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amdjax.core.dims import Dim, choosing, divisor, size_hint
+from amdjax.core.dims import Dim, choosing, divisor, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -201,7 +201,7 @@ class CpuRowPlan(RowPlan):
 
 def counted(n: int, noun: str, many: str = "") -> str:
     """`1 program`, `2 programs`."""
-    return f"{n} {noun if n == 1 else many or noun + 's'}"
+    return f"{n} {noun if surely_equal(n, 1) else many or noun + 's'}"
 
 
 def names_of(roots: Sequence[Root]) -> str:

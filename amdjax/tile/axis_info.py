@@ -214,6 +214,10 @@ def _const(known: _Analysis, op: ops.Const) -> AxisInfo:
     return AxisInfo.same(op.result.shape, 1 if n is None else _power(n), n)
 
 
+def _size(known: _Analysis, op: ops.Size) -> AxisInfo:
+    return AxisInfo.same((), _power(op.divisor), None)
+
+
 def _iota(known: _Analysis, op: ops.Iota) -> AxisInfo:
     shape = op.result.shape
     if op.result.dtype not in INTEGERS:
@@ -369,8 +373,8 @@ def _shift(n: int) -> int:
 
 
 _RULES: dict[type[Op], Rule] = {
-    ops.Const: _const, ops.Iota: _iota, ops.Broadcast: _broadcast, ops.Expand: _expand,
-    ops.Transpose: _transpose, ops.Convert: _convert,
+    ops.Const: _const, ops.Size: _size, ops.Iota: _iota, ops.Broadcast: _broadcast,
+    ops.Expand: _expand, ops.Transpose: _transpose, ops.Convert: _convert,
     ops.Add: _sum(True), ops.Sub: _sum(False), ops.Mul: _on_integers(_mul),
     ops.Min: _on_integers(_least_of_both), ops.Max: _on_integers(_least_of_both),
     ops.Select: _least_of_both, ops.Neg: _on_integers(_neg), ops.Shl: _on_integers(_shl),

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from amdjax.core.dims import Dim
+from amdjax.core.dims import Dim, divisor
 from amdjax.core.source_info import Origin
 from amdjax.tile import ops
 from amdjax.tile.attributes import Side
@@ -18,6 +18,9 @@ from amdjax.tile.schedule import MatrixTiling, Schedule
 from amdjax.tile.types import INDEX, Buffer, Number, TileType
 
 __all__ = ["Builder", "Places", "Visible"]
+
+#: Elements that the widest accesses move: of what divides a size no more need be known.
+ALIGN = 64
 
 #: Of a number: the offset of that line or step, and by how much it moves each limited coordinate.
 Places = Callable[[Value], Sequence[Value]]
@@ -190,14 +193,15 @@ class Builder:
         buffer = self.sizes.get(dim)
         if buffer is None:
             buffer = self.sizes[dim] = Buffer(f"size{len(self.sizes)}", "index", "size")
-        return self.broadcast(self.convert(self.size(buffer), dtype), shape)
+        size = self.size(buffer, divisor(dim, ALIGN))
+        return self.broadcast(self.convert(size, dtype), shape)
 
     def program_id(self) -> Value:
         return self._pure_op(ops.ProgramId, ())
 
-    def size(self, param: Buffer) -> Value:
-        """The value of a runtime integer parameter."""
-        return self._pure_op(ops.Size, (), buffer=param)
+    def size(self, param: Buffer, divisor: int = 1) -> Value:
+        """The value of a runtime integer parameter, and what divides it, whatever it is."""
+        return self._pure_op(ops.Size, (), buffer=param, divisor=divisor)
 
     def iota(self, n: int, dtype: str = "index") -> Value:
         return self._pure_op(ops.Iota, (), TileType(dtype, (n,)))

@@ -29,7 +29,9 @@ from amdjax.core.dims.sized import (
     cheapest,
     choosing,
     divisor,
+    in_units,
     is_multiple,
+    is_multiple_at_hand,
     is_natural,
     like_at_hand,
     no_less,
@@ -40,7 +42,8 @@ from amdjax.core.dims.sized import (
 
 __all__ = [
     "Choice", "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable",
-    "as_size", "at_sizes", "capped", "cheapest", "choosing", "divisor", "is_multiple", "is_natural",
-    "is_symbolic_dim", "largest", "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape",
-    "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape",
+    "as_size", "at_sizes", "capped", "cheapest", "choosing", "divisor", "in_units", "is_multiple",
+    "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest", "like_at_hand", "max_dim",
+    "min_dim", "no_less", "same_shape", "size_hint", "solve", "surely_equal",
+    "symbolic_dimension", "symbolic_shape",
 ]  # fmt: skip

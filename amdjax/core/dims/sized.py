@@ -21,12 +21,12 @@ from amdjax.core.dims.polynomial import (
     text,
 )
 from amdjax.core.dims.scope import SymbolicScope, narrower
-from amdjax.core.integers import power_of_two
+from amdjax.core.integers import ceil_div, power_of_two
 
 __all__ = [
     "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "capped", "cheapest", "choosing",
-    "divisor", "is_multiple", "is_natural", "like_at_hand", "no_less", "same_shape",
-    "size_hint", "surely_equal",
+    "divisor", "in_units", "is_multiple", "is_multiple_at_hand", "is_natural", "like_at_hand",
+    "no_less", "same_shape", "size_hint", "surely_equal",
 ]  # fmt: skip
 
 
@@ -67,6 +67,16 @@ class Guard(NamedTuple):
         return f"{text(rest)} {symbol} {-constant}"
 
 
+def counted(name: str, unit: int) -> str:
+    """What a variable is called that is counted in units."""
+    return name if unit == 1 else f"{name}_{unit}"
+
+
+def in_units(sizes: Mapping[str, int], units: Mapping[str, int]) -> dict[str, int]:
+    """The values of variables that are counted in units, where those that are not have sizes."""
+    return {counted(name, unit): sizes[name] // unit for name, unit in units.items()}
+
+
 class SizedScope(SymbolicScope):
     """Variables that have sizes.
 
@@ -78,26 +88,37 @@ class SizedScope(SymbolicScope):
       sizes: of each variable.
       known: of which the constraints on single variables hold here too; of others nothing is known
         but that they are at least 2.
+      units: in which some of them are counted, so that all that is computed of them is known to be
+        divisible: of a unit of 16 `t` is 16 times the variable `t_16` of the scope.
+
+    Attributes:
+      sizes: of each variable of the scope.
+      units: of each variable outside.
     """
 
-    def __init__(self, sizes: Mapping[str, int], known: SymbolicScope | None = None):
+    def __init__(
+        self, sizes: Mapping[str, int], known: SymbolicScope | None = None,
+        units: Mapping[str, int] | None = None,
+    ):  # fmt: skip
         super().__init__()
-        self.sizes = dict(sizes)
+        self.units = {name: (units or {}).get(name, 1) for name in sizes}
+        self.sizes = in_units(sizes, self.units)
         self.guards: dict[tuple[str, Polynomial], bool] = {}
         self.preferences: dict[tuple[str, Polynomial], bool] = {}
         self.choices: list[Choice] = []
-        for name in sizes:
+        for name, unit in self.units.items():
             least, most = (None, None) if known is None else known.bounds(of(name))
-            self._ranges[name] = (max(least or 2, 2), most)
-            if known is not None and name in known._residues:
+            most = None if most is None else most // unit
+            self._ranges[counted(name, unit)] = ceil_div(max(least or 2, 2), unit), most
+            if known is not None and name in known._residues and unit == 1:
                 self._residues[name] = known._residues[name]
 
     def hashed(self, frame: Any) -> None:
         """Nothing to note: the compiler's own tables compare what they find."""
 
     def variables(self) -> dict[str, Any]:
-        """The variables as dimensions."""
-        return {name: Dim(self, of(name)) for name in self.sizes}
+        """The variables outside, as dimensions."""
+        return {n: unit * Dim(self, of(counted(n, unit))) for n, unit in self.units.items()}
 
     @property
     def required(self) -> list[Guard]:
@@ -208,7 +229,8 @@ class Estimate:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
 
     def __jax_array__(self) -> Any:
-        return self.at({name: dim.__jax_array__() for name, dim in self.scope.variables().items()})
+        scope = self.scope
+        return self.at({name: Dim(scope, of(name)).__jax_array__() for name in scope.sizes})
 
     def __neg__(self) -> Estimate:
         return self * -1.0
@@ -364,6 +386,22 @@ def is_multiple(a: DimSize, unit: DimSize) -> bool:
     if isinstance(a, Dim) and not isinstance(unit, Dim):
         return common_factor(a.polynomial) % unit == 0 or surely_equal(a % unit, 0)
     return surely_equal(a % unit, 0)
+
+
+def is_multiple_at_hand(a: DimSize, unit: int) -> bool:
+    """Whether a size is a multiple of a number at the sizes at hand.
+
+    If it is, that is a guard, as of any comparison. If not, other sizes of which it is one are as
+    right here, and better off elsewhere: a preference.
+    """
+    rest = a % unit
+    if not isinstance(rest, Dim):
+        return rest == 0
+    scope = cast("SizedScope", rest.scope)
+    if size_hint(rest):
+        scope.preferences.setdefault(("eq", rest.polynomial), False)
+        return False
+    return bool(rest == 0)
 
 
 def divisor(*sizes: DimSize) -> int:

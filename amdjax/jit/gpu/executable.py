@@ -61,9 +61,13 @@ class GpuExecutable:
         placement = self._placement(args)
         run = self._runs.get(placement)
         if run is None:
-            program = GpuProgram(self.closed, self.plan, self._kernels, _gpu(placement))
+            program = self._program(_gpu(placement))
             run = self._runs[placement] = program.runner(placement)
         return run(args)
+
+    def _program(self, device: GpuDevice) -> GpuProgram:
+        closed = self.closed
+        return GpuProgram(closed.in_avals, closed.out_avals, self.plan, self._kernels, device)
 
     def _placement(self, args: Sequence[ConcreteArray]) -> Placement:
         """Arrays may come from anywhere; those on a device of the target say which."""
@@ -87,7 +91,7 @@ class GpuExecutable:
         if not self.target.is_amdgpu:
             raise ValueError(f"profile counts on an emulated AMD GPU, not on {self.target.name}")
         device = emulated_device(self.target.name)
-        program = GpuProgram(self.closed, self.plan, self._kernels, device)
+        program = self._program(device)
         with recording() as launches:
             program.runner(device.uncommitted)([x.copy() for x in args])
         return Profile(self.target.name, launches)

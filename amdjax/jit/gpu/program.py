@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,10 +30,13 @@ from amdjax.jit.arrays import Runner, is_sole_owner
 from amdjax.jit.dump import dumping
 from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
 from amdjax.jit.gpu.upload import buffer_on, shared_upload
-from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View
+from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View, type_at
 from amdjax.runtime import vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice
+
+if TYPE_CHECKING:
+    from amdjax.codegen.gpu.kernel import GpuKernel
 
 Slots = np.ndarray  # of int64: the addresses and counters of one call
 Step = Callable[[Slots], int]  # issues some work; returns the number of the next step
@@ -57,30 +61,76 @@ def compile_for_gpu(
     Raises:
       DeviceError: the device rejects a kernel.
     """
+    plan, kernels = _compiled(closed, device, donated, observe)
+    return GpuProgram(closed.in_avals, closed.out_avals, plan, kernels, device)
+
+
+@dataclass(frozen=True, eq=False)
+class SizedGpuProgram:
+    """A compiled program whose dimensions are symbolic; a device loads its kernels once."""
+
+    in_avals: Sequence[Any]
+    out_avals: Sequence[Any]
+    plan: Plan
+    kernels: Mapping[int, GpuKernel]
+    device: GpuDevice
+
+    def at(self, sizes: Mapping[str, int]) -> GpuProgram:
+        """The program for sizes, of which the guards of the scope have to hold."""
+        in_avals = [type_at(a, sizes) for a in self.in_avals]
+        out_avals = [type_at(a, sizes) for a in self.out_avals]
+        return GpuProgram(in_avals, out_avals, self.plan.at(sizes), self.kernels, self.device)
+
+    def identity(self) -> Any:
+        """What equals that of programs that are the same function of sizes."""
+        return self.plan.identity(self._code)
+
+    def _code(self, kernel: tile.Kernel) -> Any:
+        compiled = self.kernels[id(kernel)]
+        return compiled.name, compiled.code, compiled.kernarg, compiled.workgroup
+
+
+def compile_sized_for_gpu(
+    closed: ClosedJaxpr, device: GpuDevice, donated: Sequence[bool] = ()
+) -> SizedGpuProgram:
+    """Compile a program for a device, whose dimensions are symbolic with sizes at hand.
+
+    Raises:
+      DeviceError: the device rejects a kernel.
+    """
+    plan, kernels = _compiled(closed, device, donated, lambda stage, x: None)
+    return SizedGpuProgram(closed.in_avals, closed.out_avals, plan, kernels, device)
+
+
+def _compiled(
+    closed: ClosedJaxpr, device: GpuDevice, donated: Sequence[bool],
+    observe: Callable[[str, Any], None],
+) -> tuple[Plan, dict[int, GpuKernel]]:  # fmt: skip
+    """The plan of a program, and its kernels by the ids of their tile programs."""
     # late: loads the generator for GPUs
     from amdjax.jit.gpu.kernels import compile_device
 
     # What an emulator finds wrong names the tile op.
     debug = bool(config.dump) or device.platform == "emulated"
     with dumping(config.dump, closed, observe) as observe:
-        plan, kernels = compile_device(closed, device.target, donated, observe, debug)
-    return GpuProgram(closed, plan, kernels, device)
+        return compile_device(closed, device.target, donated, observe, debug)
 
 
 class GpuProgram:
     """Runs a plan on a device.
 
     Args:
-      closed: the program as traced.
+      in_avals, out_avals: types of its arguments and results.
       plan: its instructions.
       kernels: what was compiled for the tile programs in the plan, by their ids.
       device: where it runs.
     """
 
     def __init__(
-        self, closed: ClosedJaxpr, plan: Plan, kernels: Mapping[int, Any], device: GpuDevice
-    ):
-        self.in_avals, self.out_avals = closed.in_avals, closed.out_avals
+        self, in_avals: Sequence[Any], out_avals: Sequence[Any], plan: Plan,
+        kernels: Mapping[int, Any], device: GpuDevice,
+    ):  # fmt: skip
+        self.in_avals, self.out_avals = in_avals, out_avals
         self.plan, self.device = plan, device
         self.sizes = [a.nbytes for a in self.out_avals]
         # Where memory is exact an emulator sees intermediates one by one, not a block of all.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from amdjax.core.dims import Dim
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.targets import GpuTarget
 from amdjax.tile import (
@@ -45,7 +46,7 @@ def _with_index_bits(call: Call) -> Call:
 
 def _is_narrow(arg: Any) -> bool:
     """Whether 32 bits hold every offset into an argument and every index read from it."""
-    if isinstance(arg, int):
+    if isinstance(arg, (int, Dim)):
         return arg <= NARROW_INDEX
     if isinstance(arg, Temp):
         return arg.size * itemsize(arg.dtype) <= NARROW_INDEX
@@ -72,9 +73,9 @@ def _fit_scratch(call: Call, target: GpuTarget) -> Call:
         moved.append(scratch.pop(0))
     if not moved:
         return call
-    each = sum(map(_bytes, moved))
-    programs = max(1, min(call.grid, WORKSPACE // each))
-    kernel = _Mover(call.kernel, moved, call.grid if programs < call.grid else 0, programs).kernel()
+    each, grid = sum(map(_bytes, moved)), int(call.grid)
+    programs = max(1, min(grid, WORKSPACE // each))
+    kernel = _Mover(call.kernel, moved, grid if programs < grid else 0, programs).kernel()
     temps = [Temp(b.dtype, b.size * programs) for b in moved]
     return replace(call, kernel=kernel, args=[*call.args, *temps], grid=programs)
 

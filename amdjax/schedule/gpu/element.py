@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.dims import surely_equal
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index, LoopVar, Symbol, delinear
 from amdjax.schedule.values import Lanes
@@ -79,7 +80,7 @@ class TileElements(ElementBuilder):
         if len(self.lanes) != 2 or self.guards:
             return None
         base, strides = self._split_offset(self.resolved(offset))
-        if base is None or abs(strides[0]) != 1 or abs(strides[1]) < 2:
+        if base is None or strides[0] not in (1, -1) or -2 < strides[1] < 2:
             return None
         slow, fast = sorted(self.lanes, key=lambda lanes: lanes.axis)
         if slow.count < 8 or fast.count < 8:
@@ -146,7 +147,7 @@ def _regrouped(
     while i:
         i -= 1
         coefficient, size = offset.coefficient(variables[i]), variables[i].extent
-        while i and offset.coefficient(variables[i - 1]) == coefficient * size:
+        while i and surely_equal(offset.coefficient(variables[i - 1]), coefficient * size):
             i -= 1
             size *= variables[i].extent
         if coefficient:

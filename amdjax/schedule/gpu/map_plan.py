@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from amdjax.core.dims import choosing, is_multiple_at_hand, surely_equal
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.gpu.tiles import (
     TileAxis,
@@ -72,16 +73,18 @@ def gpu_map_plans(domain: Domain, target: GpuTarget) -> list[GpuMapPlan]:
     """Schedules of a region without reductions on a GPU."""
     if not domain.vars:
         return [GpuMapPlan(domain)]
-    lane_var, plans = lane_loop(domain), []
-    across = crossing_loop(domain, lane_var)
+    with choosing():
+        lane_var, plans = lane_loop(domain), []
+        across = crossing_loop(domain, lane_var)
     if across is not None:
         plans.append(_squares(domain, target, lane_var, across))
     elif is_flat(domain):
         # Tiles of the size that suits the launch, so that its regions share code.
         count, threads, vector = _tile_size(domain, target, domain.launch_size)
-        shared = domain.launch_size != domain.size
-        axes = (TileAxis(lane_var, count, divisor=domain.launch_divisor if shared else 0),)
-        any_length = shared or lane_var.extent % count != 0
+        shared = not surely_equal(domain.launch_size, domain.size)
+        whole = not shared and is_multiple_at_hand(lane_var.extent, count)
+        divisor = domain.launch_divisor if shared else count if whole else 0
+        axes, any_length = (TileAxis(lane_var, count, divisor=divisor),), not whole
         flat = GpuMapPlan(domain, axes, (), threads, vector, any_length=any_length)
         return [_busy(flat, target)]
     return [*plans, *_blocks(domain, target, lane_var)]
@@ -151,13 +154,14 @@ def _tile_size(
     if domain.operations > 60:
         vector = min(vector, 4 if domain.operations < 200 else 2)
     threads = target.usual_workgroup
-    while vector > 1 and total < target.busy_threads * vector // 4:
-        vector //= 2
-    while threads > target.wave_size and total <= threads * vector // 2:
-        threads //= 2
-    each = vector
-    while each < 8 and domain.operations < 30 and total >= target.busy_threads * each * 4:
-        each *= 2
+    with choosing():
+        while vector > 1 and total < target.busy_threads * vector // 4:
+            vector //= 2
+        while threads > target.wave_size and total <= threads * vector // 2:
+            threads //= 2
+        each = vector
+        while each < 8 and domain.operations < 30 and total >= target.busy_threads * each * 4:
+            each *= 2
     return threads * each, threads, vector
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from amdjax import tile
+from amdjax.core.dims import choosing
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -45,7 +46,8 @@ def gpu_row_plans(domain: Domain, target: GpuTarget) -> list[GpuRowPlan]:
     """Schedules of a region with reductions on a GPU, which split rows in different numbers."""
     region, fusion = domain.region, domain.fusion
     resources = Resources(region, domain, target)
-    tiling = tiling_of_rows(resources, lambda: _deep(resources, fusion))
+    with choosing():
+        tiling = tiling_of_rows(resources, lambda: _deep(resources, fusion))
     plan = GpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), tiling)
     if plan.levels and plan.is_long_row:
         plan = _kept_between_passes(plan, resources, fusion)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from amdjax.core.dims import choosing, size_hint
 from amdjax.core.integers import ceil_div, floor_power_of_two, power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -163,7 +164,7 @@ class GpuRowPlan(RowPlan):
     @property
     def split(self) -> LoopVar:
         """The reduced loop that programs share: that of most steps."""
-        return max(self.inner, key=lambda v: ceil_div(v.extent, self._step(v)))
+        return max(self.inner, key=lambda v: ceil_div(size_hint(v.extent), self._step(v)))
 
     @property
     def granularity(self) -> int:
@@ -375,11 +376,14 @@ def with_stash(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
 def splits_of(plan: GpuRowPlan, target: GpuTarget) -> list[GpuRowPlan]:
     """The plan, and those with reductions split among programs, where there are too few of them."""
     domain = plan.domain
-    if plan.levels > 0 or not plan.inner or domain.size < CUT or plan.rescaled:
-        return [plan]
-    wanted = target.busy_threads // (plan.tiling.threads * plan.grid)
-    most = math.isqrt(domain.size // (plan.grid * SHARE))
-    most = max(1, min(wanted, most, ceil_div(plan.split.extent, plan.granularity)))
+    with choosing():
+        if plan.levels > 0 or not plan.inner or domain.size < CUT or plan.rescaled:
+            return [plan]
+    # Of symbolic sizes those at hand: any number of programs computes the same.
+    grid, size, steps = map(size_hint, (plan.grid, domain.size, plan.split.extent))
+    wanted = target.busy_threads // (plan.tiling.threads * grid)
+    most = math.isqrt(size // (grid * SHARE))
+    most = max(1, min(wanted, most, ceil_div(steps, plan.granularity)))
     return list({p.splits: p for p in (_split(plan, n) for n in shares(most))}.values())
 
 
@@ -389,8 +393,9 @@ def _split(plan: GpuRowPlan, splits: int) -> GpuRowPlan:
     few = max(COMBINED // (plan.row_axis.count if plan.row_axis else 1), 1)
     if splits <= 2 * few:
         return replace(plan, splits=min(splits, few), combined_by_last=True)
-    length = ceil_div(plan.split.extent, splits * plan.granularity) * plan.granularity
-    return replace(plan, splits=ceil_div(plan.split.extent, length))  # that are not empty
+    steps = size_hint(plan.split.extent)
+    length = ceil_div(steps, splits * plan.granularity) * plan.granularity
+    return replace(plan, splits=ceil_div(steps, length))  # that are not empty
 
 
 def gpu_row_cost(domain: Domain, plan: GpuRowPlan, target: GpuTarget) -> float:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import choosing, is_multiple, surely_equal
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Region
@@ -56,13 +57,15 @@ class TileAxis:
             place = k.iota(self.count, "u32") + k.convert(base, "u32")
             return place < k.const("u32", extent)
         # A slice may lie behind the end whole, where the tile does not fit the extent.
-        if isinstance(stop, int) and stop == extent and divisor % (self.whole or self.count) == 0:
+        at_end = not isinstance(stop, tile.Value) and surely_equal(stop, extent)
+        if at_end and is_multiple(divisor, self.whole or self.count):
             return None
         last = self.size if self.size is not None else k.index(stop)
         remaining = k.convert(last - base, "i32")
         lanes = k.iota(self.count, "i32")
         together = (k.schedule.vector - 1).bit_length()
-        if together and divisor % k.schedule.vector == 0 and self.count % k.schedule.vector == 0:
+        vector = k.schedule.vector
+        if together and is_multiple(divisor, vector) and self.count % vector == 0:
             lanes = k.op("shr_arithmetic", lanes, k.const("i32", together, lanes.shape))
             remaining = k.op("shr_arithmetic", remaining, k.const("i32", together))
         return lanes < remaining
@@ -103,7 +106,7 @@ def first_lanes(
       The first lane along each axis, and what is left of the number for the loops around.
     """
     bases: list[tile.Value] = []
-    cut = [axis for axis in axes if axis.blocks > 1 or axis.size is not None]
+    cut = [axis for axis in axes if not surely_equal(axis.blocks, 1) or axis.size is not None]
     for axis in reversed(axes):
         if axis not in cut:
             bases.insert(0, k.const("index", 0))
@@ -132,12 +135,13 @@ def uneven(extent: int, count: int) -> float:
 
 def block_extent(extent: int, most: int) -> int:
     """Lanes along a loop: as many as are useful, unless shorter blocks waste much less."""
-    count = min(power_of_two(extent), most)
-    best = count
-    while count >= 64:
-        if uneven(extent, count) < uneven(extent, best) - 0.15:
-            best = count
-        count //= 2
+    with choosing():
+        count = min(power_of_two(extent), most)
+        best = count
+        while count >= 64:
+            if uneven(extent, count) < uneven(extent, best) - 0.15:
+                best = count
+            count //= 2
     return best
 
 
@@ -150,6 +154,6 @@ def narrowest(domain: Domain) -> int:
 def fastest_vector(target: GpuTarget, bits: int, *rows: int) -> int:
     """Elements side by side in a thread; rows whose length they do not divide are not aligned."""
     vector = target.vector_for(bits)
-    while any(row % vector for row in rows):
+    while not all(is_multiple(row, vector) for row in rows):
         vector //= 2
     return vector

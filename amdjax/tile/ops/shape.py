@@ -24,10 +24,15 @@ class ProgramId(Op, name="program_id", traits=Trait.PURE):
 
 
 class Size(Op, name="size", traits=Trait.PURE):
-    """The value of a runtime integer parameter."""
+    """The value of a runtime integer parameter.
+
+    Attributes:
+      divisor: an integer that divides it, whatever it is.
+    """
 
     __slots__ = ()
     buffer = Memory()
+    divisor = Attribute[int](1)
 
     def result_types(self) -> tuple[TileType, ...]:
         return (INDEX,)

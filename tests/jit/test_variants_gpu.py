@@ -1,0 +1,121 @@
+"""Programs compiled once for many sizes on emulated GPUs, against NumPy and static programs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax, nn
+from amdjax.core.dims import Dim, SizedScope, SymbolicScope, in_units
+from amdjax.emulator.debug.counters import recording
+from amdjax.emulator.device import emulated_device
+from amdjax.export import symbolic_shape
+from amdjax.jit.variants import Variants
+
+SIZES = [(5, 37), (4, 64), (1, 37), (3, 300), (2, 2), (17, 3), (6, 48), (7, 1)]
+
+#: Sizes that share variants: of one alignment, and of the same powers of two.
+ALIKE = [(9, 96), (16, 112), (13, 80), (15, 96), (10, 112), (12, 128), (14, 80), (9, 112)]
+
+
+def normalized(x):
+    return (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def perceptron(x, w, v):
+    return nn.log_softmax(nn.relu(x @ w) @ v)
+
+
+#: A program and how many variants serve all sizes of `ALIKE`.
+CASES = {
+    "map": (["b, t"], lambda x: jnp.exp(x) * 2 + x, 2),
+    "rows of one length": (["b, t, 24"], lambda x: nn.relu(x) * 2 + x, 2),
+    "one number a row": (["b, t", "b"], lambda x, y: x * 2 + y[:, None], 2),
+    "transposed": (["b, t", "t, b"], lambda x, y: x + y.T, 3),
+    "joined": (["b, t", "b, t"], lambda x, y: jnp.concatenate([x, y], 1) * 2, 2),
+    "padded": (["b, t"], lambda x: jnp.pad(x, ((0, 0), (1, 2))) + 1, 2),
+    "sum of all": (["b, t"], lambda x: x.sum(), 2),
+    "sums of columns": (["b, t"], lambda x: x.sum(0), 1),
+    "place of the greatest": (["b, t"], lambda x: x.argmax(1), 1),
+    "softmax": (["b, t"], nn.softmax, 1),
+    "softmax of columns": (["b, t"], lambda x: nn.softmax(x, 0), 1),
+    "layer norm": (["b, t"], normalized, 1),
+    "layer norm of one length": (["b, t, 24"], normalized, 1),
+    "gradient of a layer norm": (["b, t"], amdjax.grad(lambda x: jnp.sin(normalized(x)).sum()), 1),
+    "products": (["b, 64", "64, 32", "32, 10"], perceptron, 1),
+    "loop of so many rounds": (
+        ["b, t"],
+        lambda x: lax.fori_loop(0, x.shape[1], lambda i, c: c + x[:, i], jnp.zeros(x.shape[0])),
+        1,
+    ),
+}
+
+
+def variants(f, specs, gfx):
+    scope = SymbolicScope()
+    shapes = [symbolic_shape(spec, scope=scope) for spec in specs]
+    structs = [amdjax.ShapeDtypeStruct(shape, "float32") for shape in shapes]
+    place = emulated_device(gfx).uncommitted
+    closed = amdjax.make_jaxpr(f)(*structs)
+    return Variants(closed, (False,) * len(specs), (), place), shapes
+
+
+def arrays(shapes, sizes):
+    rng = np.random.default_rng(0)
+    numbers = [[n.evaluate(sizes) if isinstance(n, Dim) else n for n in s] for s in shapes]
+    return [jnp.asarray(rng.standard_normal(shape).astype("float32")) for shape in numbers]
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_size_computes_what_a_program_of_the_host_does(name, gfx):
+    specs, f, most = CASES[name]
+    compiled, shapes = variants(f, specs, gfx)
+    for b, t in SIZES:
+        xs = arrays(shapes, {"b": b, "t": t})
+        (got,) = compiled.runner({"b": b, "t": t})(xs)
+        with amdjax.default_device(amdjax.devices("cpu")[0]):
+            want = amdjax.jit(f)(*xs)
+        assert got.aval == want.aval
+        scale = max(1.0, float(np.abs(want).max()))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=f"{b}x{t}")
+    compiled, _ = variants(f, specs, gfx)
+    for b, t in ALIKE:
+        compiled.runner({"b": b, "t": t})
+    assert compiled.reason is None
+    assert len(compiled.known) <= most, compiled
+
+
+#: Instructions, of those of a static program: tiles of rows keep their masks, and extents are read.
+RATIOS = {
+    "map": 1.0, "rows of one length": 1.0, "one number a row": 1.135, "softmax": 1.13,
+    "layer norm of one length": 1.25,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("name", RATIOS)
+def test_aligned_sizes_take_as_many_instructions_as_a_static_program(name, gfx):
+    specs, f, _ = CASES[name]
+    compiled, shapes = variants(f, specs, gfx)
+    compiled.runner({"b": 16, "t": 96})
+    sizes = {"b": 16, "t": 112}
+    xs = arrays(shapes, sizes)
+    run = compiled.runner(sizes)
+    assert len(compiled.known) == 1, "another variant"
+    with recording() as symbolic:
+        run(xs)
+    with recording() as static, amdjax.default_device(emulated_device(gfx)):
+        amdjax.jit(f)(*xs)
+    counts = [sum(sum(x.by_mnemonic.values()) for x in r) for r in (symbolic, static)]
+    assert counts[0] <= RATIOS[name] * counts[1], counts
+
+
+def test_variables_counted_in_units_are_divisible():
+    scope = SizedScope({"b": 5, "t": 64}, SymbolicScope(["t <= 512"]), {"t": 16})
+    b, t = scope.variables().values()
+    assert (b * t) % 16 == 0 and t >= 16 and t <= 512 and not scope.required
+    assert t > 32 and [str(g) for g in scope.required] == ["16*t_16 >= 33"]
+    assert in_units({"b": 3, "t": 48}, scope.units) == {"b": 3, "t_16": 3}
