@@ -131,12 +131,12 @@ def minus_log2_erfc(x: mp.mpf) -> mp.mpf:
     return -mp.log(mp.erfc(x), 2)
 
 
-def scaled_erfc(shift: float) -> Real:
-    """`(1 + 2x) exp(x**2) erfc(x)` in the variable `t = (x - shift) / (x + shift)`."""
+def scaled_erfc(shift: float, slope: float = 2.0) -> Real:
+    """`(1 + slope x) exp(x**2) erfc(x)` in the variable `t = (x - shift) / (x + shift)`."""
 
     def h(t: mp.mpf) -> mp.mpf:
         x = shift * (1 + t) / (1 - t)
-        return (1 + 2 * x) * mp.exp(x * x) * mp.erfc(x)
+        return (1 + slope * x) * mp.exp(x * x) * mp.erfc(x)
 
     return h
 
@@ -268,7 +268,15 @@ FITS: list[Fit] = [
     ),
     # erf(x) = 1 - 2**-P(x) for x in [1, 4]
     Fit("ERF_TAIL", "float", minus_log2_erfc, (1, 3.95), 6, mp.erfc),
-    Fit("ERFC", "float", scaled_erfc(2.0), (-1, 0.68), 11),
+    # What it is more than 1
+    Fit(
+        "ERFC",
+        "float",
+        lambda t: scaled_erfc(2.5, 1.75)(t) - 1,
+        (-1, 0.603),
+        9,
+        lambda t: 1 / scaled_erfc(2.5, 1.75)(t),
+    ),
     Fit("ERFC", "double", scaled_erfc(4.0), (-1, 0.75), 23),
     *both("LGAMMA2", lambda t: mp.loggamma(2 + t) / (t + t * t), (-0.75, 0.5), (11, 22)),
     *both("STIRLING", stirling_rest, (0, 1 / 64), (2, 7)),

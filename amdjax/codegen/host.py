@@ -35,6 +35,12 @@ class HostMachine:
         found = ("i8", "u8") if self.has("avx512vnni") else ()
         return (*found, "bf16") if self.has("avx512bf16") else found
 
+    @property
+    def native(self) -> frozenset[str]:
+        """Intrinsics that are instructions here; see `codegen.llvm.Module`."""
+        scales = self.has("avx512f") and self.has("avx512vl")
+        return frozenset({"ldexp"}) if scales else frozenset()
+
 
 @cache
 def host() -> HostMachine:

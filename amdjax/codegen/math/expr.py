@@ -251,6 +251,12 @@ def rough_inverse(x: Expr) -> Expr:
     return 1.0 / x
 
 
+def near_inverse(x: Expr) -> Expr:
+    """`1 / x` to about half an ulp for moderate `x`; an estimate takes a Newton step."""
+    y = rough_inverse(x)
+    return fma(y, fma(-x, y, 1.0), y) if "rcp" in x.f.module.estimates and not x.is_double else y
+
+
 def truncate(x: Expr) -> Expr:
     return intrinsic("trunc", x)
 

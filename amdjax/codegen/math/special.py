@@ -29,8 +29,8 @@ from .expr import (
     fast_two_sum,
     fma,
     low_integer,
+    near_inverse,
     polynomial,
-    rough_inverse,
     round_shifted,
     round_to_even,
     scale_by_power,
@@ -66,29 +66,52 @@ def erf(x: Expr) -> Expr:
 
 
 def _erfc_positive(a: Expr) -> Expr:
-    """`erfc(a) = exp(-a**2) h((a - k) / (a + k)) / (1 + 2 a)` for `a >= 0`.
+    """`erfc(a) = exp(-a**2) h((a - k) / (a + k)) / (1 + c a)` for `a >= 0`, with `h` around 1.
 
     The form is that of M. M. Shepherd and J. G. Laframboise, "Chebyshev approximation of
-    (1 + 2x) exp(x**2) erfc x" (1981). Residuals correct both quotients.
+    (1 + 2x) exp(x**2) erfc x" (1981).
     """
-    k, end = (4.0, 28.0) if a.is_double else (2.0, 10.5)
-    a = at_most(a, end)
+    return _erfc_positive_double(a) if a.is_double else _erfc_positive_float(a)
+
+
+def _erfc_positive_float(a: Expr) -> Expr:
+    """`2**n y (1 + v) (1 + p)`: that `v` and `p` are small leaves little to round."""
+    a = at_most(a, 10.5)
+    # One division gives the inverses of both denominators.
+    first, second = a + 2.5, fma(a, 1.75, 1.0)
+    inverse = near_inverse(first * second)
+    y = inverse * first
+    lacking = fma(-fma(a, 1.75, -(second - 1.0)), y, fma(-second, y, 1.0))
+    # Near zero, where `h` is steep, `a / (a + k)` has the smallest error.
+    t = fma(a * (inverse * second), 2.0, -1.0)
+    v = polynomial(t, c.ERFC["float"]) + lacking
+    p, shifted = _exp_of_square(a)
+    return scale_by_power(fma(y, fma(v, p, v + p), y), low_integer(shifted))
+
+
+def _exp_of_square(a: Expr) -> tuple[Expr, Expr]:
+    """`(p, n)` with `exp(-a**2) = 2**n (1 + p)`; `n` is left in the low bits."""
+    square = a * a
+    high, low = c.LN2[a.type.elem]
+    n, shifted = round_shifted(-square, c.LOG2_E[a.type.elem][0])
+    return expm1_of_reduced(fma(n, -high, -square) - fma(n, low, fma(a, a, -square))), shifted
+
+
+def _erfc_positive_double(a: Expr) -> Expr:
+    """Residuals correct the quotients."""
+    a, k = at_most(a, 28.0), 4.0
     # One division gives the inverses of both denominators.
     first, (second, second_low) = a + k, two_sum(a + a, a.like(1.0))
-    product_inverse = rough_inverse(first * second)
+    product_inverse = 1.0 / (first * second)
     inverse = product_inverse * second
     t = (a - k) * inverse
     t = fma(fma(-t, a, fma(t + 1.0, -k, a)), inverse, t)
-    constant, *rest = c.ERFC[a.type.elem]
+    constant, *rest = c.ERFC["double"]
     varying = t * polynomial(t, rest)
     h, h_low = fast_two_sum(a.like(constant), varying)
     q = h * (product_inverse * first)
     q_low = (fma(-q, second, h) + fma(-q, second_low, h_low)) * (product_inverse * first)
-    square = -(a * a)
-    high, low = c.LN2[a.type.elem]
-    n, shifted = round_shifted(square, c.LOG2_E[a.type.elem][0])
-    r = fma(n, -high, square) - fma(n, low, fma(a, a, square))
-    p = expm1_of_reduced(r)
+    p, shifted = _exp_of_square(a)
     return scale_by_power(q + fma(p, q, fma(p, q_low, q_low)), low_integer(shifted))
 
 

@@ -23,8 +23,8 @@ def kernel_text(kernel: tile.Kernel) -> str:
 
 
 def kernel_ir(kernel: tile.Kernel) -> str:
-    """The kernel as LLVM IR."""
-    module = Module()
+    """The kernel as LLVM IR for this computer."""
+    module = Module(native=host().native)
     emit_kernel(module, kernel, SYMBOL)
     return str(module)
 
