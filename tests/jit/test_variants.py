@@ -11,7 +11,15 @@ from hypothesis import given, strategies as st
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn, tile
-from amdjax.core.dims import Dim, SizedScope, SymbolicScope, capped, cheapest, choosing
+from amdjax.core.dims import (
+    Dim,
+    SizedScope,
+    SymbolicScope,
+    capped,
+    cheapest,
+    choosing,
+    like_at_hand,
+)
 from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
 from amdjax.jit.plan import plan_program
@@ -185,6 +193,20 @@ def test_programs_of_symbolic_sizes_are_cut_into_the_same_kernels():
         observe = lambda stage, x: found.append(str(x)) if stage == "fusion" else None
         plan_program(instantiate(closed, values), CpuTarget(), observe=observe)
     assert found[0] == re.sub(r"\bt\b", "37", re.sub(r"\bb\b", "5", found[1]))
+
+
+def test_plans_prefer_sizes_that_are_near_to_those_at_hand():
+    def regrets(size, other):
+        scope = SizedScope({"n": size})
+        like_at_hand(scope.variables()["n"])
+        assert not scope.required
+        return sum(not guard.holds({"n": other}) for guard in scope.preferred)
+
+    assert not regrets(512, 300)
+    for other in (5, 40, 300, 5000):
+        for further in (1, 4, 20), (1, 1 / 4, 1 / 20):
+            counts = [regrets(max(int(other * factor), 2), other) for factor in further]
+            assert counts == sorted(counts) and counts[0] == 0 < counts[-1]
 
 
 def test_sizes_in_arithmetic_are_operands():

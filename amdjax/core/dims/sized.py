@@ -341,12 +341,16 @@ def capped(size: DimSize, most: int) -> int:
         return most if size > most // 2 else power_of_two(cast("int", size))
 
 
+#: Sizes between which another plan may be the best one.
+_CLASSES = (3, 4, 8, 16, 64, 256, 1024, 4096, 1 << 15)
+
+
 def like_at_hand(size: DimSize) -> None:
-    """Prefer sizes that are about as large as that at hand: with the same power of eight."""
+    """Prefer sizes that are about as large as that at hand, and rather those that are near."""
     if isinstance(size, Dim):
-        least = 8 ** ((size_hint(size).bit_length() - 1) // 3)
         with choosing():
-            assert least <= size < 8 * least
+            for least in _CLASSES:
+                bool(size >= least)  # each is a preference of its own
 
 
 def cheapest(costs: Sequence[Any]) -> int:
