@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from amdjax.core.config import config
+from amdjax.core.dims import like_at_hand
 from amdjax.find import shipped
 from amdjax.find.choice import choice
 from amdjax.find.database import Database, Known
@@ -26,6 +27,7 @@ from amdjax.find.problem import (
     equation_of,
     is_independent,
     problem_of,
+    sizes_of,
 )
 from amdjax.jit.finding import database_path
 from amdjax.kernels.shaped import ShapedContext
@@ -101,7 +103,18 @@ def applying(decisions: Mapping[Problem, Sequence[Decision]]) -> Iterator[None]:
 
 
 def known_decisions(step: Step, machine: Machine) -> Sequence[Decision]:
-    """What the planner follows for a step; empty where it is to decide by itself."""
+    """What the planner follows for a step; empty where it is to decide by itself.
+
+    Of symbolic sizes it is what is known of those at hand, and good for sizes about as large.
+    """
+    found = _known_decisions(step, machine)
+    if found:
+        for size in sizes_of(step):
+            like_at_hand(size)
+    return found
+
+
+def _known_decisions(step: Step, machine: Machine) -> Sequence[Decision]:
     applied = getattr(_applied, "decisions", None)
     if applied is not None:
         return applied.get(problem_of(step), ()) if applied else ()

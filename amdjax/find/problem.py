@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from amdjax.core.dims import Dim, SizedScope
+from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import (
     ClosedJaxpr,
     DropVar,
@@ -33,7 +35,8 @@ from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
 __all__ = [
-    "Problem", "Step", "decided", "equation_of", "is_independent", "problem_of", "steps",
+    "Problem", "Step", "decided", "equation_of", "is_independent", "problem_of", "sizes_of",
+    "steps",
 ]  # fmt: skip
 
 #: What the planner plans: an equation with what is fused behind it, or a region of a program.
@@ -197,7 +200,27 @@ def _program(results: list[Var], producer: Callable[[Var], JaxprEqn | None]) -> 
     for v in results:
         visit(v)
     plain = tuple(map(_plainly, eqns))
-    return format_jaxpr(Jaxpr((), tuple(inputs), tuple(results), plain), width=WIDE)
+    return format_jaxpr(_at_hand(Jaxpr((), tuple(inputs), tuple(results), plain)), width=WIDE)
+
+
+def _at_hand(jaxpr: Jaxpr) -> Jaxpr:
+    """The program at the sizes at hand, if it has others: problems are of single sizes."""
+    dims = (d for v in (*jaxpr.invars, *jaxpr.outvars) for d in _symbolic(v.aval.shape))
+    scope = next((d.scope for d in dims), None)
+    if not isinstance(scope, SizedScope):
+        return jaxpr
+    return instantiate(ClosedJaxpr(jaxpr, ()), scope.sizes).jaxpr
+
+
+def _symbolic(shape: Sequence[Any]) -> list[Dim]:
+    return [d for d in shape if isinstance(d, Dim)]
+
+
+def sizes_of(step: Step) -> list[Dim]:
+    """The symbolic sizes that a step goes over, or writes."""
+    if isinstance(step, ShapedContext):
+        return [d for v in (*step.eqn.invars, *step.eqn.outvars) for d in _symbolic(v.aval.shape)]
+    return _symbolic(step[0].domain)
 
 
 def _plainly(eqn: JaxprEqn) -> JaxprEqn:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from amdjax.core.dims import cheapest, choosing
+from amdjax.core.dims import cheapest, choosing, text_at_hand
 
 __all__ = [
     "FAMILIES", "Decision", "Decisions", "Family", "Solver", "UnknownDecision", "busy_time",
@@ -73,7 +73,8 @@ class Solver(Generic[Problem, Machine, Plan]):
         """All plans, the usual one first, then by their estimates."""
         usual = self.best(problem, machine)
         plans = self.plans(problem, machine)
-        plans = sorted(plans, key=lambda plan: self.estimate(problem, plan, machine))
+        with choosing():
+            plans = sorted(plans, key=lambda plan: self.estimate(problem, plan, machine))
         return [*([] if usual is None else [usual]), *plans]
 
 
@@ -260,14 +261,14 @@ class Family(Generic[Problem, Machine, Plan]):
             if wanted[:2] != (self.name, solver.name):
                 continue
             for plan in solver.every(problem, machine) if not solver.composite else ():
-                if str(plan) == wanted.plan:
+                if text_at_hand(plan) == wanted.plan:
                     return solver, plan
             if solver.composite and (plans := solver.plans(problem, machine)):
                 return solver, plans[0]
         raise UnknownDecision(f"{self.name}: {wanted.solver} has no plan {wanted.plan!r} here")
 
     def decision(self, solver: Solver[Problem, Machine, Plan], plan: Any) -> Decision:
-        return Decision(self.name, solver.name, "" if solver.composite else str(plan))
+        return Decision(self.name, solver.name, "" if solver.composite else text_at_hand(plan))
 
     def options(self, problem: Problem, machine: Machine) -> list[Decision]:
         """All that could be decided, solver by solver, plans by their estimates."""

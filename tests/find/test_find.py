@@ -19,7 +19,7 @@ from amdjax.find.database import Database
 from amdjax.find.known import applying
 from amdjax.find.machines import default_machine, machine_named
 from amdjax.jit.finding import ask_finder
-from amdjax.schedule.search import FAMILIES, Solver, UnknownDecision
+from amdjax.schedule.search import FAMILIES, Decisions, Solver, UnknownDecision
 
 pytestmark = pytest.mark.cpu_only
 X = np.random.default_rng(0).standard_normal((64, 96)).astype(np.float32)
@@ -496,3 +496,28 @@ def test_tuning_looks_at_problems_for_half_of_its_time(monkeypatch):
     progress.show = lambda run, done: None
     tuning._search_all(runs, counts, 1, next(clock) + 40, progress)
     assert searched[:2] == [6, 6] and 5 < len(searched) < 25
+
+
+def test_programs_of_symbolic_sizes_follow_what_is_known_of_the_sizes_at_hand(monkeypatch):
+    """One compile serves other sizes too; plans whose names tell sizes are found again."""
+
+    def f(x, w):
+        return jnp.tanh(x @ w)
+
+    w = np.random.default_rng(1).standard_normal((96, 256)).astype(np.float32)
+    (problem,) = find.problems(f, X, w)
+    tried = session.Session(problem, default_machine())
+    (options,) = tried.plan(listing=True).options
+    followed, take = [], Decisions.take
+    monkeypatch.setattr(
+        Decisions, "take", lambda self, *args: (take(self, *args), followed.extend(self.taken))[0]
+    )
+    for decision in (options[-1], options[len(options) // 2]):
+        assert (decision,) != tried.usual
+        with applying({problem: (decision,)}):
+            run = jit(f, symbolic=("n, 96", None))
+            for n in (64, 3, 65, 500):
+                x = np.resize(X, (n, 96))
+                np.testing.assert_allclose(run(x, w), np.tanh(x @ w), rtol=1e-4, atol=1e-4)
+        assert decision in followed
+        followed.clear()

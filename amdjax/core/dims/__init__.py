@@ -38,6 +38,7 @@ from amdjax.core.dims.sized import (
     same_shape,
     size_hint,
     surely_equal,
+    text_at_hand,
 )
 
 __all__ = [
@@ -45,5 +46,5 @@ __all__ = [
     "as_size", "at_sizes", "capped", "cheapest", "choosing", "divisor", "in_units", "is_multiple",
     "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest", "like_at_hand", "max_dim",
     "min_dim", "no_less", "same_shape", "size_hint", "solve", "surely_equal",
-    "symbolic_dimension", "symbolic_shape",
+    "symbolic_dimension", "symbolic_shape", "text_at_hand",
 ]  # fmt: skip

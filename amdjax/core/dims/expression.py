@@ -235,7 +235,7 @@ class Dim:
         return length if 1 << length > self >= (1 << length) // 2 else 0
 
     def __repr__(self) -> str:
-        return polynomial.text(self.polynomial)
+        return self.scope.text(self.polynomial)
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)

@@ -73,6 +73,10 @@ class SymbolicScope:
     def __repr__(self) -> str:
         return f"SymbolicScope({list(self.constraints)})"
 
+    def text(self, a: Polynomial) -> str:
+        """How a dimension is printed."""
+        return text(a)
+
     def described(self) -> str:
         """A sentence on the constraints, for messages."""
         if not self.constraints:

@@ -34,6 +34,7 @@ __all__ = [
 ABOUT = 1.1
 
 _choosing = contextvars.ContextVar("choosing", default=False)
+_in_numbers = contextvars.ContextVar("in_numbers", default=False)
 
 
 @contextlib.contextmanager
@@ -47,6 +48,15 @@ def choosing() -> Iterator[None]:
         yield
     finally:
         _choosing.reset(token)
+
+
+def text_at_hand(x: Any) -> str:
+    """How something is printed, with the sizes at hand in place of symbolic ones."""
+    token = _in_numbers.set(True)
+    try:
+        return str(x)
+    finally:
+        _in_numbers.reset(token)
 
 
 class Guard(NamedTuple):
@@ -134,6 +144,9 @@ class SizedScope(SymbolicScope):
     def value(self, a: Polynomial) -> int:
         """At the sizes at hand; nothing is noted."""
         return cast("int", evaluate(a, self.sizes.__getitem__))
+
+    def text(self, a: Polynomial) -> str:
+        return str(self.value(a)) if _in_numbers.get() else super().text(a)
 
     def bounds(self, a: Polynomial) -> Bounds:
         # Intervals alone: linear programs would take longer than they save.
