@@ -1,7 +1,8 @@
 """Teach a small GPT to write documentation, one character at a time.
 
-The text is that of `char_lstm.py`. Training reads windows of it with causal attention; writing
-keeps the keys and values of all positions in caches, so that each new character costs one position.
+The text is that of `char_lstm.py`. Training reads windows of it with causal attention, each time of
+another length, for which one trace serves; writing keeps the keys and values of all positions in
+caches, so that each new character costs one position.
 
     python examples/char_gpt.py --help
 """
@@ -89,9 +90,9 @@ def loss_fn(model: CharGPT, ids: Any) -> Any:
 
 
 def make_train_step(optimizer: optim.GradientTransformation) -> Any:
-    """`train_step(model, opt_state, ids) -> (model, opt_state, loss)`."""
+    """`train_step(model, opt_state, ids) -> (model, opt_state, loss)`, for texts of any length."""
 
-    @partial(amdjax.jit, donate_argnums=(0, 1))
+    @partial(amdjax.jit, donate_argnums=(0, 1), symbolic={"ids": "b, t"}, constraints=["t >= 2"])
     def train_step(model: Any, opt_state: Any, ids: Any) -> Any:
         loss, grads = amdjax.value_and_grad(loss_fn)(model, ids)
         updates, opt_state = optimizer.update(grads, opt_state, model)
@@ -100,10 +101,10 @@ def make_train_step(optimizer: optim.GradientTransformation) -> Any:
     return train_step
 
 
-@partial(amdjax.jit, static_argnames="length")
+@partial(amdjax.jit, static_argnames="length", symbolic={"prompt": "t"})
 def generate(model: CharGPT, key: Any, prompt: Any, temperature: Any, length: int) -> Any:
     """Characters that continue a prompt: one pass over it, then a loop with caches."""
-    caches = model.caches(1, len(prompt) + length)
+    caches = model.caches(1, prompt.shape[0] + length)
     logits, caches = model(prompt[None], caches)
 
     def draw(carry: Any, key: Any) -> Any:
@@ -136,17 +137,20 @@ def train(
     seed: int = 0,
     log: Any = print,
 ) -> tuple[CharGPT, list[float]]:
-    """Train until time or steps are over; return the network and the loss of each step."""
+    """Train until time or steps are over; return the network and the loss of each step.
+
+    Texts of a step are as long as one another, and from a quarter of `length` to all of it.
+    """
     model = CharGPT(len(corpus.alphabet), features, heads, layers, key=random.key(seed))
     optimizer = optim.chain(optim.clip_by_global_norm(1.0), optim.adamw(3e-3))
     opt_state = optimizer.init(model)
     train_step = make_train_step(optimizer)
     log(nn.summary(model, jnp.zeros((batch, length), jnp.int32)))
     places = np.random.default_rng(seed)
-    window = np.arange(length + 1)
     losses: list[float] = []
     began = shown = time.perf_counter()
     while len(losses) != steps and time.perf_counter() - began < seconds:
+        window = np.arange(places.integers(-(-length // 4), length + 1) + 1)
         starts = places.integers(0, len(corpus.ids) - length, (batch, 1))
         model, opt_state, loss = train_step(model, opt_state, corpus.ids[starts + window])
         losses.append(float(loss))
@@ -166,7 +170,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     add("--heads", type=int, default=4, help="heads of attention")
     add("--layers", type=int, default=2, help="blocks")
     add("--batch", type=int, default=8, help="windows of text in a step")
-    add("--length", type=int, default=256, help="characters of a window")
+    add("--length", type=int, default=256, help="characters of the longest window")
     add("--characters", type=int, default=1_000_000, help="characters of text to learn from")
     add("--prompt", default="Return ", help="how the sample begins")
     add("--sample", type=int, default=200, help="characters of the sample, best within a window")

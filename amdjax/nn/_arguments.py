@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.numpy._util import dtype_of, is_arraylike
 
 Ints = int | Sequence[int]
@@ -122,9 +123,9 @@ def check_floating(name: str, x: Array, argument: str = "x") -> None:
 
 
 def check_positive(name: str, **sizes: Any) -> None:
-    """Raise ValueError unless all sizes are positive integers."""
+    """Raise ValueError unless all sizes are positive integers, or symbolic and positive."""
     for argument, value in sizes.items():
-        if not isinstance(value, int) or value < 1:
+        if not (isinstance(value, int) or is_symbolic_dim(value)) or value < 1:
             raise ValueError(f"{name}: {argument} must be a positive integer, got {value!r}.")
 
 

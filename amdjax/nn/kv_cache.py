@@ -277,7 +277,7 @@ def cached_attention(
     before, cache = cache.lengths, cache.update(key, value)
     keys, values = cache.read()
     mask = None
-    if query.shape[1] > 1:
+    if query.shape[1] != 1:
         at = before[:, None] + jnp.arange(query.shape[1])
         mask = (jnp.arange(cache.size) <= at[..., None])[:, None]
     out = dot_product_attention(

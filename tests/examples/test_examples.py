@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import optim, random
 from tests.support.turns import in_turn
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,6 +74,29 @@ def test_char_gpt_learns_and_writes():
     output = run("char_gpt.py", *flags, "--sample", 20, "--prompt", "The ")
     assert "5 steps, loss" in output
     assert output.split("\n\n", 1)[1].startswith("The ")
+
+
+def test_char_gpt_is_compiled_once_for_texts_of_all_lengths(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    import char_gpt  # late: examples are on the path here alone
+
+    traced, loss_fn = [], char_gpt.loss_fn
+    loss_of = lambda model, ids: (traced.append(ids.shape), loss_fn(model, ids))[1]
+    monkeypatch.setattr(char_gpt, "loss_fn", loss_of)
+    model = char_gpt.CharGPT(30, 16, heads=2, layers=1, key=random.key(0))
+    optimizer = optim.adamw(3e-3)
+    step, rng = char_gpt.make_train_step(optimizer), np.random.default_rng(0)
+    for length in (40, 18, 66, 130, 33, 4, 65, 91, 12, 40):
+        ids = rng.integers(0, 30, (4, length)).astype(np.int32)
+        want = float(amdjax.jit(loss_fn)(model, ids))
+        # Parameters are donated: each step begins with the same ones.
+        copied = amdjax.tree.map(jnp.copy, (model, optimizer.init(model)))
+        after, _, loss = step(*copied, ids)
+        assert float(loss) == pytest.approx(want, rel=1e-5)
+        assert float(loss_fn(after, ids)) < want
+    assert [str(shape) for shape in traced] == ["(b, t)"]
+    (variants,) = step._programs.variants.values()
+    assert variants.reason is None and len(variants.known) <= 6, str(variants)
 
 
 def test_emulated_gpus_learn_what_the_cpu_learns(tmp_path):

@@ -92,6 +92,12 @@ FUNCTIONS = {
     "rand": (lambda x: random.normal(random.key(0), x.shape), "a, b"),
     "drop": (lambda x: random.bernoulli(random.key(0), 0.5, x.shape), "a"),
     "attn": (lambda q: nn.dot_product_attention(q, q, q, is_causal=True), "a, t, 4, 8"),
+    "cache": (
+        lambda x: nn.cached_attention(
+            x, x, x, nn.KVCache(x.shape[0], x.shape[1] + 3, heads=2, features=4)
+        )[0],
+        "a, b, 2, 4",
+    ),
     "ln": (lambda x: nn.LayerNorm(8)(x), "a, b, 8"),
     "linear": (lambda x: nn.Linear(8, 3, key=random.key(0))(x), "a, 8"),
     "logsumexp": (lambda x: nn.logsumexp(x, axis=0), "a, b"),
