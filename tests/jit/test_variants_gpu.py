@@ -13,6 +13,7 @@ from amdjax.emulator.debug.counters import recording
 from amdjax.emulator.device import emulated_device
 from amdjax.export import symbolic_shape
 from amdjax.jit.variants import Variants
+from amdjax.tree_util import tree_leaves
 
 SIZES = [(5, 37), (4, 64), (1, 37), (3, 300), (2, 2), (17, 3), (6, 48), (7, 1)]
 
@@ -25,7 +26,7 @@ def normalized(x):
 
 
 def perceptron(x, w, v):
-    return nn.log_softmax(nn.relu(x @ w) @ v)
+    return nn.log_softmax(nn.relu(x @ w / 8) @ v / 6)
 
 
 #: A program and how many variants serve all sizes of `ALIKE`.
@@ -44,13 +45,45 @@ CASES = {
     "layer norm": (["b, t"], normalized, 1),
     "layer norm of one length": (["b, t, 24"], normalized, 1),
     "gradient of a layer norm": (["b, t"], amdjax.grad(lambda x: jnp.sin(normalized(x)).sum()), 1),
-    "products": (["b, 64", "64, 32", "32, 10"], perceptron, 1),
+    "products": (["b, 64", "64, 32", "32, 10"], perceptron, 2),
     "loop of so many rounds": (
         ["b, t"],
         lambda x: lax.fori_loop(0, x.shape[1], lambda i, c: c + x[:, i], jnp.zeros(x.shape[0])),
         1,
     ),
 }
+
+
+def attention(q, k, v):
+    return nn.dot_product_attention(q, k, v, is_causal=True)
+
+
+def convolution(x, w):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
+
+
+def looked_up(i, table):
+    return jnp.sin(table[(jnp.abs(i) * 9).astype("int32")]).sum()
+
+
+#: Programs with kernels of their own.
+SHAPED = {
+    "product of so many columns": (["24, 32", "32, t"], lambda x, y: x @ y),
+    "product of any depth": (["b, t", "t, 40"], lambda x, y: x @ y),
+    "products of a batch": (["b, t, 16", "b, 16, t"], lambda x, y: x @ y),
+    "gradients of products": (["b, 64", "64, 32", "32, 10"],
+        amdjax.grad(lambda *xs: jnp.sin(perceptron(*xs)).sum(), argnums=(0, 1, 2))),
+    "attention": (["b, t, 2, 16"] * 3, attention),
+    "convolution": (["b, 8, t, 3", "3, 3, 3, 8"], convolution),
+    "gradients of a convolution": (["b, 8, 8, 3", "3, 3, 3, 8"],
+        amdjax.grad(lambda x, w: jnp.sin(convolution(x, w)).sum(), argnums=(0, 1))),
+    "running sums": (["b, t"], lambda x: jnp.cumsum(x, 1)),
+    "sort": (["b, t"], lambda x: jnp.sort(x, 1)),
+    "gradient of a table": (["b, t", "40, 24"], amdjax.grad(looked_up, argnums=1)),
+    "scan": (["t, b"],
+        lambda x: lax.scan(lambda c, a: (c * 0.9 + a,) * 2, jnp.zeros(x.shape[1]), x)),
+}  # fmt: skip
 
 
 def variants(f, specs, gfx):
@@ -68,19 +101,33 @@ def arrays(shapes, sizes):
     return [jnp.asarray(rng.standard_normal(shape).astype("float32")) for shape in numbers]
 
 
+def check(f, specs, gfx, sizes):
+    """Compare each size with what a program of the host computes; nothing may be left to that."""
+    compiled, shapes = variants(f, specs, gfx)
+    for b, t in sizes:
+        xs = arrays(shapes, {"b": b, "t": t})
+        results = compiled.runner({"b": b, "t": t})(xs)
+        with amdjax.default_device(amdjax.devices("cpu")[0]):
+            wanted = tree_leaves(amdjax.jit(f)(*xs))
+        for got, want in zip(results, wanted, strict=True):
+            assert got.aval == want.aval
+            scale = max(1.0, float(np.abs(want).max()))
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=f"{b}x{t}")
+    assert compiled.reason is None
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+@pytest.mark.parametrize("name", SHAPED)
+def test_kernels_of_their_own_serve_many_sizes(name, gfx):
+    specs, f = SHAPED[name]
+    check(f, specs, gfx, [(5, 37), (4, 64), (1, 19), (3, 36), (2, 2)])
+
+
 @pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
 @pytest.mark.parametrize("name", CASES)
 def test_every_size_computes_what_a_program_of_the_host_does(name, gfx):
     specs, f, most = CASES[name]
-    compiled, shapes = variants(f, specs, gfx)
-    for b, t in SIZES:
-        xs = arrays(shapes, {"b": b, "t": t})
-        (got,) = compiled.runner({"b": b, "t": t})(xs)
-        with amdjax.default_device(amdjax.devices("cpu")[0]):
-            want = amdjax.jit(f)(*xs)
-        assert got.aval == want.aval
-        scale = max(1.0, float(np.abs(want).max()))
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=f"{b}x{t}")
+    check(f, specs, gfx, SIZES)
     compiled, _ = variants(f, specs, gfx)
     for b, t in ALIKE:
         compiled.runner({"b": b, "t": t})

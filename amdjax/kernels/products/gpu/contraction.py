@@ -11,10 +11,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.core.integers import ceil_div, power_of_two
+from amdjax.core.dims import Dim, is_multiple_at_hand, like_at_hand, size_hint, surely_equal
+from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, contiguity
 from amdjax.kernels.products.gpu.tiling import (
@@ -74,7 +75,20 @@ def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
     )
     if not choice:
         return None
-    return MatrixPlan(problem, PRODUCTS.best(ProductProblem(problem, choice), target))
+    for size in (problem.rows, problem.columns, problem.depth):
+        like_at_hand(size)
+    cut = PRODUCTS.best(ProductProblem(problem.at_hand, choice), target)
+    return MatrixPlan(problem, _of_all_sizes(problem, cut))
+
+
+def _of_all_sizes(problem: Contraction, cut: Plan) -> Plan:
+    """A plan for the sizes at hand as one of all for which each program has a part of the depth."""
+    if not isinstance(problem.depth, Dim):
+        return cut
+    part = round_up(ceil_div(problem.depth, cut.splits), cut.tiling.depth)
+    if not (cut.splits - 1) * part < problem.depth:
+        raise AssertionError(f"one of {cut.splits} parts of {problem.depth} would be empty")
+    return replace(cut, part=part)
 
 
 def _warpgroup_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:
@@ -128,7 +142,7 @@ class GpuContraction:
         role = "inout" if adds_parts(p, plan) else "out"
         writer = TileWriter(program, sink, digits, role)
         height = tiling.rows // self.slices
-        filled = ceil_div(min(tiling.rows, p.rows), height)
+        filled = ceil_div(self._most_rows, height)
         for i, accumulators in enumerate(
             itertools.islice(self.accumulators(bases, batch, part), filled)
         ):
@@ -139,6 +153,12 @@ class GpuContraction:
             self._combine_last(sink, number, rest, bases)
         grid = p.batches * plan.splits * high * wide
         return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
+
+    @property
+    def _most_rows(self) -> int:
+        """Rows of a tile that are rows of the result."""
+        rows = self.tiling.rows
+        return rows if isinstance(self.problem.rows, Dim) else min(rows, self.problem.rows)
 
     @property
     def slices(self) -> int:
@@ -158,11 +178,11 @@ class GpuContraction:
         """Row and column of the program's tile, and what is left of its number."""
         k, number = self.k, self.k.program_id()
         band = BAND
-        while high % band:
+        while not is_multiple_at_hand(high, band):
             band //= 2
 
         def cut(number: Value, n: int) -> tuple[Value, Value]:
-            if n == 1:
+            if surely_equal(n, 1):
                 return k.const("index", 0), number
             count = k.const("index", n)
             return number % count, number // count
@@ -198,7 +218,7 @@ class GpuContraction:
             matrix_tiling(tiling), tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
             (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
-            ragged=p.depth % tiling.depth != 0,
+            ragged=not is_multiple_at_hand(p.depth, tiling.depth),
         )  # fmt: skip
         return k.collect(accumulators, self.slices)
 
@@ -229,7 +249,7 @@ class GpuContraction:
             batch = program.split(entry, "batch", p.out.batch)
             TileWriter(program, p.out, batch).store([x], here, (p.rows, p.columns), tiling.rows)
 
-        slices = ceil_div(min(tiling.rows, p.rows), height)
+        slices = ceil_div(self._most_rows, height)
         k.if_(last, lambda: k.for_(0, slices, 1, combine))
 
     def _added(
@@ -268,7 +288,7 @@ class GpuContraction:
         program = Program(self.ctx, "combine")
         k = program.k
         k.schedule.workgroup = self.ctx.gpu.usual_workgroup
-        columns = min(power_of_two(p.columns), k.schedule.workgroup * 4)
+        columns = min(power_of_two(size_hint(p.columns)), k.schedule.workgroup * 4)
         rows = max(1, k.schedule.workgroup * 4 // columns)
         k.schedule.vector = min(_store_vector(p.out, 4), aligned(p.columns, 4))
         axes = _axes(p.rows, rows, p.columns, columns)
@@ -295,7 +315,13 @@ def _store_vector(sink: Sink, most: int) -> int:
 
 def _axes(rows: int, high: int, columns: int, wide: int, whole: int = 0) -> list[TileAxis]:
     """The axes of a tile, or of a slice of one that has `whole` rows."""
-    return [TileAxis(LoopVar("r", rows), high, whole=whole), TileAxis(LoopVar("c", columns), wide)]
+    down = TileAxis(LoopVar("r", rows), high, whole=whole, divisor=_divisor(rows, whole or high))
+    return [down, TileAxis(LoopVar("c", columns), wide, divisor=_divisor(columns, wide))]
+
+
+def _divisor(extent: int, count: int) -> int:
+    """What divides a symbolic extent: so many if they do for the sizes at hand."""
+    return count if isinstance(extent, Dim) and is_multiple_at_hand(extent, count) else 0
 
 
 class TileWriter:

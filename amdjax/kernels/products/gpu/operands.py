@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
+from amdjax.core.dims import divisor, is_multiple
 from amdjax.kernels.products.contraction import Axis, Source
 from amdjax.kernels.products.program import Program
 from amdjax.targets.mma import MmaAtom
@@ -34,10 +35,10 @@ class SourcePlaces:
         self.program, self.k, self.source, self.first = program, program.k, source, first
         k = self.k
         buffer = program.buffer(source.owner, source.dtype)
-        limits = tuple(limit.extent for limit in source.limits)
+        limits = tuple(int(limit.extent) for limit in source.limits)  # a guard of symbolic ones
         along, vector = contiguity(source, atom)
         run = _run(source, depth)
-        shifts = source.depth[-1].shifts if source.depth else (0,) * len(limits)
+        shifts = tuple(map(int, source.depth[-1].shifts)) if source.depth else (0,) * len(limits)
         self.side = Side(buffer, along, vector, run, limits, shifts if run is not None else ())
         base = k.const("index", source.offset)
         self.starts = [k.const("index", limit.start) for limit in source.limits]
@@ -121,8 +122,8 @@ def _groups_inside(source: Source, axis: Axis, most: int) -> int:
 
 
 def aligned(x: int, most: int) -> int:
-    """The largest power of two up to `most` that divides a number."""
-    return min(x & -x, most) if x else most
+    """The largest power of two up to `most`, which is one, that divides a number."""
+    return divisor(x, most)
 
 
 def _run(source: Source, depth: int) -> int | None:
@@ -130,5 +131,5 @@ def _run(source: Source, depth: int) -> int | None:
     if not source.depth:
         return 0
     inner = source.depth[-1]
-    within = len(source.depth) == 1 or inner.extent % depth == 0
-    return inner.stride if within else None
+    within = len(source.depth) == 1 or is_multiple(inner.extent, depth)
+    return inner.stride if within and isinstance(inner.stride, int) else None

@@ -280,6 +280,7 @@ def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
 
 def adds_parts(problem: Contraction, plan: Plan) -> bool:
     """Whether the last program of a tile adds its parts, which are few enough for one."""
+    problem = problem.at_hand
     rows, columns = min(plan.tiling.rows, problem.rows), min(plan.tiling.columns, problem.columns)
     nbytes = plan.splits * rows * columns * itemsize(problem.accumulate)
     return plan.splits > 1 and nbytes <= PARTS_BYTES
