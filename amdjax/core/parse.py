@@ -57,13 +57,20 @@ _TOKENS = re.compile(
 )
 
 
+_DEPTH = 200  # of brackets in brackets
+
+
 def _tokens(text: str) -> list[_Token]:
-    found, at = [], 0
+    found, at, depth = [], 0, 0
     while at < len(text):
         match = _TOKENS.match(text, at)
         if match is None:
             raise JaxprSyntaxError(f"unexpected {text[at]!r} in {_line(text, at)}")
         kind = str(match.lastgroup)
+        if kind == "mark":
+            depth += (match.group() in "([{") - (match.group() in ")]}")
+        if depth > _DEPTH:
+            raise JaxprSyntaxError(f"more than {_DEPTH} brackets in brackets in {_line(text, at)}")
         if kind not in ("space", "comment"):
             found.append(_Token(kind, match.group(), at, match.end()))
         at = match.end()
@@ -77,13 +84,16 @@ def _line(text: str, at: int) -> str:
     return f"line {number + 1}: {lines[min(number, len(lines) - 1)].strip()!r}"
 
 
-def parse_jaxpr(text: str, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
+def parse_jaxpr(
+    text: str, consts: Sequence[Any] | None = None, scope: SymbolicScope | None = None
+) -> ClosedJaxpr:
     """The program printed as `text`.
 
     Args:
       text: a program in JAX's form; weak types may be marked as `core.pprint` does it with
         `exact=True`.
       consts: values of its constants, which are not printed; zeros if not given.
+      scope: what is known of dimension variables; nothing if it is not given.
 
     Returns:
       A program equal (`core.jaxpr.jaxprs_equal`) to the printed one.
@@ -95,7 +105,7 @@ def parse_jaxpr(text: str, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
     >>> closed.out_avals
     [ShapedArray(float32[3]), ShapedArray(float32[])]
     """
-    parser = _Parser(text)
+    parser = _Parser(text, scope or SymbolicScope())
     closed = parser.program()
     if consts is not None:
         closed = ClosedJaxpr(closed.jaxpr, consts)
@@ -103,13 +113,13 @@ def parse_jaxpr(text: str, consts: Sequence[Any] | None = None) -> ClosedJaxpr:
 
 
 class _Parser:
-    def __init__(self, text: str):
+    def __init__(self, text: str, scope: SymbolicScope):
         self.text = text
         self.tokens = _tokens(text)
         self.at = 0
         self.variables: dict[str, Var] = {}
         self.shared: dict[str, ClosedJaxpr] = {}
-        self.scope = SymbolicScope()
+        self.scope = scope
         self.dimensions: set[str] = set()  # names of variables in shapes
 
     # Tokens
@@ -228,12 +238,14 @@ class _Parser:
     def dimension(self) -> DimSize:
         """A size, which may be symbolic."""
         start = end = self.peek()
-        depth = 0
+        depth, before = 0, self.at
         while depth or not self.ends_dimension():
             end = self.next()
             depth += {"(": 1, ")": -1}.get(end.text, 0)
             if end.kind == "end":
                 raise self.fail("a size")
+        if self.at == before:
+            raise self.fail("a size")
         try:
             size = symbolic_dimension(self.text[start.start : end.end], self.scope)
         except ValueError as e:
@@ -315,9 +327,18 @@ class _Parser:
             self.expect("=")
             if name.endswith("_prim"):  # as the comparison of `select_and_scatter_add`
                 params[name] = self.primitive()
+            elif name == "impl":  # of random keys, whose dtype has its name
+                params[name] = self.key_dtype()._impl
             else:
                 params[name] = self.value(shared=name != "name")
         return params
+
+    def key_dtype(self) -> Any:
+        try:
+            return dtypes.dtype_from_short_name(f"key<{self.word('an implementation of keys')}>")
+        except ValueError:
+            self.at -= 1
+            raise self.fail("an implementation of keys that exists") from None
 
     def value(self, shared: bool = True) -> Any:
         token = self.peek()
@@ -404,7 +425,11 @@ class _Parser:
             else:
                 args.append(self.value())
             self.accept(",")
-        return np.array(*args, **kwargs) if cls is None else cls(*args, **kwargs)
+        if cls is not None:
+            return cls(*args, **kwargs)
+        if len(args) != 1 or not kwargs.keys() <= {"dtype"}:
+            raise self.fail("an array of one list and a dtype")
+        return np.array(*args, **kwargs)
 
     def opaque(self, token: _Token) -> Opaque:
         """Skip to the matching parenthesis."""
@@ -436,7 +461,8 @@ def _number(text: str) -> Any:
 
 
 def _zeros(aval: Any) -> Any:
-    return np.zeros(aval.shape, aval.dtype)
+    """An array that takes no memory, whatever size the text says it has."""
+    return np.broadcast_to(np.zeros((), aval.dtype), aval.shape)
 
 
 def _make_eqn(

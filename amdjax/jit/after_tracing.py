@@ -12,7 +12,7 @@ from amdjax.core.pytree import tree_flatten
 from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer
 
-__all__ = ["AfterTracing", "MemoryStats", "called_with", "check_types", "leaf_names"]
+__all__ = ["AfterTracing", "MemoryStats", "called_with", "check_types", "leaf_names", "leaves_of"]
 
 
 def _of_traced(name: str, doc: str) -> Any:
@@ -46,13 +46,7 @@ def called_with(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
     Raises:
       TypeError: they have another structure than those that were traced, or are tracers.
     """
-    leaves, tree = tree_flatten((args, kwargs))
-    if tree != traced.in_tree:
-        raise TypeError(
-            "Function compiled with input pytree does not match the input pytree it was "
-            f"called with: {traced.fun_name} was compiled for arguments of structure "
-            f"{traced.in_tree}, called with {tree}"
-        )
+    leaves = leaves_of(traced, args, kwargs)
     for x in leaves:
         if isinstance(x, Tracer):
             raise TypeError(
@@ -60,8 +54,24 @@ def called_with(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> l
                 f"particular signature. Detected argument of {traced.fun_name} of type "
                 f"{type(x).__name__}: {x}"
             )
-    own = (ConcreteArray, Ref)
-    return [x if type(x) in own else asarray_concrete(x) for x in leaves]
+    return leaves
+
+
+def leaves_of(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The leaves of a call's arguments as arrays, references and tracers.
+
+    Raises:
+      TypeError: they have another structure than those that were traced.
+    """
+    leaves, tree = tree_flatten((args, kwargs))
+    if tree != traced.in_tree:
+        raise TypeError(
+            "Function compiled with input pytree does not match the input pytree it was "
+            f"called with: {traced.fun_name} was compiled for arguments of structure "
+            f"{traced.in_tree}, called with {tree}"
+        )
+    own = (ConcreteArray, Ref, Tracer)
+    return [x if isinstance(x, own) else asarray_concrete(x) for x in leaves]
 
 
 def leaf_names(traced: Any) -> list[str]:

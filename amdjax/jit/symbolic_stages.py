@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -68,10 +68,11 @@ class SymbolicCompiled(AfterTracing):
         key = tuple(sorted(sizes.items()))
         found = self._compiled.get(key)
         if found is None:
-            found = self._compiled[key] = self.compile(self._traced_at(sizes))
+            found = self._compiled[key] = self.compile(self.traced_at(sizes))
         return found
 
-    def _traced_at(self, sizes: Mapping[str, int]) -> Any:
+    def traced_at(self, sizes: Mapping[str, int]) -> Any:
+        """The traced program of given sizes; raises as `at` does."""
         traced = self.traced
         if not is_apart(sizes, self.scope):
             closed = instantiate(traced.jaxpr, sizes)
@@ -87,8 +88,20 @@ class SymbolicCompiled(AfterTracing):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         refuse_execution(self.traced.fun_name)
-        arrays = called_with(self.traced, args, kwargs)
-        given, names = [x.aval for x in arrays], leaf_names(self.traced)
+        sizes = self.sizes(called_with(self.traced, args, kwargs))
+        return self.at(sizes)(*args, **kwargs)
+
+    def sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
+        """The sizes that arguments give the variables.
+
+        Args:
+          leaves: arrays or tracers.
+
+        Raises:
+          TypeError: a leaf has another dtype, or other axes.
+          ValueError: sizes do not fit, or violate a constraint.
+        """
+        given, names = [x.aval for x in leaves], leaf_names(self.traced)
         for name, want, have in zip(names, self.traced.jaxpr.in_avals, given, strict=True):
             if want.dtype != have.dtype or want.ndim != have.ndim:
                 raise TypeError(
@@ -96,8 +109,7 @@ class SymbolicCompiled(AfterTracing):
                     f"Argument '{name}' compiled with {want} and called with {have}"
                 )
         wanted = self.traced.jaxpr.in_avals
-        sizes = checked_sizes(self.traced.fun_name, wanted, given, names, self.scope)
-        return self.at(sizes)(*args, **kwargs)
+        return checked_sizes(self.traced.fun_name, wanted, given, names, self.scope)
 
     def as_text(self, stage: str = "jaxpr") -> str:
         """The program of symbolic shapes.

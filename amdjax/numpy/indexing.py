@@ -143,7 +143,7 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
         limits.append(first + (count - 1) * step + 1 if some else 0)
         steps.append(step)
         out += 1
-    if any(s != 0 for s in starts) or tuple(limits) != x.shape or any(s != 1 for s in steps):
+    if any(s != 1 for s in steps) or any(s != 0 for s in starts) or tuple(limits) != x.shape:
         x = lax.slice(x, starts, limits, None if all(s == 1 for s in steps) else steps)
     x = lax.rev(x, tuple(flipped)) if flipped else x
     x = lax.squeeze(x, tuple(dropped)) if dropped else x

@@ -22,6 +22,7 @@ class Names(Facts, Protocol):
 
 _DEPTH = 50  # of expressions
 _POWER = 64  # the greatest one that is written out
+_TERMS, _BITS = 256, 128  # of a polynomial, and of its coefficients
 
 
 def parse_dimension(text: str, names: Names) -> Polynomial:
@@ -134,15 +135,23 @@ def _of_node(node: ast.expr, text: str, names: Names, depth: int) -> Polynomial:
         case ast.UnaryOp(op=ast.USub()):
             return scale(part(node.operand), -1)
         case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int(power))) if power <= _POWER:
-            result = of(1)
+            result, base = of(1), part(node.left)
             for _ in range(power):
-                result = multiply(result, part(node.left))
+                result = _bounded(multiply(result, base), text)
             return result
         case ast.BinOp() if type(node.op) in _BINARY:
-            return _BINARY[type(node.op)](part(node.left), part(node.right), names)
+            rule = _BINARY[type(node.op)]
+            return _bounded(rule(part(node.left), part(node.right), names), text)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS:
-            count, rule = _CALLS[name]
+            count, call = _CALLS[name]
             if args and count in (0, len(args)):
-                return rule(names, *map(part, args))
+                return call(names, *map(part, args))
             raise _error(text, f"{name} takes {count or 'some'} arguments, got {len(args)}")
     raise _error(text, f"{ast.unparse(node)!r} is not understood")
+
+
+def _bounded(a: Polynomial, text: str) -> Polynomial:
+    """A polynomial that is not so large that arithmetic with it takes long."""
+    if len(a) > _TERMS or any(abs(factor).bit_length() > _BITS for _, factor in a):
+        raise _error(text, "written out it is too large")
+    return a
