@@ -20,6 +20,7 @@ import numpy as np
 from amdjax.api import ShapeDtypeStruct
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray
+from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import public_surface
 from amdjax.core.config import State, refuse_execution
 from amdjax.core.errors import JaxRuntimeError
@@ -34,6 +35,7 @@ from amdjax.jit.gpu.records import KernelRecord
 from amdjax.jit.refs import without_refs
 from amdjax.jit.symbolic import has_symbolic_dims
 from amdjax.jit.symbolic_stages import SymbolicCompiled
+from amdjax.jit.variants import Variants
 from amdjax.runtime.devices import CpuDevice, default_device, devices
 from amdjax.targets import GpuTarget, get
 
@@ -260,7 +262,10 @@ class Lowered(AfterTracing):
                 with _options(options):
                     return Lowered(traced)._compile(target)
 
-            return SymbolicCompiled(self.traced, of_sizes)
+            closed, donated, variants = self.traced.jaxpr, self.traced.donated, None
+            if target is None:
+                variants = Variants(closed, donated, (), get_backend().program_placement())
+            return SymbolicCompiled(self.traced, of_sizes, variants, lambda: _options(options))
         with _options(options):
             return self._compile(target)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,8 +16,10 @@ from amdjax.core.dims import DimSize, SymbolicScope
 from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
+from amdjax.core.pytree import tree_unflatten
 from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, leaf_names
 from amdjax.jit.symbolic import checked_sizes, is_apart, scope_of
+from amdjax.jit.variants import Variants
 from amdjax.schedule.equations import own_cost
 
 __all__ = ["SymbolicCompiled"]
@@ -29,6 +32,9 @@ class SymbolicCompiled(AfterTracing):
     Args:
       traced: the traced program.
       compile: compiles a traced program of which all sizes are known.
+      variants: makes programs for the sizes of calls, few of them; None where there is a target,
+        for which each size is compiled.
+      settings: the context in which it does.
 
     Example:
       >>> spec = amdjax.ShapeDtypeStruct(("b", 3), jnp.float32)
@@ -39,6 +45,8 @@ class SymbolicCompiled(AfterTracing):
 
     traced: Any
     compile: Callable[[Any], Any] = field(repr=False)
+    variants: Variants | None = field(default=None, repr=False)
+    settings: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -88,8 +96,13 @@ class SymbolicCompiled(AfterTracing):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         refuse_execution(self.traced.fun_name)
-        sizes = self.sizes(called_with(self.traced, args, kwargs))
-        return self.at(sizes)(*args, **kwargs)
+        leaves = called_with(self.traced, args, kwargs)
+        sizes = self.sizes(leaves)
+        if self.variants is None or is_apart(sizes, self.scope):
+            return self.at(sizes)(*args, **kwargs)
+        with self.settings():
+            run = self.variants.runner(sizes)
+        return tree_unflatten(self.traced.out_tree, run(leaves))
 
     def sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
         """The sizes that arguments give the variables.
@@ -115,7 +128,8 @@ class SymbolicCompiled(AfterTracing):
         """The program of symbolic shapes.
 
         Args:
-          stage: "jaxpr"; of programs of given sizes, `at(sizes).as_text` tells the others.
+          stage: "jaxpr", or "variants" for the sizes that each of the programs serves that calls
+            made; of programs of given sizes, `at(sizes).as_text` tells the others.
 
         Returns:
           Text for people to read.
@@ -123,6 +137,8 @@ class SymbolicCompiled(AfterTracing):
         Raises:
           ValueError: it is another stage.
         """
+        if stage == "variants":
+            return str(self.variants or "")
         if stage != "jaxpr":
             raise ValueError(
                 f"as_text: stage {stage!r} depends on the sizes, see at(sizes).as_text({stage!r})"

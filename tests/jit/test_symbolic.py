@@ -252,6 +252,24 @@ def test_compiled_ahead_of_time():
         compiled.as_text("llvm")
 
 
+def test_compiled_ahead_of_time_by_few_programs():
+    spec = amdjax.ShapeDtypeStruct(("b", "t", 8), jnp.float32)
+    compiled = amdjax.jit(lambda x: {"y": amdjax.nn.softmax(x, 1).sum(-1), "z": x[:, ::2]}).lower(
+        spec
+    )
+    compiled = compiled.compile(compiler_options={"default_matmul_precision": "float32"})
+    rng = np.random.default_rng(0)
+    for b, t in [(2, 5), (3, 9), (17, 33), (4, 64), (2, 200), (1, 5)]:
+        x = rng.standard_normal((b, t, 8)).astype(np.float32)
+        e = np.exp(x.astype(float))
+        out = compiled(x)
+        np.testing.assert_allclose(out["y"], (e / e.sum(1, keepdims=True)).sum(-1), rtol=2e-6)
+        np.testing.assert_array_equal(out["z"], x[:, ::2])
+    assert len(compiled.variants.known) <= 4
+    assert list(compiled._compiled) == [(("b", 1), ("t", 5))]  # as 1 broadcasts
+    assert "t > 1" in compiled.as_text("variants")
+
+
 def test_lowered_from_arrays_of_a_symbolic_function():
     f = amdjax.jit(lambda x: x[::-1], symbolic="n, ...", constraints=["n >= 2"])
     compiled = f.lower(np.ones((3, 2), np.float32)).compile()
