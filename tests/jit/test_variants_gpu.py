@@ -34,6 +34,11 @@ CASES = {
     "map": (["b, t"], lambda x: jnp.exp(x) * 2 + x, 2),
     "rows of one length": (["b, t, 24"], lambda x: nn.relu(x) * 2 + x, 2),
     "one number a row": (["b, t", "b"], lambda x, y: x * 2 + y[:, None], 2),
+    "sizes in arithmetic": (
+        ["b, t"],
+        lambda x: x * x.shape[1] ** -0.5 + jnp.arange(x.shape[1]),
+        2,
+    ),
     "transposed": (["b, t", "t, b"], lambda x, y: x + y.T, 3),
     "joined": (["b, t", "b, t"], lambda x, y: jnp.concatenate([x, y], 1) * 2, 2),
     "padded": (["b, t"], lambda x: jnp.pad(x, ((0, 0), (1, 2))) + 1, 2),
