@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
+_KEPT = 512  # signatures of a function that programs of symbolic shapes serve
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 _all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
 _shared: weakref.WeakKeyDictionary[Any, dict[Any, _Programs]] = weakref.WeakKeyDictionary()
@@ -139,21 +140,39 @@ def jit(
 class _Programs:
     """The signatures of a function that were traced and compiled."""
 
-    __slots__ = ("__weakref__", "compiled", "compiled_flat", "dynamic", "traced", "variants")
+    __slots__ = (
+        "__weakref__", "compiled", "compiled_flat", "dynamic", "served", "traced", "variants",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.compiled: dict[Any, _Signature] = {}
         self.compiled_flat: dict[Any, _Signature] = {}  # those whose arguments are arrays
         self.traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
         self.variants: dict[Any, Variants] = {}  # of programs of symbolic shapes
+        self.served: collections.deque[Any] = (
+            collections.deque()
+        )  # keys of the signatures that such programs serve
         self.dynamic = DynamicShapes()
         _all_programs.add(self)
+
+    def keep(self, key: Any, found: _Signature) -> None:
+        """Remember a signature; of those that programs of symbolic shapes serve, the last ones."""
+        self.compiled[key] = found
+        if found.symbolic is None:
+            return
+        self.served.append(key)
+        if len(self.served) > _KEPT:
+            oldest = self.served.popleft()
+            _, _, trace_key, _, *avals = oldest
+            self.compiled.pop(oldest, None)
+            self.compiled_flat.pop((trace_key, *avals), None)
 
     def clear(self) -> None:
         self.compiled.clear()
         self.compiled_flat.clear()
         self.traced.clear()
         self.variants.clear()
+        self.served.clear()
         self.dynamic = DynamicShapes()
 
 
@@ -275,7 +294,7 @@ class JitFunction:
             start = time.perf_counter()
             found = self._compile(leaves, tree, static, place)
             self._note_compiled(key, found, time.perf_counter() - start)
-            self._compiled[key] = found
+            self._programs.keep(key, found)
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
@@ -600,6 +619,8 @@ def _buckets(fun: Any, symbolic: Any, buckets: Any, pad_value: Any, lengths: Any
     if buckets is None:
         if lengths is not None:
             raise ValueError("jit: lengths are sizes before padding: give buckets=")
+        if pad_value != 0:
+            raise ValueError("jit: pad_value fills arguments up to buckets: give buckets=")
         return None
     if symbolic is None:
         raise ValueError("jit: buckets speak of the variables of symbolic=, which is not given")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,11 +40,13 @@ class Buckets:
         if not isinstance(sizes, Mapping) or not sizes:
             raise ValueError(f"jit: buckets must be a dictionary by variable, got {sizes!r}")
         for variable, choices in sizes.items():
-            whole = all(isinstance(n, (int, np.integer)) and n > 0 for n in choices)
-            if not whole or not list(choices):
+            several = isinstance(choices, Iterable) and not isinstance(choices, str)
+            if not several or not choices or not all(map(_is_size, choices)):
                 raise ValueError(
                     f"jit: buckets[{variable!r}] must be positive integers, got {choices!r}"
                 )
+        if np.ndim(pad_value) or np.asarray(pad_value).dtype.kind not in "biufcV":
+            raise ValueError(f"jit: pad_value must be a number, got {pad_value!r}")
         self.name, self.pad_value = name, pad_value
         self.choices = {variable: sorted(map(int, s)) for variable, s in sizes.items()}
         self.lengths = _by_variable(lengths, self.choices)
@@ -125,6 +127,10 @@ class Buckets:
             )
 
 
+def _is_size(n: Any) -> bool:
+    return isinstance(n, (int, np.integer)) and not isinstance(n, bool) and bool(n > 0)
+
+
 def _by_variable(lengths: Any, choices: Mapping[str, Any]) -> dict[str, str]:
     if lengths is None:
         return {}
@@ -132,6 +138,10 @@ def _by_variable(lengths: Any, choices: Mapping[str, Any]) -> dict[str, str]:
         if len(choices) != 1:
             raise ValueError("jit: lengths must tell the variable where several have buckets")
         return {next(iter(choices)): lengths}
+    if not isinstance(lengths, Mapping):
+        raise ValueError(
+            f"jit: lengths must be a name or a dictionary by variable, got {lengths!r}"
+        )
     wrong = [v for v in lengths if v not in choices]
     if wrong:
         raise ValueError(f"jit: lengths speaks of {wrong[0]!r}, which has no buckets")

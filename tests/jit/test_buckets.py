@@ -112,6 +112,13 @@ BAD = [
     (dict(buckets={"t": []}), ValueError, "must be positive integers"),
     (dict(buckets={"t": [8]}, lengths="n"), ValueError, "lengths names 'n', no parameter"),
     (dict(buckets={"t": [8]}, constraints=["t <= 7"]), ValueError, "padded to {'b': 2, 't': 8}"),
+    (dict(buckets={"t": 4}), ValueError, "buckets['t'] must be positive integers, got 4"),
+    (dict(buckets={"t": [True]}), ValueError, "must be positive integers"),
+    (dict(buckets={"t": [8]}, lengths=3), ValueError, "lengths must be a name or a dictionary"),
+    (dict(buckets={"t": [8]}, pad_value="0"), ValueError, "pad_value must be a number, got '0'"),
+    (dict(buckets={"t": [8]}, pad_value=[0]), ValueError, "pad_value must be a number, got [0]"),
+    (dict(buckets={"t": [8]}, pad_value=None), ValueError, "pad_value must be a number, got None"),
+    (dict(pad_value=1), ValueError, "pad_value fills arguments up to buckets: give buckets="),
     (dict(lengths="x"), ValueError, "give buckets="),
     (dict(buckets={"t": [8]}, symbolic=None), ValueError, "symbolic=, which is not given"),
 ]  # fmt: skip

@@ -120,6 +120,20 @@ def test_one_trace_for_many_sizes():
     assert traces[1:] == [] or traces[1:] == [(1, 4, 4)]
 
 
+def test_few_of_many_sizes_are_kept(monkeypatch):
+    monkeypatch.setattr("amdjax.jit.api._KEPT", 8)
+    monkeypatch.setattr("amdjax.jit.variants._KEPT", 4)
+    f = amdjax.jit(lambda x, y: x.sum(1) * y, symbolic=("b, t", "b"))
+    sizes = [(b, t) for b in (2, 3, 5) for t in range(2, 12)]
+    for b, t in [*sizes, *sizes[::-1], *sizes[::3]]:
+        x, y = np.ones((b, t), np.float32), np.arange(b, dtype=np.float32)
+        np.testing.assert_array_equal(f(x, y), y * t)
+        np.testing.assert_array_equal(f(*map(jnp.asarray, (x, y))), y * t)
+    assert f._cache_size() == len(f._programs.compiled_flat) == 8
+    (variants,) = f._programs.variants.values()
+    assert len(variants._instances) == 4 and variants.reason is None
+
+
 def test_linear_shapes_tell_sizes():
     f = amdjax.jit(lambda x, y: x[: y.shape[0]] * y, symbolic=("2*t + 1, b*3", "t, 3*b"))
     x, y = np.ones((9, 6), np.float32), np.full((4, 6), 3, np.float32)
@@ -154,6 +168,8 @@ def test_errors_of_jit():
         amdjax.jit(named, symbolic=("b", "b", "b"))
     with pytest.raises(ValueError, match="constraints are those of symbolic"):
         amdjax.jit(named, constraints=["b >= 2"])
+    with pytest.raises(ValueError, match="constraints: must be a sequence of strings, got None"):
+        amdjax.jit(named, symbolic="b", constraints=None)
     with pytest.raises(ValueError, match="no sizes satisfy"):
         amdjax.jit(named, symbolic="b", constraints=["b >= 2", "b <= 1"])
     with pytest.raises(ValueError, match="'n' is static"):

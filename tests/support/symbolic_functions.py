@@ -75,6 +75,7 @@ FUNCTIONS = {
     "scangrad": (grad(lambda x: lax.scan(lambda c, x: (c * x, c + x), 1.0, x)[0]), "a"),
     "map": (lambda x: lax.map(jnp.sin, x), "a"),
     "cond": (lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x), "a"),
+    "switch": (lambda x: lax.switch(x.shape[0] % 3, [jnp.sin, jnp.cos, jnp.tanh], x), "a"),
     "while": (
         lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, x)),
         "a",

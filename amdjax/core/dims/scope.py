@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
@@ -54,9 +54,10 @@ class SymbolicScope:
     """
 
     def __init__(self, constraints: Sequence[str] = ()):
-        if isinstance(constraints, str):
+        if isinstance(constraints, str) or not isinstance(constraints, Iterable):
+            kind = "the string " if isinstance(constraints, str) else ""
             raise ValueError(
-                f"constraints: must be a sequence of strings, got the string {constraints!r}"
+                f"constraints: must be a sequence of strings, got {kind}{constraints!r}"
             )
         self.constraints: tuple[str, ...] = ()
         self._rows: list[Polynomial] = []  # of which each is at least zero

@@ -12,6 +12,7 @@ from amdjax.core.aval import get_aval
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.effects import (
     Effects,
     IOEffect,
@@ -446,7 +447,7 @@ def switch(index: Any, branches: Sequence[Callable[..., T]], *operands: Any, **o
     if len(branches) == 1:
         return branches[0](*operands)
     last = len(branches) - 1
-    if _is_known(index):
+    if _is_known(index) and not is_symbolic_dim(index):
         index = np.int32(min(max(int(index), 0), last))
     else:
         index = clamp(np.int32(0), convert(index, np.int32), np.int32(last))
