@@ -5,13 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from amdjax.core.aval import AbstractValue, ShapedArray
 from amdjax.core.dim_values import dim_as_value_p
 from amdjax.core.dims import Dim
-from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.jaxpr import (
+    Atom,
+    ClosedJaxpr,
+    DropVar,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Var,
+    memoize_on_jaxpr,
+    subjaxprs,
+)
 from amdjax.core.ref import AbstractRef
 
-__all__ = ["instantiate", "params_at", "type_at"]
+__all__ = ["check_values", "instantiate", "params_at", "type_at"]
 
 
 def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
@@ -26,8 +38,35 @@ def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
 
     Raises:
       KeyError: a variable has no size.
+      OverflowError: a size that the program computes with is too large for its dtype.
     """
     return _Instance(sizes).closed(closed)
+
+
+def check_values(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> None:
+    """Raise OverflowError if a size that a program computes with is too large for its dtype."""
+    for eqn in _values(closed.jaxpr):
+        _check_value(eqn, eqn.params["dim"].evaluate(sizes))
+
+
+@memoize_on_jaxpr
+def _values(jaxpr: Jaxpr) -> list[JaxprEqn]:
+    """The equations that make values of sizes."""
+    found = [eqn for eqn in jaxpr.eqns if eqn.primitive is dim_as_value_p]
+    for body in subjaxprs(jaxpr):
+        found += _values(body.jaxpr if isinstance(body, ClosedJaxpr) else body)
+    return found
+
+
+def _check_value(eqn: JaxprEqn, value: int) -> None:
+    dtype = eqn.outvars[0].aval.dtype
+    if not np.iinfo(dtype).min <= value <= np.iinfo(dtype).max:
+        dim = eqn.params["dim"]
+        raise OverflowError(
+            f"Symbolic dimension '{dim}' is {value} here, too large for {dtype}: {eqn.origin}. "
+            "Compute such numbers in floating point, as jnp.float32(n) ** 4 does for n**4, or set "
+            "enable_x64."
+        )
 
 
 def type_at(aval: Any, sizes: Mapping[str, int]) -> Any:
@@ -59,6 +98,7 @@ class _Instance:
         if eqn.primitive is dim_as_value_p:
             (out,), value = eqn.outvars, self.value(eqn.params["dim"])
             if not isinstance(value, Dim):
+                _check_value(eqn, value)
                 self.atoms[out] = Literal(value, out.aval)
                 return None
         invars = list(map(self.atom, eqn.invars))

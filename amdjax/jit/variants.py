@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from amdjax.core.backend import get_backend
 from amdjax.core.dims import Choice, Dim, Guard, SizedScope, SymbolicScope, divisor, in_units
-from amdjax.core.instantiate import instantiate
+from amdjax.core.instantiate import check_values, instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner
 
@@ -145,6 +145,7 @@ class Variants:
 
         Raises:
           KeyError: a variable has no size.
+          OverflowError: a size that the program computes with is too large for its dtype.
         """
         key = tuple(sorted(sizes.items()))
         run = self._instances.pop(key, None)
@@ -157,6 +158,7 @@ class Variants:
 
     def _made(self, sizes: Mapping[str, int]) -> Runner:
         """The program for sizes: by a variant, or for them alone where none can be made."""
+        check_values(self.closed, sizes)
         if self.reason is None:
             try:
                 variant = self._variant(sizes)

@@ -268,6 +268,28 @@ def test_compiled_ahead_of_time():
         compiled.as_text("llvm")
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * jnp.float32(x.shape[0] ** 4),
+        lambda x: lax.cond(x[0] > 0, lambda x: x * x.shape[0] ** 4, lambda x: -x, x),
+        lambda x: x + jnp.full(3, -(x.shape[0] ** 4))[0],
+    ],
+)
+def test_sizes_too_large_for_their_dtype(function):
+    f = amdjax.jit(function, symbolic="n")
+    spec = amdjax.ShapeDtypeStruct(("n",), jnp.float32)
+    ahead = amdjax.jit(function).lower(spec).compile()
+    x = np.ones(7, np.float32)
+    for g in (f, ahead):
+        np.testing.assert_array_equal(g(x), function(x))
+    for call in (f, ahead, lambda x: ahead.at({"n": len(x)})):
+        with pytest.raises(OverflowError, match=r"'(- )?n\^4' is -?8100000000 .*test_symbolic.py"):
+            call(np.ones(300, np.float32))
+    exact = amdjax.jit(lambda x: x * jnp.float32(x.shape[0]) ** 4, symbolic="n")
+    np.testing.assert_allclose(exact(np.ones(300, np.float32)), 300.0**4, rtol=1e-6)
+
+
 def test_compiled_ahead_of_time_by_few_programs():
     spec = amdjax.ShapeDtypeStruct(("b", "t", 8), jnp.float32)
     compiled = amdjax.jit(lambda x: {"y": amdjax.nn.softmax(x, 1).sum(-1), "z": x[:, ::2]}).lower(
