@@ -31,7 +31,8 @@ __all__ = [
     "compile_ir", "compile_many", "engine", "host", "to_assembly",
 ]  # fmt: skip
 
-# Part of the disk cache's key; raise it when the same text should compile to something else.
+# Part of the keys of measured results, and of kernels on disk, for which a digest of the sources
+# stands too; raise it when the same text compiles to something else.
 CODEGEN_VERSION = 57
 
 # For every function of the CPU target. LLVM halves vectors on many AVX-512 machines if not told.

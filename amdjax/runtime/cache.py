@@ -27,6 +27,7 @@ import time
 import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import llvmlite
@@ -45,6 +46,8 @@ _HEADER = struct.Struct(f"<8s{_DIGEST_BYTES}s32s")
 _MEMORY_BYTES = 64 << 20
 # A hit marks an entry as used, at most this often, so that hits seldom write.
 _TOUCH_SECONDS = 6 * 3600
+# Folders of the package with what makes machine code of a kernel's text.
+_GENERATOR = ("codegen", "jit/cpu", "jit/gpu", "targets", "tile")
 # Between two looks at the size of the whole cache, by any process.
 _SCAN_SECONDS = 600
 # Leftovers of processes that died while writing.
@@ -71,7 +74,21 @@ def configured_directory() -> Path | None:
 def _compiler() -> tuple[str, ...]:
     """What makes machine code here, to the version."""
     version = ".".join(map(str, llvm.llvm_version_info))
-    return version, llvmlite.__version__, str(CODEGEN_VERSION)
+    return version, llvmlite.__version__, str(CODEGEN_VERSION), sources_digest()
+
+
+@cache
+def sources_digest() -> str:
+    """A digest of the code that makes machine code of kernels, whose text is in the keys.
+
+    So nothing that an older state of it made is found, whether or not its version was raised. It
+    takes some milliseconds, once in a process; where the package is no folder it is empty.
+    """
+    package, digest = Path(__file__).parents[1], hashlib.blake2b(digest_size=16)
+    files = [path for name in _GENERATOR for path in (package / name).rglob("*.py")]
+    for path in sorted(files):
+        digest.update(path.read_bytes())
+    return digest.hexdigest() if files else ""
 
 
 def entry_key(text: str, *facts: str) -> bytes:

@@ -13,6 +13,7 @@ VERSIONS = {
     "LLVM": (binding, "llvm_version_info", (1, 2, 3)),
     "llvmlite": (llvmlite, "__version__", "0.0.1"),
     "the generator": (cache, "CODEGEN_VERSION", -1),
+    "the generator's sources": (cache, "sources_digest", lambda: "others"),
 }
 
 

@@ -43,12 +43,27 @@ def test_key_depends_on_everything(monkeypatch):
     assert len({base, C.key_for("text", 1), C.key_for("texu", 2)}) == 3
     for module, name, version in (
         (C, "CODEGEN_VERSION", -1), (C.llvmlite, "__version__", "0"),
-        (C.llvm, "llvm_version_info", (1,)),
+        (C.llvm, "llvm_version_info", (1,)), (C, "sources_digest", lambda: "others"),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(module, name, version)
             assert C.key_for("text", 2) != base
     assert C.key_for("text", 2) == base
+
+
+def test_key_depends_on_the_sources_of_the_generator(monkeypatch, tmp_path):
+    """An entry that was made before an edit of, say, a function's polynomial is not found."""
+    found = set()
+    for text in ("x * y", "x + y"):
+        for name in ("codegen/math", "tile"):
+            (tmp_path / name).mkdir(parents=True, exist_ok=True)
+        (tmp_path / "codegen/math/exp.py").write_text(text)
+        (tmp_path / "tile/builder.py").write_text("")
+        monkeypatch.setattr(C, "__file__", str(tmp_path / "runtime" / "cache.py"))
+        found.add(C.sources_digest.__wrapped__())
+    assert len(found) == 2
+    monkeypatch.setattr(C, "__file__", str(tmp_path / "archive.zip" / "runtime" / "cache.py"))
+    assert C.sources_digest.__wrapped__() == ""
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 40, 56, 100, len(DATA)])
