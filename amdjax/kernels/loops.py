@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.core.dims import choosing
+from amdjax.core.dims import choosing, surely_equal
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.arithmetic import Arithmetic
@@ -97,7 +97,7 @@ def split_position(k: Builder, position: Value, extents: Sequence[int]) -> list[
     """The multi-index of a row-major position."""
     out: list[Value] = []
     for n in reversed(extents[1:]):
-        if n == 1:
+        if surely_equal(n, 1):
             out.insert(0, k.const("index", 0))
             continue
         out.insert(0, position % n)

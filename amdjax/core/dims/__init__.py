@@ -25,10 +25,12 @@ from amdjax.core.dims.sized import (
     Guard,
     SizedScope,
     at_sizes,
+    bound,
     capped,
     cheapest,
     choosing,
     divisor,
+    estimated,
     in_units,
     is_multiple,
     is_multiple_at_hand,
@@ -43,8 +45,8 @@ from amdjax.core.dims.sized import (
 
 __all__ = [
     "Choice", "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable",
-    "as_size", "at_sizes", "capped", "cheapest", "choosing", "divisor", "in_units", "is_multiple",
-    "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest", "like_at_hand", "max_dim",
-    "min_dim", "no_less", "same_shape", "size_hint", "solve", "surely_equal",
-    "symbolic_dimension", "symbolic_shape", "text_at_hand",
+    "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing", "divisor", "estimated",
+    "in_units", "is_multiple", "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest",
+    "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape", "size_hint", "solve",
+    "surely_equal", "symbolic_dimension", "symbolic_shape", "text_at_hand",
 ]  # fmt: skip

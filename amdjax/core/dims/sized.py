@@ -21,12 +21,13 @@ from amdjax.core.dims.polynomial import (
     text,
 )
 from amdjax.core.dims.scope import SymbolicScope, narrower
-from amdjax.core.integers import ceil_div, power_of_two
+from amdjax.core.errors import InconclusiveDimensionOperation
+from amdjax.core.integers import ceil_div, round_up
 
 __all__ = [
-    "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "capped", "cheapest", "choosing",
-    "divisor", "in_units", "is_multiple", "is_multiple_at_hand", "is_natural", "like_at_hand",
-    "no_less", "same_shape", "size_hint", "surely_equal",
+    "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "bound", "capped", "cheapest",
+    "choosing", "divisor", "estimated", "in_units", "is_multiple", "is_multiple_at_hand",
+    "is_natural", "like_at_hand", "no_less", "same_shape", "size_hint", "surely_equal",
 ]  # fmt: skip
 
 
@@ -210,6 +211,10 @@ class Choice(NamedTuple):
         return f"plan {self.place + 1} of {len(self.costs)}"
 
 
+class EstimateTypeError(InconclusiveDimensionOperation, TypeError):
+    """An estimate was to become a number."""
+
+
 class Estimate:
     """A number that is computed of sizes and is none, good for estimates alone.
 
@@ -234,7 +239,7 @@ class Estimate:
         return Estimate(cast("SizedScope", dim.scope), dim.evaluate)
 
     def _refuse(self, *_: Any) -> Any:
-        raise TypeError(
+        raise EstimateTypeError(
             "an estimate becomes no constant: compute with the dimension itself, or with size_hint"
         )
 
@@ -343,15 +348,27 @@ def no_less(size: DimSize, most: int) -> int:
     return number
 
 
+def bound(size: DimSize, most: int) -> int:
+    """A size as a number, of a symbolic one `most`; what uses it needs sizes no greater."""
+    if not isinstance(size, Dim):
+        return size
+    if not size <= most:
+        raise AssertionError(f"{size} is greater than {most}")
+    return most
+
+
 def capped(size: DimSize, most: int) -> int:
     """`min(size, most)` as a number: how much of an axis is taken at once, of what masks its end.
 
-    Of a symbolic size it is a power of two no less than that at hand, and preferably than others.
+    Of a symbolic size it is in quarters of the most, and preferably so for others.
     """
     if not isinstance(size, Dim):
         return min(size, most)
+    step = max(most // 4, 1)
+    number = min(round_up(size_hint(size), step), most)
     with choosing():
-        return most if size > most // 2 else power_of_two(cast("int", size))
+        assert size > number - step and (number == most or size <= number)
+    return number
 
 
 #: Sizes between which another plan may be the best one.
@@ -364,6 +381,15 @@ def like_at_hand(size: DimSize) -> None:
         with choosing():
             for least in _CLASSES:
                 bool(size >= least)  # each is a preference of its own
+
+
+def estimated(function: Callable[..., float], *sizes: DimSize) -> Any:
+    """A function of sizes that gives no size, such as a logarithm: of symbolic ones an estimate."""
+    scope = next((n.scope for n in sizes if isinstance(n, Dim)), None)
+    if scope is None:
+        return function(*sizes)
+    values = lambda at: [at_sizes(n, at) for n in sizes]
+    return Estimate(cast("SizedScope", scope), lambda at: function(*values(at)))
 
 
 def cheapest(costs: Sequence[Any]) -> int:

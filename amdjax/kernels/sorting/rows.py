@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.dims import surely_equal
 from amdjax.kernels.loops import bits_dtype, split_position, view
 from amdjax.kernels.shaped import ShapedContext, ShapedKernel
 from amdjax.kernels.sorting.keys import Key
@@ -59,7 +60,7 @@ class SortProblem:
     def __str__(self) -> str:
         g = self.geometry
         out = f"{counted(g.rows, 'row')} of {g.n} by {' '.join(key.dtype for _, key in self.keys)}"
-        return out + (f", the first {self.taken}" if self.taken < g.n else "")
+        return out + ("" if surely_equal(self.taken, g.n) else f", the first {self.taken}")
 
     @property
     def single(self) -> Key | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from amdjax.core.dims import choosing, estimated, size_hint
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.sorting.cpu.network import NetworkPlan
 from amdjax.kernels.sorting.cpu.radix import radix_cost, radix_plans
@@ -55,12 +56,15 @@ def plan_rows(machine: CpuTarget | GpuTarget, problem: SortProblem) -> KernelPla
 
 def networks(problem: SortProblem, target: CpuTarget) -> list[NetworkPlan]:
     """A network, if rows are short enough to write one."""
-    return [NetworkPlan(problem)] if problem.geometry.n <= LONGEST_NETWORK else []
+    with choosing():
+        short = problem.geometry.n <= LONGEST_NETWORK
+    return [NetworkPlan(problem, LONGEST_NETWORK)] if short else []
 
 
 def usual_network(problem: SortProblem, target: CpuTarget) -> NetworkPlan | None:
     """A network for rows of which it is known to be about as fast as digits."""
-    return NetworkPlan(problem) if problem.geometry.n <= NETWORK else None
+    with choosing():
+        return NetworkPlan(problem, NETWORK) if problem.geometry.n <= NETWORK else None
 
 
 def network_cost(problem: SortProblem, plan: NetworkPlan, target: CpuTarget) -> float:
@@ -69,10 +73,16 @@ def network_cost(problem: SortProblem, plan: NetworkPlan, target: CpuTarget) -> 
     The steps of a network, whose number grows with the square of the logarithm, are reckoned by the
     length of rows from which they take as long as digits.
     """
-    g, by_digits = problem.geometry, radix_plans(problem, target)
-    even = NETWORK_ALONE if g.rows < 8 else NETWORK_FEW if g.rows < 16 else NETWORK
-    digits = min(radix_cost(problem, other, target) for other in by_digits)
-    return digits * (math.log2(g.n) / math.log2(even)) ** 2
+    by_digits = [radix_cost(problem, p, target) for p in radix_plans(problem, target)]
+    return min(by_digits, key=size_hint) * estimated(
+        _steps, problem.geometry.rows, problem.geometry.n
+    )
+
+
+def _steps(rows: int, n: int) -> float:
+    """Steps of a network, of as many as take as long as digits."""
+    even = NETWORK_ALONE if rows < 8 else NETWORK_FEW if rows < 16 else NETWORK
+    return (math.log2(n) / math.log2(even)) ** 2
 
 
 def gpu_digits(problem: SortProblem, target: GpuTarget) -> list[GpuRadixPlan]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.dims import choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import bits_dtype, lane_loop, lanes_for, split_position, view
 from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, ShapedKernel, Temp, shaped
@@ -38,10 +39,12 @@ def plan_top_k(ctx: ShapedContext) -> KernelPlan:
         return _NoElements()
     geometry = Geometry.of(x.aval.shape, ctx.params["axis"])
     key = Key(short_dtype(x.aval.dtype), equal_zeros=False, descending=True)
-    few = geometry.rows < 8
     outputs = (x, values), (None, indices)
     problem = SortProblem(geometry, ((x, key),), outputs, k)
-    if not ctx.on_gpu and k <= LIST and geometry.n >= (64 if few else 256) and geometry.n >= 4 * k:
+    with choosing():
+        least = max(64 if geometry.rows < 8 else 256, 4 * k)
+        long = geometry.n >= least
+    if not ctx.on_gpu and k <= LIST and long:
         return SELECTIONS.best(problem, ctx.target)
     return plan_rows(ctx.machine, problem)
 
@@ -84,19 +87,27 @@ class SelectionPlan:
     def __str__(self) -> str:
         g = self.geometry
         out = f"selection of {self.size} from {counted(g.rows, 'row')} of {g.n}, {self.lanes} lanes"
-        return out + (f", {self.length} of a row in a program" if self.length < g.n else "")
+        return out + (
+            f", {self.length} of a row in a program" if not surely_equal(self.length, g.n) else ""
+        )
 
 
 def selections(problem: SortProblem, target: CpuTarget) -> list[SelectionPlan]:
     """Rows split in different numbers, where they keep too few threads busy."""
     g, (_, key), size = problem.geometry, problem.keys[0], problem.taken
     rows, n, threads = g.rows, g.n, target.threads
-    wanted = ceil_div(4 * threads, rows) if threads > 1 and rows < 2 * threads else 1
-    most = min(wanted, max(1, n // max(SPLIT_FROM, 16 * size)))
-    lengths = dict.fromkeys(ceil_div(n, splits) for splits in shares(most))
-    # The last split must fill a list.
-    filling = [m for m in lengths if n - (ceil_div(n, m) - 1) * m >= size]
+    with choosing():
+        few = threads > 1 and rows < 2 * threads
+        wanted = ceil_div(4 * threads, size_hint(rows)) if few else 1
+        most = min(wanted, max(1, size_hint(n) // max(SPLIT_FROM, 16 * size)))
+        lengths = dict.fromkeys(ceil_div(n, splits) for splits in shares(most))
+        filling = [m for m in lengths if _last(n, m) >= size]
     return [SelectionPlan(g, key, size, m, lanes_for(target, key.unsigned, n, 1)) for m in filling]
+
+
+def _last(n: int, length: int) -> int:
+    """Elements of the last split, which must fill a list."""
+    return n - (ceil_div(n, length) - 1) * length
 
 
 def selection_cost(problem: SortProblem, plan: SelectionPlan, target: CpuTarget) -> float:
@@ -163,6 +174,8 @@ class _Selection:
         self.ctx, self.geometry, self.key, self.size = ctx, plan.geometry, plan.key, plan.size
         self.length, self.count = plan.length, plan.lanes
         self.splits = ceil_div(self.geometry.n, self.length)
+        if not _last(self.geometry.n, self.length) >= self.size:  # a guard of symbolic sizes
+            raise AssertionError(f"{self.size} of the last of {self.splits} splits")
 
     def build(self) -> list[Call | Copy]:
         if self.splits == 1:

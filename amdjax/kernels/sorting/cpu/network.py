@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.dims import Dim, bound, choosing, is_multiple, no_less, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import lanes_for, split_position, tail_mask, view
 from amdjax.kernels.shaped import Call, ShapedContext
@@ -38,12 +39,18 @@ def merge_exchange(n: int) -> list[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Neighboring rows in lanes, each exchanged step by step."""
+    """Neighboring rows in lanes, each exchanged step by step.
+
+    Args:
+      problem: the rows.
+      longest: of which there is room for rows of symbolic length.
+    """
 
     problem: SortProblem
+    longest: int
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
-        return [Network(ctx, self.problem).build()]
+        return [Network(ctx, self).build()]
 
     def __str__(self) -> str:
         return f"merge exchange of {self.problem}"
@@ -51,6 +58,10 @@ class NetworkPlan:
 
 class Network(SortedRows):
     """Rows in lanes, elements in scratch memory."""
+
+    def __init__(self, ctx: ShapedContext, plan: NetworkPlan):
+        super().__init__(ctx, plan.problem)
+        self.room = bound(self.geometry.n, plan.longest)
 
     def build(self) -> Call:
         g = self.geometry
@@ -64,14 +75,18 @@ class Network(SortedRows):
         blocks = ceil_div(side, self.count)
         bundle, block = split_position(k, k.program_id(), (g.rows // side, blocks))
         first, self.mask = block * self.count, None
-        if side < self.count:
+        with choosing():
+            short = side < self.count
+        if short:
             self.mask = tail_mask(k, first, self.count, k.const("index", side))
-        elif side % self.count:  # the last bundle overlaps the one before: both write the same
+        elif not is_multiple(side, self.count):
+            no_less(side, self.count)
+            # The last bundle overlaps the one before: both write the same.
             first = k.min(first, side - self.count)
         self.bundle, self.first = bundle, first
         self.start = self._start(g.n)
         self._write()
-        stages = len(merge_exchange(g.n))
+        stages = len(merge_exchange(size_hint(g.n)))
         cost = (
             g.rows
             * g.n
@@ -105,16 +120,16 @@ class Network(SortedRows):
 
     def _records(self, with_position: bool) -> _Scratch:
         layout = RecordLayout.of(self.keys, with_position)
-        tag, size = "pairs" if with_position else "keys", self.geometry.n * self.count
+        tag, size = "pairs" if with_position else "keys", self.room * self.count
         buffers = [self.k.scratch(f"{tag}{j}", t, size) for j, t in enumerate(layout.kinds)]
         return _Scratch(buffers, layout)
 
     def _each(self, start: int, stop: int, fn: Callable[[Value], Any]) -> None:
         """A loop, written out where rows fit into registers."""
-        if self.geometry.n <= 16:
+        if self.room <= 16:
             for i in range(start, stop):
                 fn(self.k.const("index", i))
-        elif start < stop:
+        elif not surely_equal(start, stop):
             self.k.for_(start, stop, 1, lambda i: fn(i) and None)
 
     def _fill(self, records: _Scratch) -> Value:
@@ -148,7 +163,7 @@ class Network(SortedRows):
 
         usual = records.layout.positioned == self.needs_position
         whole = n // count * count if self._by_blocks and usual else 0
-        if whole:
+        if not surely_equal(whole, 0):
             k.for_(0, whole, count, block)
         self._each(whole, n, one)
         return k.load(flags, 0, (count,))
@@ -196,21 +211,24 @@ class Network(SortedRows):
     def _network(self, scratch: Sequence[Buffer]) -> None:
         """All rounds; written out where rows fit into registers."""
         k, n = self.k, self.geometry.n
-        rounds = merge_exchange(n)
-        if n <= 16:
+        rounds = merge_exchange(self.room)
+        if self.room <= 16:
             for p, r, d in rounds:
                 for i in range(n - d):
                     if i & p == r:
                         self._exchange(scratch, k.const("index", i), k.const("index", d))
             return
-        top = rounds[0][0]
+        top = k.const("index", rounds[0][0])
+        if isinstance(n, Dim):  # rounds of greater `p` are none
+            (top,) = k.while_(lambda t: t * 2 < n, lambda t: t * 2, [k.const("index", 1)])
+        zero = k.const("index", 0)
         for p in dict.fromkeys(p for p, _, _ in rounds):
             # As in `merge_exchange`, with the rounds of one p as a loop of the kernel.
             def step(q: Value, r: Value, d: Value) -> tuple[Value, ...]:
                 self._round(scratch, p, r, d)
                 return q // 2, k.const("index", p), q - p
 
-            k.while_(lambda q, r, d: q >= p, step, [k.const("index", x) for x in (top, 0, p)])
+            k.while_(lambda q, r, d: q >= p, step, [top, zero, k.const("index", p)])
 
     def _round(self, scratch: Sequence[Buffer], p: int, r: Value, d: Value) -> None:
         """One round: runs of `p` neighbors, every second one, from `r` on."""

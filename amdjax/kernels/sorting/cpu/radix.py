@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.dims import choosing, min_dim, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import lane_loop, lanes_for, split_position, view
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp
@@ -73,9 +74,11 @@ class RadixPlan:
 def radix_plans(problem: SortProblem, target: CpuTarget) -> list[RadixPlan]:
     """Digits of both sizes, by programs that take whole rows or share them."""
     rows, n, busy = problem.geometry.rows, problem.geometry.n, 2 * target.threads
-    ways = [(False, n, min(rows, 4 * target.threads))]
-    if rows * n >= PARALLEL and target.threads > 1:
-        ways.append((True, ceil_div(n, ceil_div(busy, rows)), rows))
+    ways = [(False, n, min_dim(rows, 4 * target.threads))]
+    with choosing():
+        large = rows * n >= PARALLEL
+    if large and target.threads > 1:
+        ways.append((True, ceil_div(n, ceil_div(busy, size_hint(rows))), rows))
     return [RadixPlan(problem, *way, bits) for way in ways for bits in (8, 11)]
 
 
