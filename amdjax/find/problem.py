@@ -24,7 +24,7 @@ from amdjax.core.parse import JaxprSyntaxError, parse_jaxpr
 from amdjax.core.pprint import format_jaxpr
 from amdjax.jit.schedule import epilogue, is_shaped
 from amdjax.jit.updates import readers_first
-from amdjax.kernels.shaped import ShapedContext, plan_shaped
+from amdjax.kernels.shaped import ShapedContext, has_kernels, plan_shaped
 from amdjax.passes import prepare
 from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
@@ -277,7 +277,7 @@ def steps(closed: ClosedJaxpr, machine: Machine, fixed: Sequence[bool] = ()) -> 
       machine: what it is planned for.
       fixed: which of its arguments the loop around does not change.
     """
-    closed = prepare(closed)
+    closed = prepare(closed, has_kernels=lambda eqn: has_kernels(eqn, machine))
     constant = {v for v, is_fixed in zip(closed.jaxpr.invars, fixed, strict=False) if is_fixed}
     fusion = fuse(separate_numbers(closed.jaxpr), on_gpu=isinstance(machine, GpuTarget))
     fusion = readers_first(fusion)

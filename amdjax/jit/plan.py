@@ -45,7 +45,7 @@ from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
 from amdjax.jit.workspace import FilledWorkspace
-from amdjax.kernels.shaped import ShapedContext, find_plan, lower_shaped
+from amdjax.kernels.shaped import ShapedContext, has_kernels, lower_shaped
 from amdjax.passes import prepare, prepare_body, recompute_in_loops, slice_products_in_loops
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
@@ -157,7 +157,7 @@ class Planner:
 
     def has_kernels(self, eqn: JaxprEqn) -> bool:
         """Whether a kernel family has a plan for an equation."""
-        return find_plan(ShapedContext(eqn, self.target)) is not None
+        return has_kernels(eqn, self.target)
 
     def slot(self) -> int:
         self.next_slot += 1

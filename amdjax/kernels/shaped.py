@@ -33,7 +33,7 @@ from amdjax.targets.cpu import CpuTarget
 
 __all__ = [
     "PLANNERS", "Call", "Copy", "CopyPlan", "InOrder", "KernelPlan", "ShapedContext",
-    "ShapedKernel", "Temp", "find_plan", "lower_shaped", "plan_shaped", "shaped",
+    "ShapedKernel", "Temp", "find_plan", "has_kernels", "lower_shaped", "plan_shaped", "shaped",
 ]  # fmt: skip
 
 Calls = Sequence[Call | Copy]
@@ -126,6 +126,11 @@ def _plan_shaped(ctx: ShapedContext) -> KernelPlan:
         name = ctx.eqn.primitive.name
         raise NotImplementedError(f"no kernels for {name} ({ctx.rule.name})")
     return plan
+
+
+def has_kernels(eqn: JaxprEqn, machine: CpuTarget | GpuTarget) -> bool:
+    """Whether a family has a plan for an equation, with nothing fused behind it."""
+    return find_plan(ShapedContext(eqn, machine)) is not None
 
 
 def find_plan(ctx: ShapedContext) -> KernelPlan | None:

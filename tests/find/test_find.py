@@ -521,3 +521,15 @@ def test_programs_of_symbolic_sizes_follow_what_is_known_of_the_sizes_at_hand(mo
                 np.testing.assert_allclose(run(x, w), np.tanh(x @ w), rtol=1e-4, atol=1e-4)
         assert decision in followed
         followed.clear()
+
+
+def test_problems_are_what_a_machine_has_kernels_for():
+    """Attention in float32 is a step where a unit multiplies so, its definition elsewhere."""
+    x = amdjax.ShapeDtypeStruct((1, 64, 2, 32), np.float32)
+    attend = lambda q, k, v: amdjax.nn.dot_product_attention(q, k, v, is_causal=True)
+    kinds = {
+        target: [p.kind for p in find.problems(attend, x, x, x, target=target)]
+        for target in ("gfx942", "gfx1100")
+    }
+    assert kinds["gfx942"] == ["attention"]
+    assert "attention" not in kinds["gfx1100"] and kinds["gfx1100"].count("product") == 2
