@@ -357,6 +357,16 @@ def _steps(first: Any, last: Any, stride: Any) -> int:
     if builtins.all(isinstance(v, int) for v in (first, last, stride)):
         return len(range(first, last, stride))
     if builtins.any(map(is_symbolic_dim, (first, last, stride))):
+        whole = [
+            int(v) if isinstance(v, float) and v.is_integer() else v for v in (first, last, stride)
+        ]
+        wrong = next((v for v in whole if not isinstance(v, (int, Dim))), None)
+        if wrong is not None:
+            raise ValueError(
+                f"arange: beside a symbolic dimension bounds and step must be whole numbers, got "
+                f"{wrong}: scale and shift the result of arange(n) instead"
+            )
+        first, last, stride = whole
         return max_dim(-((first - last) // stride), 0)
     return builtins.max(0, math.ceil((last - first) / stride))
 

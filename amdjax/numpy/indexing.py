@@ -361,8 +361,11 @@ class _Axes:
         if step < 0:
             self.flipped.append(self.position)
             start, step = start + (count - 1) * step, -step
-        if step == 1 or count <= 1:
-            self._add_window(axis, count, start if count else 0)
+        if step == 1 or count == 0 or count == 1:
+            self._add_window(axis, count, 0 if count == 0 else start)
+        elif is_symbolic_dim(count) or is_symbolic_dim(start):
+            steps = lax.mul(lax.iota(np.dtype("int32"), count), np.int32(step))
+            self._add_loop(axis, lax.add(steps, convert(start, np.dtype("int32"))))
         else:
             self._add_loop(axis, np.arange(start, start + count * step, step, dtype=np.int32))
 

@@ -78,8 +78,10 @@ def _linspace(
     start, stop = (broadcast_to(convert(v, natural), shape) for v in (start, stop))
     intervals = num - 1 if endpoint else num
     nan = lambda: lax.full((), np.nan, natural)
-    step = lax.div(lax.sub(stop, start), constant(start, intervals)) if intervals > 0 else nan()
-    if num < 2:
+    # Symbolic sizes are compared by ==: those for which it holds are traced apart.
+    none = num == 0 or intervals == 0
+    step = nan() if none else lax.div(lax.sub(stop, start), constant(start, intervals))
+    if num == 0 or num == 1:
         result = lax.expand_dims(start, (0,)) if num else lax.full((0, *shape), 0, natural)
         if num and not endpoint:
             step = lax.sub(stop, start)
