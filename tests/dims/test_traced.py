@@ -29,6 +29,8 @@ def test_sizes(name, request):
     assert str(parse_jaxpr(str(closed))) == str(closed)
     rng = np.random.default_rng(0)
     for sizes in SIZES:
+        if name in ("linspace1", "logspace") and sizes["a"] == 1:
+            continue  # `jit` traces these apart
         args = [
             rng.uniform(0.5, 3.5, [d if isinstance(d, int) else d.evaluate(sizes) for d in shape])
             .astype(np.float32)
