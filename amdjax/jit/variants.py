@@ -196,6 +196,7 @@ class Variants:
             program, self.donated, self.refs, self.place
         )
         guards = Guards(scope.required, scope.preferred)
+        scope.close()
         for variant in alike:
             if variant.serves(sizes) and variant.identity == identity:
                 variant.guards.append(guards)

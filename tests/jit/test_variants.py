@@ -20,6 +20,7 @@ from amdjax.core.dims import (
     choosing,
     like_at_hand,
 )
+from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
 from amdjax.jit.plan import plan_program
@@ -305,6 +306,18 @@ def test_bounds_of_polynomials_hold(n, m, data):
         least, most = scope.bounds(total.polynomial)
         value = total.evaluate({"n": n, "m": m})
         assert (least is None or least <= value) and (most is None or value <= most)
+
+
+def test_nothing_is_decided_of_what_was_compiled():
+    """Else it would have no guard, and be right for the first size that a variant serves."""
+    scope = SizedScope({"n": 10})
+    n = scope.variables()["n"]
+    assert n > 7
+    scope.close()
+    assert n > 7 and n * 2 >= 4
+    for decide in (lambda: n > 8, lambda: int(n), lambda: n == 9, lambda: 5 // (n - 5)):
+        with pytest.raises(InconclusiveDimensionOperation):
+            decide()
 
 
 def test_choices_by_cost_hold_where_they_are_about_the_best():

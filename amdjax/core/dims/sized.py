@@ -127,6 +127,10 @@ class SizedScope(SymbolicScope):
     def hashed(self, frame: Any) -> None:
         """Nothing to note: the compiler's own tables compare what they find."""
 
+    def close(self) -> None:
+        """Decide nothing more: what follows would have no guard, and be right for one size."""
+        self.guards, self.preferences = _Decided(self.guards), _Decided(self.preferences)
+
     def variables(self) -> dict[str, Any]:
         """The variables outside, as dimensions."""
         return {n: unit * Dim(self, of(counted(n, unit))) for n, unit in self.units.items()}
@@ -195,6 +199,17 @@ class SizedScope(SymbolicScope):
             return NotImplemented
         compare = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
         return compare[symbol](self.value(dim.polynomial), _value_of(other))
+
+
+class _Decided(dict[tuple[str, Polynomial], bool]):
+    """What was decided, to which nothing is added."""
+
+    def setdefault(self, key: Any, default: Any = None) -> Any:
+        if key not in self:
+            raise InconclusiveDimensionOperation(
+                f"whether '{Guard(*key, default)}' was asked when all was decided and compiled"
+            )
+        return self[key]
 
 
 class Choice(NamedTuple):
