@@ -206,8 +206,9 @@ class _Decided(dict[tuple[str, Polynomial], bool]):
 
     def setdefault(self, key: Any, default: Any = None) -> Any:
         if key not in self:
+            guard = Guard(key[0], key[1], default)
             raise InconclusiveDimensionOperation(
-                f"whether '{Guard(*key, default)}' was asked when all was decided and compiled"
+                f"whether '{guard}' was asked when all was decided and compiled"
             )
         return self[key]
 
