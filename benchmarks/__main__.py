@@ -49,9 +49,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--from",
         type=Path,
+        nargs="+",
         dest="samples",
         metavar="FILE",
-        help="run nothing: print, and write to --markdown, what --json wrote there",
+        help="run nothing: print, and write to --markdown, what --json wrote there; rows of later "
+        "files take the place of those of earlier ones",
     )
     parser.add_argument(
         "--markdown",
@@ -210,14 +212,28 @@ def run(args: argparse.Namespace, libs: list[str], scratch: str) -> list[report.
     return rows
 
 
-def reread(samples: Path) -> tuple[list[report.Row], list[str], dict[str, str]]:
-    """The rows of an earlier run, its libraries and its machine."""
-    earlier = json.loads(samples.read_text())
-    rows = earlier["rows"]
+def reread(samples: list[Path]) -> tuple[list[report.Row], list[str], dict[str, str]]:
+    """The rows of earlier runs on one machine, its libraries and the machine.
+
+    A row is of one run, the latest that has it: its ratios are of that run.
+
+    Raises:
+      SystemExit: the runs were on different machines, or with other versions.
+    """
+    runs = [json.loads(path.read_text()) for path in samples]
+    about = runs[0]["machine"]
+    if any(run["machine"] != about for run in runs):
+        raise SystemExit("--from: these runs were on different machines, or with other versions")
+    latest = {(row["family"], row["name"]): row for run in runs for row in run["rows"]}
+    families = list(dict.fromkeys(family for family, _ in latest))
+    rows = sorted(latest.values(), key=lambda row: families.index(row["family"]))
+    if len(runs) > 1:
+        again = len({(row["family"], row["name"]) for run in runs[1:] for row in run["rows"]})
+        about = about | {"runs": f"{len(runs)}; {again} rows are of later ones than the others"}
     libs = [lib for lib in NAMES if any(lib in r["seconds"] | r["errors"] for r in rows)]
     terminal = report.Terminal(libs)
     print("\n".join([terminal.header(), *map(terminal.row, rows), terminal.footer(rows)]))
-    return rows, libs, earlier["machine"]
+    return rows, libs, about
 
 
 def main() -> None:

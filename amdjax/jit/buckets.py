@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from amdjax.core import dtypes
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dims import Dim
@@ -97,9 +99,20 @@ class Buckets:
             return x
         if isinstance(aval.dtype, ExtendedDType):
             raise ValueError(f"jit of {self.name}: arrays of {aval.dtype} cannot be padded")
-        value = np.full(aval.shape, self.pad_value, aval.dtype)
+        value = np.full(aval.shape, self._padding(aval.dtype), aval.dtype)
         value[tuple(map(slice, x.aval.shape))] = x._view()
         return _like(x, aval, value)
+
+    def _padding(self, dtype: Any) -> Any:
+        """`pad_value` as a number of a dtype: exactly as an integer, real as a real number."""
+        wanted = np.asarray(self.pad_value)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", np.exceptions.ComplexWarning)
+            value = wanted.astype(dtype)
+        is_exact = dtypes.issubdtype(dtype, np.floating) and not np.iscomplex(wanted)
+        if not is_exact and not dtypes.issubdtype(dtype, np.complexfloating) and value != wanted:
+            raise ValueError(f"jit of {self.name}: pad_value {self.pad_value!r} is no {dtype}")
+        return value
 
     @property
     def length_types(self) -> list[ShapedArray]:

@@ -137,3 +137,14 @@ def test_results_that_cannot_be_cut():
     )  # fmt: skip
     with pytest.raises(ValueError, match="cannot be cut out of it"):
         f(array(5))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [(1j, np.float32), (0.5, np.int32), (np.nan, np.int32), (-1, np.uint8), (2, np.bool_)],
+)
+def test_padding_is_a_number_of_the_dtype(value, dtype):
+    """Neither is an imaginary part dropped nor a number rounded to another."""
+    run = amdjax.jit(lambda x: x + x, symbolic="t", buckets={"t": [8]}, pad_value=value)
+    with pytest.raises(ValueError, match="pad_value"):
+        run(np.zeros(5, dtype))
