@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from . import conv, reductions, rnn
+from . import conv, reductions, resnet, rnn
 from .lib import JaxLike, Lib, Torch
 from .workload import Prepared, Workload
 
@@ -306,10 +306,63 @@ def _lstm_torch(t: Any, x: Any, wx: Any, wh: Any, b: Any) -> Any:
     return rnn._lstm_torch(t, x, wx.T.contiguous(), wh.T.contiguous(), b)
 
 
+def _scan(l: Any, x: Any) -> Any:
+    zeros = l.np.zeros(x.shape[1], l.np.float32)
+    return l.lax.scan(lambda c, row: (0.9 * c + row,) * 2, zeros, x)[1]
+
+
+def _scan_torch(t: Any, x: Any) -> Any:
+    c, found = t.zeros_like(x[0]), []
+    for row in x:
+        c = 0.9 * c + row
+        found.append(c)
+    return t.stack(found)
+
+
+def _resnet_shapes() -> Iterator[tuple[int, ...]]:
+    """Of the parameters of ResNet-18, in the order in which `_resnet_params` takes them."""
+    units, channels = [(7, 3, 64)], 64
+    for width, first_stride in resnet.STAGES:
+        for stride in (first_stride, 1):
+            units += [(3, channels, width), (3, width, width)]
+            if stride != 1 or channels != width:
+                units.append((1, channels, width))
+            channels = width
+    for size, n, m in units:
+        yield from ((size, size, n, m), (m,), (m,))
+    yield from ((channels, 1000), (1000,))
+
+
+def _resnet_params(arrays: Sequence[Any], turned: Callable[[Any], Any] = lambda w: w) -> Any:
+    left = list(arrays)
+    take = lambda: left.pop(0)
+    unit = lambda: {"kernel": turned(take()), "scale": take(), "bias": take()}
+    stem, blocks, channels = unit(), [], 64
+    for width, first_stride in resnet.STAGES:
+        for stride in (first_stride, 1):
+            block = {"conv1": unit(), "conv2": unit()}
+            if stride != 1 or channels != width:
+                block["shortcut"] = unit()
+            blocks.append(block)
+            channels = width
+    return {"stem": stem, "blocks": blocks, "head": {"w": take(), "b": take()}}
+
+
+def _resnet(train: bool, l: Any, x: Any, *params: Any) -> Any:
+    return resnet._forward(l, _resnet_params(params), x, train)
+
+
+def _resnet_torch(train: bool, t: Any, x: Any, *params: Any) -> Any:
+    turned = _resnet_params(params, lambda w: w.permute(3, 2, 0, 1))
+    statistics = None if train else (t.zeros(512), t.ones(512))
+    return resnet._forward_torch(t, turned, x.permute(0, 3, 1, 2), train, statistics)
+
+
 ROWS = ("b, t, 256", "256", "256")
 HEADS = ("b, t, 4, 32",) * 3
 SMALL = tuple((b, min(t, 128)) for b, t in SIZES)
 LSTM = ("t, b, 64", "64, 512", "128, 512", "512")
+WEIGHTS = tuple(", ".join(map(str, shape)) for shape in _resnet_shapes())
 BLOCK = ("b, t, 128", "128, 384", "128, 128", "128, 512", "512, 128", "128", "128")
 
 _softmax = Program(
@@ -336,8 +389,27 @@ _embedding = Program(
 _transformer = Program(
     "transformer block, b×t×128", BLOCK, _block, _block_torch, sizes=SMALL, tolerance=1e-3
 )
+_inference = Program(
+    "ResNet-18 inference, b×t×t×3", ("b, t, t, 3", *WEIGHTS), partial(_resnet, False),
+    partial(_resnet_torch, False), sizes=((2, 64), (8, 64), (5, 96), (1, 128), (16, 48)),
+    tolerance=1e-3,
+)  # fmt: skip
+# As of its training step, a rounding that flips one maximum moves a whole gradient.
+_training = Program(
+    "ResNet-18 in training, b×64×64×3", ("b, 64, 64, 3", *WEIGHTS), partial(_resnet, True),
+    partial(_resnet_torch, True), sizes=((4, 64), (16, 64), (5, 64)),
+)  # fmt: skip
+_training = replace(_training.gradient(*range(1, len(WEIGHTS) + 1)), tolerance=0.1)
 
 PROGRAMS = [
+    # Its figures tell what a call of a size that was met before costs beside one of its program.
+    Program(
+        "x + 1, b×t",
+        ("b, t",),
+        lambda l, x: x + 1,
+        lambda t, x: x + 1,
+        sizes=((2, 2), (3, 17), (5, 7), (16, 9), (8, 64)),
+    ),
     Program("gelu, b×t×64", ("b, t, 64",), lambda l, x: l.nn.gelu(x) * 2 + x, _gelu_torch),
     Program("sum axis 1, b×t×64", ("b, t, 64",), lambda l, x: x.sum(1), lambda t, x: x.sum(1)),
     Program("sum axis 1, b×t", ("b, t",), lambda l, x: x.sum(1), lambda t, x: x.sum(1)),
@@ -367,9 +439,12 @@ PROGRAMS = [
     Program(
         "cumsum, b×t", ("b, t",), lambda l, x: l.np.cumsum(x, -1), lambda t, x: t.cumsum(x, -1)
     ),
+    Program("scan, t×b", ("t, b",), _scan, _scan_torch, sizes=SMALL),
     Program("LSTM of 128, t×b×64", LSTM, rnn._lstm, _lstm_torch, sizes=SMALL),
     _transformer,
     _transformer.gradient(0, 1, 2, 3, 4, 5, 6),
+    _inference,
+    _training,
 ]
 
 
