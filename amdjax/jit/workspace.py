@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from amdjax import tile
+from amdjax.core.dims import choosing
 from amdjax.core.jaxpr import Var
 from amdjax.jit.hoisting import workspace
 from amdjax.jit.instructions import Storage, View
@@ -40,8 +41,9 @@ class FilledWorkspace:
         key = str(replace(call.kernel, name="", grid=0)), call.grid, args
         nbytes = filled.size * tile.itemsize(filled.dtype)
         found, count = self._known.get(key, (None, 0))
-        # It is kept for the step only where little else asked for memory meanwhile.
-        if found is not None and sum(s.nbytes for s in self.storages[count:]) <= nbytes:
+        with choosing():  # it is kept only where little else asked for memory meanwhile
+            kept = sum(s.nbytes for s in self.storages[count:]) <= nbytes
+        if found is not None and kept:
             temps[filled] = found
             return True
         temps[filled] = self.arena(nbytes)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,9 @@ from amdjax import lax, nn
 from amdjax.core.dims import Dim, SymbolicScope
 from amdjax.export import symbolic_shape
 from amdjax.jit.variants import Variants
+from amdjax.kernels.products.cpu.dispatch import PRODUCTS
+from amdjax.kernels.products.cpu.packed import packed_plans
+from amdjax.schedule.search import Solver
 
 # The first of each kind is compiled; what is right for later sizes computes them too.
 SIZES = [(5, 37), (64, 300), (5, 64), (2, 2), (1, 37), (17, 3), (33, 129), (3, 20), (70, 18)]
@@ -99,3 +104,40 @@ def test_what_is_right_for_a_size_computes_it(name, monkeypatch):
             scale = unit * max(1.0, float(np.abs(want).max()))
             np.testing.assert_allclose(x, want, rtol=unit, atol=scale, err_msg=f"{b}x{t}")
     assert len(compiled.known) < len(SIZES)
+
+
+DEEP = {"large": ((4608, 512), (8, 700, 3)), "small": ((24, 40), (9, 3000, 700))}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_depths_that_are_cut_into_blocks(name, monkeypatch):
+    monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 1)
+    check_sums(*DEEP[name])
+
+
+@pytest.mark.parametrize("lengths", [(20_000, 1500, 90, 2), (90, 2, 20_000)])
+def test_depths_that_programs_share(lengths, monkeypatch):
+    """Some have no part of a short one."""
+
+    def split(product, target):
+        plans = packed_plans(product, replace(target, threads=4))
+        found = [p for p in plans if p.blocking.splits > 1]
+        chosen.extend(found)
+        return found or plans
+
+    chosen = []
+    monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 1)
+    monkeypatch.setattr(PRODUCTS, "solvers", [Solver("packed", split)])
+    check_sums((64, 48), lengths)
+    assert chosen
+
+
+def check_sums(shape, lengths):
+    compiled = amdjax.jit(lambda x, y: x.T @ y, symbolic=[f"t, {n}" for n in shape])
+    rng = np.random.default_rng(0)
+    for t in lengths:
+        x, y = (rng.standard_normal((t, n)).astype("float32") for n in shape)
+        exact, bound = x.astype("d").T @ y, np.abs(x).astype("d").T @ np.abs(y)
+        assert np.all(np.abs(compiled(x, y) - exact) <= 2e-6 * bound), t
+    (made,) = compiled._programs.variants.values()
+    assert made.reason is None and len(made.known) < len(lengths)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from amdjax.core.dims import Dim
+from amdjax.core.dims import Dim, DimSize, choosing
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
 from amdjax.kernels.products.cpu.costs import combining, launch, packing, store_stall
@@ -17,6 +17,7 @@ from amdjax.tile import itemsize
 
 MOST_BLOCKINGS = 6  # of a tile that are looked at
 MOST_EXTENTS = 6  # of blocks, along rows and columns
+DEEP_GRAIN = 64  # of the depth of blocks that are as deep as a panel may be, for any depth
 
 
 @dataclass(frozen=True)
@@ -75,18 +76,12 @@ def blockings(
     if depth > panel * 5 // 4 and not whole:
         granularity = math.lcm(*(depth_granularity(source) for source in (problem.a, problem.b)))
         depth = _equal_parts(depth, panel, grain or (16 if granularity == 1 else granularity))
+    if isinstance(symbolic.depth, Dim):
+        depth = round_up(max(depth, panel), DEEP_GRAIN)
     cuts = [*candidates(problem, target, shape, depth, size)]
     cuts += _splits(problem, target, shape, depth, size)
     cuts.sort(key=lambda cut: block_cycles(problem, target, cut, size))
-    if isinstance(symbolic.depth, Dim):
-        cuts = [_deep(cut, panel) for cut in cuts]
     return cuts[:MOST_BLOCKINGS]
-
-
-def _deep(blocking: Blocking, panel: int) -> Blocking:
-    """The same for any depth: a block is as deep as a panel may be, or deeper."""
-    grain = 1 << 6
-    return replace(blocking, depth=round_up(max(blocking.depth, panel), grain))
 
 
 def candidates(
@@ -189,6 +184,17 @@ def _equal_parts(total: int, most: int, granularity: int) -> int:
     """The size of equal parts of `total`, about `most` or less, a multiple of `granularity`."""
     part = ceil_div(total, ceil_div(total, most))
     return round_up(part, granularity)
+
+
+def is_at_most(size: DimSize, most: int) -> bool:
+    """Whether a size is no greater than a number, at the sizes at hand.
+
+    What is made for greater ones has to be right for others, too, if not the best: of a symbolic
+    size only that it is no greater is a guard.
+    """
+    with choosing():
+        found = size <= most
+    return bool(size <= most) if found and isinstance(size, Dim) else found
 
 
 def extents(total: int, most: int) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.core.dims import Dim, is_multiple, no_less, size_hint, surely_equal
+from amdjax.core.dims import Dim, choosing, is_multiple, no_less, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
     Contraction,
@@ -25,6 +25,7 @@ from amdjax.kernels.products.contraction import (
     lane_count,
     private_cache,
 )
+from amdjax.kernels.products.cpu.blocking import is_at_most
 from amdjax.kernels.products.cpu.costs import (
     combining,
     conversions,
@@ -461,7 +462,8 @@ class DirectProduct(_Plain):
     ) -> list[list[Value]]:
         """Of a tile. As rounding errors grow with the length of a sum, long ones are begun anew."""
         k, p = self.k, self.problem
-        prefetch = [self.b] if p.rows <= FEW_ROWS else []
+        with choosing():
+            prefetch = [self.b] if p.rows <= FEW_ROWS else []
 
         def part(start: Value, steps: Value) -> list[Value]:
             rows = multiply(
@@ -471,7 +473,7 @@ class DirectProduct(_Plain):
             return [x for row in rows for x in row]
 
         count = ceil_div(self.depth, LONG_SUM)
-        if self.depth <= LONG_SUM:
+        if is_at_most(self.depth, LONG_SUM):
             sums = part(self.low, self.high - self.low)
         else:
             length = ceil_div(self.depth, count)

@@ -28,6 +28,7 @@ from amdjax.kernels.products.cpu.blocking import (
     Blocking,
     block_cycles,
     blockings,
+    is_at_most,
     line_stride,
 )
 from amdjax.kernels.products.cpu.costs import nanoseconds
@@ -218,7 +219,10 @@ class PackedProduct:
             self.panel_depth = round_up(depth, self.packer.lanes)
             size = blocking.columns * self.panel_depth * shape.columns + shape.lanes
             self.panels = k.scratch("b", self.packer.dtype, room(size))
-        self.partial = blocking.depth < ceil_div(p.depth, blocking.splits)
+        if blocking.splits > 1:  # a program without depth would store nothing if it were partial
+            self.partial = blocking.depth < ceil_div(p.depth, blocking.splits)
+        else:
+            self.partial = not is_at_most(p.depth, blocking.depth)
         tiles = blocking.rows * blocking.columns if self.partial else 1
         size = tiles * shape.rows * shape.columns
         self.c = k.scratch("c", p.accumulate, room(size))
@@ -285,7 +289,7 @@ class PackedProduct:
     def _pack_a(self, part: Part, high: Value) -> None:
         k, shape = self.k, self.blocking.tile
         if self.by_line:
-            whole = self.blocking.depth >= self.problem.depth
+            whole = is_at_most(self.problem.depth, self.blocking.depth)
             copy_lines(part, high * shape.rows, self.a, self.stride, shape.lanes, whole)
             return
         granularity = depth_granularity(self.problem.a)

@@ -13,7 +13,7 @@ from typing import Self
 from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Contraction, Source
-from amdjax.kernels.products.cpu.blocking import Blocking
+from amdjax.kernels.products.cpu.blocking import Blocking, is_at_most
 from amdjax.kernels.products.cpu.packed import room_for
 from amdjax.kernels.products.cpu.packing import (
     PREFETCH_STEPS,
@@ -101,7 +101,7 @@ class WordRows:
         """A part, the rows of `high` tiles."""
         k, rows = self.k, self.blocking.tile.rows
         if not self.turned:
-            whole = self.blocking.depth >= self.problem.depth
+            whole = is_at_most(self.problem.depth, self.blocking.depth)
             copy_lines(part, high * rows, self.buffer, self.stride, self.grain, whole)
             if len(self.problem.a.depth) > 1 and self.problem.depth % self.grain:
                 self._clear_ends(high * rows, part.stop - part.start)
