@@ -120,6 +120,23 @@ def test_one_trace_for_many_sizes():
     assert traces[1:] == [] or traces[1:] == [(1, 4, 4)]
 
 
+def test_comparisons_that_hold_of_all_sizes_but_a_few():
+    """The function has two branches, and each size takes its own."""
+    traces = []
+
+    @amdjax.jit(symbolic="n")
+    def f(x):
+        traces.append(x.shape)
+        y = x[1:] - x[:-1] if x.shape[0] > 3 else x * 2
+        return y if x.shape[0] - 8 else y + 1
+
+    for n in [9, 1, 2, 3, 4, 30, 8, 5, 3]:
+        x = np.arange(n, dtype=np.float32) ** 2
+        want = (np.diff(x) if n > 3 else x * 2) + (n == 8)
+        np.testing.assert_array_equal(f(x), want)
+    assert [str(shape) for shape in traces] == ["(n,)", "(1,)", "(2,)", "(3,)", "(8,)"]
+
+
 def test_few_of_many_sizes_are_kept(monkeypatch):
     monkeypatch.setattr("amdjax.jit.api._KEPT", 8)
     monkeypatch.setattr("amdjax.jit.variants._KEPT", 4)

@@ -5,6 +5,7 @@ scope.py       constraints and bounds   linear.py      what inequalities imply
 parse.py       from text                expression.py  the values that users compute with
 sized.py       sizes at hand: decisions, and the guards of what they are right for
 shapes.py      shapes from text, and what sizes of arrays tell of variables
+intervals.py   bounds                           asking.py      who asks: for messages
 """
 
 from amdjax.core.dims.expression import (

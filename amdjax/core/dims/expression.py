@@ -26,7 +26,8 @@ class Dim:
 
     Made by `symbolic_shape` and by arithmetic. Integers on either side are taken as they are;
     results that depend on no variable are integers. `==` is True where both sides are equal for
-    all sizes. `<` and the like raise where the answer depends on the sizes.
+    all sizes, and a dimension is true unless it `== 0`. `<` and the like answer what holds of all
+    sizes but a few, and raise where there is no such answer.
 
     Args:
       scope: what is known of the variables.
@@ -102,7 +103,7 @@ class Dim:
         if count is None or count < 0 or modulo is not None:
             raise InconclusiveDimensionOperation(
                 f"Symbolic dimension '{self}' to the power {power!r}: only constant powers of at "
-                "least 0 are dimensions."
+                f"least 0 are dimensions.{self.scope.described()}"
             )
         result: DimSize = 1
         for _ in range(count):
@@ -153,7 +154,7 @@ class Dim:
             return False
         answer = self.scope.equal(self.polynomial, theirs)
         if answer is None:
-            self.scope.undecided[_minus(self.polynomial, theirs)] = None
+            self.scope.take_for_unequal(_minus(self.polynomial, theirs))
         return answer is True
 
     def __ne__(self, other: Any) -> Any:
@@ -192,25 +193,23 @@ class Dim:
                 return getattr(operator, _OPERATORS[symbol])(value, other)
             return self.scope.estimated(self, other, symbol)
         difference = plus(self.polynomial, scale(theirs, -1))
-        answer = self.scope.is_at_least_zero(plus(scale(difference, sign), of(margin)))
+        difference = plus(scale(difference, sign), of(margin))
+        answer = self.scope.is_at_least_zero(difference)
+        if answer is None:
+            answer = self.scope.is_mostly_at_least_zero(difference)
         if answer is not None:
             return answer
         opposite = {">=": "<", "<": ">=", ">": "<=", "<=": ">"}[symbol]
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension comparison '{self}' {symbol} '{other}' is inconclusive: the "
             f"answer depends on the sizes. If it is the same for all that are meant, say so by the "
-            f"constraint '{self} {symbol} {other}' or '{self} {opposite} {other}'."
-            f"{self.scope.described()}"
+            f"constraint '{self} {symbol} {other}' or '{self} {opposite} {other}'. Else give the "
+            "axis a fixed size, pad it to few sizes by the buckets of jit, or write max_dim and "
+            f"min_dim of amdjax.core.dims where it is about max and min.{self.scope.described()}"
         )
 
     def __bool__(self) -> bool:
-        is_zero = self.scope.equal(self.polynomial, ())
-        if is_zero is not None:
-            return not is_zero
-        raise InconclusiveDimensionOperation(
-            f"Whether symbolic dimension '{self}' is zero depends on the sizes: add the constraint "
-            f"'{self} >= 1'.{self.scope.described()}"
-        )
+        return bool(self != 0)
 
     # As a number
 
@@ -239,6 +238,9 @@ class Dim:
 
     def __format__(self, spec: str) -> str:
         return format(str(self), spec)
+
+    def __abs__(self) -> Any:
+        return max_dim(self, -self)
 
     def __copy__(self) -> Dim:
         return self

@@ -35,6 +35,9 @@ class Facts(Protocol):
     def bounds(self, a: Polynomial) -> Bounds:
         """Of the values that a polynomial takes."""
 
+    def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
+        """For all sizes, for none (False), or for some (None)."""
+
     def is_positive(self, a: Polynomial) -> bool:
         """Whether a divisor of which bounds do not tell it is greater than zero."""
 
@@ -43,6 +46,9 @@ class Facts(Protocol):
 
     def unknown(self, operation: Operation) -> Polynomial:
         """The polynomial that an operation is: what is known to equal it, or an unknown."""
+
+    def described(self) -> str:
+        """Who asks, and what is known: sentences for messages."""
 
 
 def floordiv(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
@@ -118,8 +124,7 @@ def greatest(args: Sequence[Polynomial], facts: Facts, kind: str = "max") -> Pol
 
 
 def _exceeds(a: Polynomial, b: Polynomial, sign: int, facts: Facts) -> bool:
-    least, _ = facts.bounds(scale(plus(a, scale(b, -1)), sign))
-    return least is not None and least >= 0
+    return facts.is_surely_at_least_zero(scale(plus(a, scale(b, -1)), sign)) is True
 
 
 def _is_between(rest: Polynomial, b: Polynomial, facts: Facts) -> bool:
@@ -142,5 +147,5 @@ def _is_negative(b: Polynomial, a: Polynomial, facts: Facts) -> bool:
         return False
     raise InconclusiveDimensionOperation(
         f"Symbolic dimension '{text(a)}' divided by '{text(b)}', which may be zero: add the "
-        f"constraint '{text(b)} >= 1'."
+        f"constraint '{text(b)} >= 1'.{facts.described()}"
     )

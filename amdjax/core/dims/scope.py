@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
+from amdjax.core.dims.asking import asked_by
+from amdjax.core.dims.intervals import interval_of, known, narrower, quotient
 from amdjax.core.dims.linear import Contradiction, minimum
 from amdjax.core.dims.operations import Bounds
 from amdjax.core.dims.parse import parse_constraint
@@ -32,6 +34,8 @@ from amdjax.core.tracebacks import is_standard
 __all__ = ["SymbolicScope", "narrower"]
 
 _LEAST, _GREATEST = 1, 2**31 - 1  # of sizes of which nothing else is told
+_FEW = 8  # values for which a comparison may turn out otherwise, each noted as undecided
+_MAX_CASES = 8  # of maxima and minima that are looked at one by one
 _MAX_ROWS = 200  # of a linear program: what more would decide is said to be unknown
 
 
@@ -79,10 +83,9 @@ class SymbolicScope:
         return text(a)
 
     def described(self) -> str:
-        """A sentence on the constraints, for messages."""
-        if not self.constraints:
-            return ""
-        return f"\nThe constraints so far: {', '.join(map(repr, self.constraints))}."
+        """Who asks what has no answer, and under which constraints: sentences for messages."""
+        told = ", ".join(map(repr, self.constraints))
+        return f"\n{asked_by()}" + (f"\nThe constraints so far: {told}." if told else "")
 
     def hashed(self, frame: FrameType | None) -> None:
         """Note that a dimension was hashed: by a user's code, any size could be the one looked for.
@@ -93,6 +96,11 @@ class SymbolicScope:
             frame = frame.f_back
         if frame is not None and not is_internal(frame.f_code):
             self.undecided[()] = None
+
+    def take_for_unequal(self, difference: Polynomial) -> None:
+        """Note that a difference is taken for other than zero, which it is not for all sizes."""
+        _, factor = difference[0]
+        self.undecided[difference if factor > 0 else scale(difference, -1)] = None
 
     # Dimensions where no symbolic ones can be
 
@@ -107,8 +115,9 @@ class SymbolicScope:
           InconclusiveDimensionOperation: always; where variables have sizes, it is that size.
         """
         raise InconclusiveDimensionOperation(
-            f"Symbolic dimension '{dim}' used in a context that requires a constant: give the "
-            "axis a fixed size, or compute with the dimension itself."
+            f"Symbolic dimension '{dim}' used in a context that requires a constant: compute with "
+            "the dimension itself, give the axis a fixed size, or pad it to few sizes by the "
+            f"buckets of jit.{self.described()}"
         )
 
     def estimated(self, dim: Any, other: Any, symbol: str) -> Any:
@@ -123,6 +132,7 @@ class SymbolicScope:
         """
         raise InconclusiveDimensionOperation(
             f"Symbolic dimension '{text(a)}' has no value here: its size is not known yet."
+            f"{self.described()}"
         )
 
     # Facts
@@ -208,13 +218,49 @@ class SymbolicScope:
 
     def is_at_least_zero(self, a: Polynomial) -> bool | None:
         """Whether a dimension is at least zero for all sizes, for none (False), or for some."""
+        return self.is_surely_at_least_zero(a)
+
+    def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
+        """The same, where sizes at hand tell nothing."""
         for bounds in (self._interval, self.bounds):  # the cheap ones first
             least, most = bounds(a)
             if least is not None and least >= 0:
                 return True
             if most is not None and most < 0:
                 return False
-        return None
+        return self._in_all_cases(a)
+
+    def _in_all_cases(self, a: Polynomial) -> bool | None:
+        """As `is_surely_at_least_zero`, where a maximum or minimum is each of its arguments."""
+        cases = [a]
+        for atom in atoms(a):
+            if isinstance(atom, Operation) and atom.kind in ("max", "min"):
+                cases = [_with_instead(case, atom, arg) for case in cases for arg in atom.args]
+            if len(cases) > _MAX_CASES:
+                return None
+        if cases == [a]:
+            return None
+        answers = {self.is_surely_at_least_zero(case) for case in cases}
+        return answers.pop() if len(answers) == 1 else None
+
+    def is_mostly_at_least_zero(self, a: Polynomial) -> bool | None:
+        """Whether a polynomial of variables is at least zero for all sizes but those that give it
+        few values: which are noted, so that those sizes are traced apart. None where it is not so.
+
+        Other sizes than the least ones are the rule: of `n >= 2`, 1 is the exception.
+        """
+        if any(isinstance(atom, Operation) for atom in atoms(a)):
+            return None
+        least, most = self.bounds(a)
+        below = math.inf if least is None else -least  # how many values are
+        others = math.inf if most is None else most + 1
+        if min(below, others) > _FEW:
+            return None
+        answer = below <= others
+        exceptions = range(-int(min(below, others)), 0) if answer else range(int(others))
+        for value in exceptions:
+            self.take_for_unequal(plus(a, of(-value)))
+        return answer
 
     def _by_all_facts(self, a: Polynomial) -> Bounds:
         """Bounds by linear programs over all inequalities that are known."""
@@ -292,7 +338,7 @@ class SymbolicScope:
     # Intervals: bounds that need no linear program
 
     def _interval(self, a: Polynomial) -> Bounds:
-        return _interval_of(a, self._range)
+        return interval_of(a, self._range)
 
     def _interval_by_surpluses(self, a: Polynomial) -> Bounds:
         """Bounds from the unknowns written as their least values and what they have beyond.
@@ -317,7 +363,7 @@ class SymbolicScope:
                 for _ in range(power):
                     term = multiply(term, shifts[atom])
             terms.append(term)
-        return _interval_of(plus(*terms), surpluses.__getitem__)
+        return interval_of(plus(*terms), surpluses.__getitem__)
 
     def _range(self, atom: Atom) -> Bounds:
         told = self._ranges.get(atom, (None, None))
@@ -328,7 +374,7 @@ class SymbolicScope:
         (least, most), *others = map(self._interval, atom.args)
         if atom.kind == "floordiv":  # by a divisor of at least 1
             low, high = max(others[0][0] or 1, 1), others[0][1]
-            found: Bounds = _quotient(least, high, low), _quotient(most, low, high)
+            found: Bounds = quotient(least, high, low), quotient(most, low, high)
         elif atom.kind == "mod":
             found = narrower((0, None), (None, None if others[0][1] is None else others[0][1] - 1))
             if least is not None and least >= 0:
@@ -336,7 +382,7 @@ class SymbolicScope:
         else:
             best = max if atom.kind == "max" else min
             lows, highs = zip((least, most), *others, strict=True)
-            found = _known(best, lows), _known(best, highs)
+            found = known(best, lows), known(best, highs)
         return narrower(found, told)
 
     # Constraints
@@ -391,24 +437,16 @@ class SymbolicScope:
         self._ranges[atom] = narrower(told, self._ranges.get(atom, (None, None)))
 
 
-def _interval_of(a: Polynomial, range_of: Callable[[Atom], Bounds]) -> Bounds:
-    """Bounds of a polynomial from those of its unknowns, as if all its terms were independent."""
-    total: Bounds = (0, 0)
+def _with_instead(a: Polynomial, atom: Atom, instead: Polynomial) -> Polynomial:
+    """A polynomial with another one in place of an unknown."""
+    terms = []
     for monomial, factor in a:
-        product: Bounds = (factor, factor)
-        for atom, power in monomial:
-            for _ in range(power):
-                product = _interval_product(product, range_of(atom))
-        total = _interval_sum(total, product)
-    return total
-
-
-def _quotient(a: int | None, of_positive: int | None, of_negative: int | None) -> int | None:
-    """A bound of quotients: which bound of the divisor counts depends on the dividend's sign."""
-    if a is None:
-        return None
-    divisor = of_positive if a >= 0 else of_negative
-    return a // divisor if divisor is not None else (0 if a >= 0 else -1)
+        rest = tuple((x, power) for x, power in monomial if x != atom)
+        term: Polynomial = ((rest, factor),)
+        for _ in range(dict(monomial).get(atom, 0)):
+            term = multiply(term, instead)
+        terms.append(term)
+    return plus(*terms)
 
 
 def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
@@ -419,29 +457,3 @@ def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
         raise Contradiction("remainders exclude each other")
     steps = (s - r) // common * pow(m // common, -1, n // common) % (n // common)
     return math.lcm(m, n), r + m * steps
-
-
-def _known(best: Callable[..., int], values: Sequence[int | None]) -> int | None:
-    return None if None in values else best(values)
-
-
-def narrower(a: Bounds, b: Bounds) -> Bounds:
-    lows = [x for x in (a[0], b[0]) if x is not None]
-    highs = [x for x in (a[1], b[1]) if x is not None]
-    return max(lows, default=None), min(highs, default=None)
-
-
-def _interval_sum(a: Bounds, b: Bounds) -> Bounds:
-    low, high = (None if x is None or y is None else x + y for x, y in zip(a, b))
-    return low, high
-
-
-def _interval_product(a: Bounds, b: Bounds) -> Bounds:
-    ends = [(x, y) for x in _ends(a) for y in _ends(b)]
-    products = [0.0 if 0 in (x, y) else x * y for x, y in ends]
-    low, high = min(products), max(products)
-    return (None if math.isinf(low) else int(low)), (None if math.isinf(high) else int(high))
-
-
-def _ends(a: Bounds) -> tuple[Any, Any]:
-    return (-math.inf if a[0] is None else a[0]), (math.inf if a[1] is None else a[1])
