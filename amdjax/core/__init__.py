@@ -23,6 +23,7 @@ _PUBLIC = {
     "InconclusiveDimensionOperation": "errors",
     "no_effects": "effects",
     "abstract_token": "aval",
+    "is_symbolic_dim": "dims",
     "pytype_aval_mappings": "aval",
 }
 

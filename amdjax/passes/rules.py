@@ -12,7 +12,12 @@ from amdjax.core.dims import same_shape
 from amdjax.core.jaxpr import ClosedJaxpr, Literal
 from amdjax.core.promotion import promote_types
 from amdjax.passes.simplify import Match, P, Rule, X, op, rewrite
-from amdjax.passes.updates import addition_as_choice, sum_of_one_choice, update_as_choice
+from amdjax.passes.updates import (
+    addition_as_choice,
+    sum_of_one_choice,
+    sum_with_additions,
+    update_as_choice,
+)
 
 x, y = X("x"), X("y")
 
@@ -251,6 +256,8 @@ RULES: tuple[Rule, ...] = (
          getattr(op, "scatter-add")(X("operand"), X("i"), X("updates"),
                                     dimension_numbers=P("numbers"), mode=P("mode")),
          addition_as_choice),
+    *(Rule(f"{name} of additions to zeros", getattr(op, name)(x, y), sum_with_additions)
+      for name in ("add", "add_any")),
     Rule("window sum of padding",
          op.reduce_window_sum(op.pad(x, 0, padding_config=P("config"))), _window_sum_of_padding),
     Rule("sum of negatives", op.reduce_sum(op.neg(x)), _sum_of_negatives),

@@ -11,7 +11,7 @@ from typing import Any
 from amdjax.core.jaxpr import Literal
 from amdjax.passes.simplify import Match
 
-__all__ = ["addition_as_choice", "sum_of_one_choice", "update_as_choice"]
+__all__ = ["addition_as_choice", "sum_of_one_choice", "sum_with_additions", "update_as_choice"]
 
 
 def update_as_choice(m: Match) -> Any:
@@ -51,6 +51,24 @@ def update_as_choice(m: Match) -> Any:
 def addition_as_choice(m: Match) -> Any:
     """The same of what is added, which has to be to zero."""
     return update_as_choice(m) if m.rewriter.constant(m["operand"]) == 0 else None
+
+
+def sum_with_additions(m: Match) -> Any:
+    """`y + (zeros with additions)`: the additions to `y`, which need neither zeros nor a sum.
+
+    So the gradient of what is picked at several places, as the corners around a point, is one array
+    to which each adds. Narrow floats stay apart, as they would be rounded at each addition.
+    """
+    dtype = m.out.dtype
+    if dtype.kind not in "iufc" or (dtype.kind == "f" and dtype.itemsize < 4):
+        return None
+    for x, rest in ((m["y"], m["x"]), (m["x"], m["y"])):
+        eqn = m.source(x, "scatter-add")
+        if eqn is None or m.rewriter.uses[x] != 1 or m.rewriter.constant(eqn.invars[0]) != 0:
+            continue
+        if rest is not x and not isinstance(rest, Literal):
+            return m.apply("scatter-add", rest, *eqn.invars[1:], **eqn.params)
+    return None
 
 
 def sum_of_one_choice(m: Match) -> Any:

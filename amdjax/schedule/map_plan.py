@@ -12,7 +12,7 @@ from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import LoopVar, Quotient
-from amdjax.schedule.row_plan import counted, extent
+from amdjax.schedule.row_plan import counted, extent, unrolled_loop
 from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.writer import Machine, is_large, lane_count
 
@@ -21,8 +21,6 @@ CHUNK_COST = 4 << 20  # ... unless they cost more than this together
 PROGRAM = 100  # elements that take as long as beginning a program
 MOST_RANGES = 8  # of a loop that get code of their own
 APART = 4  # elements in a row that take as long as one that lies apart from its neighbors
-FEW = 4  # steps of a loop that are written one after the other
-WRITTEN = 400  # operations of them together
 
 
 class Part(NamedTuple):
@@ -124,7 +122,7 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     second = domain.vars[max(len(domain.vars) - 2, 0)]
     with choosing():
         long = second.extent >= 8
-    if long and lane_var is _unrolled_loop(domain, second):
+    if long and lane_var is unrolled_loop(domain, second, domain.stores):
         lane_var = second
     outer = tuple(v for v in domain.vars if v is not lane_var)
     if (across := crossing_loop(domain, lane_var)) is not None:
@@ -137,7 +135,7 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     chunks = dict.fromkeys(round_up(max(most // part, 1), count) for part in (1, 2, 4))
     if flat:
         return [CpuMapPlan(domain, lane_var, count, chunk, flat=True) for chunk in chunks]
-    unrolled = _unrolled_loop(domain, lane_var)
+    unrolled = unrolled_loop(domain, lane_var, domain.stores)
     if unrolled is not None:
         outer = outer[:-1]
     with choosing():
@@ -154,20 +152,6 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
             )
         )
     return plans
-
-
-def _unrolled_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
-    """The innermost loop, if its steps lie between the lanes of results and are few."""
-    last, n = domain.vars[-1], domain.vars[-1].extent
-    if not isinstance(n, int):
-        return None
-    between = all(
-        o.coefficient(last) == 1 and o.coefficient(lane_var) == n for _, o in domain.stores
-    )
-    loops = any(root.loop is not None for root in domain.region.roots)
-    few = n <= FEW and n * domain.operations <= WRITTEN
-    merged = any(i.depends_on(last) for i in domain.alias.values())
-    return last if last is not lane_var and between and few and not (loops or merged) else None
 
 
 def cpu_map_cost(domain: Domain, plan: CpuMapPlan, target: Machine) -> float:

@@ -16,7 +16,7 @@ from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Region, Root
-from amdjax.schedule.index import LoopVar
+from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.writer import Machine, lane_count
@@ -25,6 +25,8 @@ STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
 STASH_COST = 8  # of a value above which it is kept for later passes rather than computed again
 SPLIT_WORK = 1 << 15  # elements below which a reduction is not split
 FAR = 1 << 20  # bytes beyond the nearer caches, from where long pieces come faster
+FEW = 4  # steps of a loop that are written one after the other
+WRITTEN = 400  # operations of them together
 CHEAP = 8  # cost of an element that takes less than its way from there
 
 
@@ -99,6 +101,20 @@ def extent(loops: Sequence[LoopVar]) -> int:
     return math.prod(v.extent for v in loops)
 
 
+def unrolled_loop(
+    domain: Domain, lane_var: LoopVar, stores: Sequence[tuple[Var, Index]]
+) -> LoopVar | None:
+    """The innermost loop, if its steps lie between the lanes of what is stored, and are few."""
+    last, n = domain.vars[-1], domain.vars[-1].extent
+    if not isinstance(n, int):
+        return None
+    between = all(o.coefficient(last) == 1 and o.coefficient(lane_var) == n for _, o in stores)
+    loops = any(root.loop is not None for root in domain.region.roots)
+    few = n <= FEW and n * domain.operations <= WRITTEN
+    merged = any(i.depends_on(last) for i in domain.alias.values())
+    return last if last is not lane_var and between and few and not (loops or merged) else None
+
+
 def last_level(region: Region) -> int:
     """The last pass over rows of a region."""
     return max(r.level for r in region.roots)
@@ -137,11 +153,14 @@ class CpuRowPlan(RowPlan):
       lane_var: the loop in vector lanes; None where there is no loop.
       count: lanes.
       segment: neighboring lanes that are elements of one row.
+      unrolled: the loop over the elements of short rows in lanes, where these are stored: what lies
+        between the lanes of one step is written along with it.
     """
 
     lane_var: LoopVar | None
     count: int
     segment: int = 1
+    unrolled: LoopVar | None = None
 
     @property
     def row_elements(self) -> int:
@@ -191,6 +210,8 @@ class CpuRowPlan(RowPlan):
         if self.lane_var is not None:
             out += f", {self.count} lanes over {lanes} {self.lane_var.name}"
             out += f" in segments of {self.segment}" if self.segment > 1 else ""
+        if self.unrolled is not None:
+            out += f", {self.unrolled.name} unrolled"
         out += f", {counted(self.levels + 1, 'pass', 'passes')}"
         if self.splits > 1:
             out += f", split {self.splits} ways along {self.split.name}"
@@ -226,6 +247,8 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
     if plan.lanes_reduce:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
         plan = replace(plan, stashed=stashed)
+    elif lane_var is not None:
+        plan = replace(plan, unrolled=_unrolled(plan, lane_var))
     plans = (_split(plan, n) for n in shares(_most_splits(plan, target)))
     return list({p.splits: p for p in plans}.values())
 
@@ -258,6 +281,15 @@ def _lane_loop(domain: Domain) -> LoopVar | None:
     with choosing():
         narrow = last.extent < 4 and inner[-1].extent >= 16
     return inner[-1] if narrow else last
+
+
+def _unrolled(plan: CpuRowPlan, lane_var: LoopVar) -> LoopVar | None:
+    """The loop over the elements of a row, if one pass stores all that it computes of them."""
+    domain, elements = plan.domain, {v for r in plan.element_roots(0) for v in r.vars}
+    stores = [(v, o) for v, o in domain.stores if v in elements]
+    if plan.levels or not stores or plan.inner != [domain.vars[-1]]:
+        return None
+    return unrolled_loop(domain, lane_var, stores)
 
 
 def _row_lanes(domain: Domain, lane_var: LoopVar, target: Machine) -> int:

@@ -17,7 +17,7 @@ from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Root
-from amdjax.schedule.index import Index, LoopVar, linear
+from amdjax.schedule.index import Index, LoopVar, Symbol, linear
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.row_plan import CpuRowPlan, RowPlan
 from amdjax.schedule.values import El, Lanes, flat_parts, regroup, short_dtype
@@ -273,8 +273,39 @@ class CpuRowEmitter(RowEmitter):
                     out += [k.broadcast(p, shape) for e in merged for p in e.parts]
             return out
 
+        if plan.unrolled is not None:
+            return self._unrolled(plan.unrolled, rules, starts, elements)
+
         result = iter(self._loops(innermost, flat, bounds))
         return [regroup(start, result) for start in starts]
+
+    def _unrolled(
+        self, var: LoopVar, rules: Sequence[Reduction], accs: list[list[El]],
+        elements: Sequence[Root],
+    ) -> list[list[El]]:  # fmt: skip
+        """Totals over a few elements, written one by one; what is stored of them follows together.
+
+        So stores of one step and what lies between its lanes become whole vectors.
+        """
+        k, b, stores = self.k, self.b, []
+
+        def place(shape: tuple[int, ...]) -> tuple[Index, ...]:
+            return tuple(x.substitute(step) for x in self.domain.element_index(shape))
+
+        for i in range(var.extent):
+            step: dict[Symbol, Index] = {var: Index(i)}
+            for root in elements:
+                for v in root.vars:
+                    if v in self.fusion.stored:
+                        index = place(v.aval.shape)
+                        stores.append((root, v, linear(index, v.aval.shape), b.value(v, index)))
+            for n, rule in enumerate(rules):
+                with k.made_from(rule.eqn.origin):
+                    accs[n] = rule.merge(b, accs[n], rule.element(b, place(rule.shape)))
+        for root, v, position, x in stores:
+            with k.made_from(root.eqn.origin):
+                b.store(self.w.output(v), position, x)
+        return accs
 
     def _loops(
         self,

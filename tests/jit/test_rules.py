@@ -18,6 +18,7 @@ from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.flatten import flatten_calls
 from amdjax.passes.rules import RULES
 from amdjax.passes.simplify import _Rewriter
+from amdjax.transforms.zero import add_any_p
 from tests.support.jit_helpers import primitives, run_jaxpr
 
 BY_NAME = {rule.name: rule for rule in RULES}
@@ -26,6 +27,16 @@ F = np.array([[0.5, -2.0, 3.25], [np.inf, -0.0, 1e-40]], np.float32)
 X = np.array([1.5, -2.0, 0.0, np.inf], np.float32)
 I = np.array([-5, 0, 7, 2**31 - 1], np.int32)
 B = np.array([True, False, True])
+#: What becomes of the sum of an array and of additions to zeros.
+ADDED_TO = (
+    "a:f32[3,4] b:i32[3,1] c:f32[3,1] -> d:i32[3,1,1] = broadcast_in_dim[broadcast_dimensions="
+    "(0, 1) shape=(3, 1, 1) sharding=None] b; e:f32[3,4] = scatter-add[dimension_numbers="
+    "ScatterDimensionNumbers(update_window_dims=(), inserted_window_dims=(1,), "
+    "scatter_dims_to_operand_dims=(1,), operand_batching_dims=(0,), "
+    "scatter_indices_batching_dims=(0,)) indices_are_sorted=False "
+    "mode=GatherScatterMode.FILL_OR_DROP unique_indices=False update_consts=() "
+    "update_jaxpr=None] a d c; e"
+)
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 C = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 ONE = np.ones((3, 1, 4), np.float32) * 2.5
@@ -166,6 +177,12 @@ APPLIES = [
          "h:bool[3,4] = eq e g; i:f32[3] = reshape[dimensions=None new_sizes=(3,) "
          "sharding=None] b; j:f32[3,4] = broadcast_in_dim[broadcast_dimensions=(0,) shape=(3, "
          "4) sharding=None] i; k:f32[3,4] = select_n h c j; k", bits=False),
+    Case("add of additions to zeros",
+         lambda x, i, y: lax.add(update(lax.scatter_add, 0.0, i, y), x), (C, PLACES, PLACED),
+         ADDED_TO),
+    Case("add_any of additions to zeros",
+         lambda x, i, y: add_any_p.bind(x, update(lax.scatter_add, 0.0, i, y)),
+         (C, PLACES, PLACED), ADDED_TO),
     Case("sum of negatives", lambda x: reduction("reduce_sum", lax.neg(x), (1,)), (C,),
          "a:f32[3,4] -> b:f32[3] = reduce_sum[axes=(1,) out_sharding=None] a; c:f32[3] = neg "
          "b; c"),
@@ -331,6 +348,13 @@ DECLINES = [
      lambda i, y: update(lax.scatter_add, 0.0, i, y),
      (np.hstack([PLACES, PLACES]), np.hstack([PLACED, PLACED]))),
     ("addition to zeros", lambda i, y: update(lax.scatter_add, 1.0, i, y), (PLACES, PLACED)),
+    ("add of additions to zeros",  # which are read twice
+     lambda i, y: lax.add(*[update(lax.scatter_add, 0.0, i, y)] * 2), (PLACES, PLACED)),
+    ("add of additions to zeros",
+     lambda x, i, y: lax.add(update(lax.scatter_add, 1.0, i, y), x), (C, PLACES, PLACED)),
+    ("add of additions to zeros",  # each addition would be rounded
+     lambda x, i, y: lax.add(update(lax.scatter_add, 0.0, i, y), x),
+     (C.astype("e"), PLACES, PLACED.astype("e"))),
     ("sum of one choice", lambda i, y: choice(i, y).sum(0), (PLACES[:, 0], PLACED[:, 0])),
     ("sum of one choice", lambda i, y: choice(i, y).sum(), (PLACES[:, 0], PLACED[:, 0])),
     ("sum of one choice", lambda i, y: choice(i, y).max(1), (PLACES[:, 0], PLACED[:, 0])),

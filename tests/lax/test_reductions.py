@@ -208,3 +208,16 @@ def test_sums_of_16_bits_are_refused_on_request(dtype, refused):
                 lax.reduce_sum(jnp.ones(3, dtype), (0,))
         else:
             assert float(lax.reduce_sum(jnp.ones(3, dtype), (0,))) == 3
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("rows", [(64,), (3, 70), (2, 5, 131)])
+def test_what_is_stored_of_short_rows_lies_between_lanes(rows, count):
+    x = np.random.default_rng(0).standard_normal((*rows, count), dtype=np.float32)
+    doubled, total, place, least = amdjax.jit(
+        lambda x: (2 * x, (3 * x).sum(-1), jnp.argmax(x, -1), jnp.where(x > 0, x, 1.0).min(-1))
+    )(x)
+    np.testing.assert_array_equal(doubled, 2 * x)
+    np.testing.assert_allclose(total, (3.0 * x.astype(np.float64)).sum(-1), rtol=0, atol=3e-6)
+    np.testing.assert_array_equal(place, x.argmax(-1))
+    np.testing.assert_array_equal(least, np.where(x > 0, x, 1.0).min(-1))

@@ -11,7 +11,7 @@ threads: programs of the grid own disjoint parts of the result. The parts are, w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -441,13 +441,17 @@ class ScatterKernel:
             self.ctx.target, self.dtype, axis.extent if depth not in bounds else 1 << 20, 1
         )
 
-        def lanes(i: Value, mask: Value | None) -> None:
+        def lanes(i: Value, mask: Value | None, count: int = count) -> None:
             read, write = (
                 source + offset_of(k, [i], [axis.source]),
                 target + offset_of(k, [i], [axis.target]),
             )
             self._element(read, write, count, axis, mask)
 
+        if isinstance(low, int) and isinstance(high, int) and high - low < count:
+            for start, part in _power_of_two_parts(low, high):
+                lanes(k.const("index", start), None, part)
+            return
         lane_loop(k, low, high, count, lanes)
 
     def _element(
@@ -474,6 +478,18 @@ class ScatterKernel:
             old = load_element(k, self.result, dtype, target, count, write, mask)
             new = self.combine(old, new)
         store_element(k, self.result, target, new, write, mask)
+
+
+def _power_of_two_parts(low: int, high: int) -> Iterator[tuple[int, int]]:
+    """Starts and lengths, of which each is a power of two, of the parts of a short range.
+
+    What was just stored is read again at once where the next update meets it, if it is the same
+    part; a load under another mask would wait until the store is through.
+    """
+    while low < high:
+        length = 1 << (high - low).bit_length() - 1
+        yield low, length if length > 1 else 0
+        low += length
 
 
 # Combining
