@@ -36,6 +36,7 @@ from amdjax.schedule.index import (
     in_bounds,
     linear,
 )
+from amdjax.schedule.streaming import streams
 from amdjax.schedule.values import (
     El,
     Lanes,
@@ -85,7 +86,8 @@ class ElementBuilder:
         self.bound: dict[Var, El | None] = {}  # variables of a loop's body
         self.scalars: dict[Symbol, tile.Value] = {}
         self.alias: dict[Symbol, Index] = {}  # merged loops, substituted in offsets
-        self.streaming: set[tile.Buffer] = set()  # large results, written past the caches
+        #: sizes of results that are written past the caches if they are large
+        self.streaming: dict[tile.Buffer, int] = {}
         self.lanes: list[Lanes] = []
         self.guards: list[Guard] = []
         self.visible = tile.Visible()
@@ -564,9 +566,8 @@ class ElementBuilder:
             at = base if base is not None else self.k.broadcast(self.index_tile(offset), shape)
             self.k.store_at(buffer, at, value, mask, unique=True)
         else:
-            streaming = (
-                buffer in self.streaming and mask is None and self._is_aligned(offset, buffer)
-            )
+            able = buffer in self.streaming and mask is None and self._is_aligned(offset, buffer)
+            streaming = able and streams(self.k, self.streaming[buffer])
             self.k.store(buffer, base, value, strides if shape else None, mask, streaming)
 
     def _is_aligned(self, offset: Index, buffer: tile.Buffer) -> bool:

@@ -17,15 +17,11 @@ from amdjax.schedule.domain import Domain, region_producers
 from amdjax.schedule.element import ElementBuilder, Reader
 from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.index import Index, LoopVar
+from amdjax.schedule.streaming import STREAM_FROM
 from amdjax.schedule.values import Lanes, short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile.types import CACHE_LINE
-
-#: Results of this size leave the caches before anybody reads them; writing past the caches saves
-#: reading the memory first.
-STREAM_FROM = 16 << 20
-
 
 Machine = CpuTarget | GpuTarget
 
@@ -68,13 +64,12 @@ class RegionWriter:
 
     def output(self, var: Var) -> tile.Buffer:
         buffer = self.param(var, short_dtype(var.aval.dtype), "out")
-        whole_lines = is_multiple(var.aval.nbytes, CACHE_LINE) and is_large(var)
         if (
-            whole_lines
+            is_multiple(var.aval.nbytes, CACHE_LINE)
             and isinstance(self.target, CpuTarget)
             and not any(v is var for r in self.region.roots for v, _ in r.reads)
         ):
-            self.b.streaming.add(buffer)
+            self.b.streaming[buffer] = var.aval.nbytes
         return buffer
 
     def with_lanes(self, lanes: Sequence[Lanes], fn: Callable[[], Any]) -> Any:

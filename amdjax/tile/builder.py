@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from amdjax.core.dims import Dim, divisor
@@ -453,9 +454,13 @@ class Builder:
         value: Value,
         strides: Sequence[Value | int] | None = None,
         mask: Value | None = None,
-        streaming: bool = False,
+        streaming: bool | Value = False,
     ) -> None:
         """Write a tile; `streaming` writes past the caches, from a cache line on."""
+        if isinstance(streaming, Value):
+            write = partial(self.store, buffer, offset, value, strides, mask)
+            self.if_(streaming, partial(write, True), partial(write, False))
+            return
         dynamic, static = self._strides(strides, value.shape)
         operands = [self.index(offset), value, *dynamic] + ([mask] if mask is not None else [])
         attrs = {"buffer": buffer, "strides": static, "masked": mask is not None}

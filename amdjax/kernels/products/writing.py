@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from amdjax import tile
-from amdjax.core.dims import choosing, is_multiple
-from amdjax.core.jaxpr import Var
+from amdjax.core.dims import is_multiple
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.streaming import streams
 from amdjax.schedule.values import El, Lanes, compute_dtype, part_dtype, short_dtype
-from amdjax.schedule.writer import STREAM_FROM
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 from amdjax.tile.types import CACHE_LINE
@@ -36,17 +35,32 @@ class Writer:
         epilogue = program.ctx.epilogue
         self.epilogue = None if isinstance(self.sink.owner, Temp) else epilogue
         #: whether whole tiles are written past the caches, which do not hold them anyway
-        self.streams = False
+        self.streams: bool | Value = False
         if self.epilogue is None:
             self.buffer = program.buffer(self.sink.owner, self.sink.dtype, "out")
             program.declare(_numbers(self.sink))
             self.origin = program.param("out.offset", self.sink.offset)
             able = isinstance(program.ctx.machine, CpuTarget) and self.is_plain
-            self.streams = able and _in_whole_lines(self.sink) and _is_large(_bytes(self.sink))
+            if able and _in_whole_lines(self.sink):
+                self.streams = streams(self.k, _bytes(self.sink))
 
-    def _streams(self, x: Value) -> bool:
+    def _streams(self, x: Value) -> bool | Value:
         """Whether a vector that begins at a cache line is written past the caches."""
-        return self.streams and x.shape[0] * itemsize(x.dtype) == CACHE_LINE
+        return x.shape[0] * itemsize(x.dtype) == CACHE_LINE and self.streams
+
+    def either_way(self, body: Callable[[], None]) -> None:
+        """Write code of many stores, twice where it is told as it runs whether they stream."""
+        told = self.streams
+        if isinstance(told, bool):
+            body()
+            return
+
+        def way(streams: bool) -> None:
+            self.streams = streams
+            body()
+
+        self.k.if_(told, lambda: way(True), lambda: way(False))
+        self.streams = told
 
     @property
     def is_plain(self) -> bool:
@@ -60,6 +74,9 @@ class Writer:
 
     def store_rows(self, row: Value, column: Value, rows: Sequence[Sequence[Value]]) -> None:
         """Whole rows of vectors, the first from (row, column)."""
+        self.either_way(lambda: self._store_rows(row, column, rows))
+
+    def _store_rows(self, row: Value, column: Value, rows: Sequence[Sequence[Value]]) -> None:
         for r, vectors in enumerate(rows):
             base = self._row_base(row + r) if len(self.sink.rows) != 1 else None
             for v, x in enumerate(vectors):
@@ -71,11 +88,19 @@ class Writer:
                 x = self.k.convert(x, self.sink.dtype)
                 self.k.store(self.buffer, base + at, x, (1,), streaming=self._streams(x))
 
-    def prefetch(self, row: Value, column: Value, columns: int) -> None:
-        """Have the cache lines of a row that will be stored; it need not exist."""
-        base = self._row_base(row) + column
-        for at in range(0, columns, 64 // itemsize(self.sink.dtype)):
-            self.k.prefetch(self.buffer, base + at, write=True)
+    def prefetch(self, row: Value, column: Value, shape: TileShape) -> None:
+        """Have the cache lines of a tile that will be stored; its rows need not exist."""
+
+        def ask() -> None:
+            for r in range(shape.rows):
+                base = self._row_base(row + r) + column
+                for at in range(0, shape.columns, CACHE_LINE // itemsize(self.sink.dtype)):
+                    self.k.prefetch(self.buffer, base + at, write=True)
+
+        if isinstance(self.streams, Value):
+            self.k.if_(self.streams, lambda: None, ask)
+        elif not self.streams:
+            ask()
 
     def _row_base(self, row: Value) -> Value:
         base = self._batch_base()
@@ -163,20 +188,10 @@ class Writer:
         for stored in self.epilogue.stored:
             index = delinear(position, stored.aval.shape)
             buffer = self.program.kernel.output(stored)
-            if aligned and _beyond_caches(stored) and isinstance(ctx.machine, CpuTarget):
-                b.streaming.add(buffer)
+            lines = aligned and is_multiple(stored.aval.nbytes, CACHE_LINE)
+            if lines and isinstance(ctx.machine, CpuTarget):
+                b.streaming[buffer] = stored.aval.nbytes
             b.store(buffer, position, b.value(stored, index))
-
-
-def _beyond_caches(result: Var) -> bool:
-    """Whether a result is so large that the caches do not hold it, and whole cache lines."""
-    nbytes = result.aval.nbytes
-    return is_multiple(nbytes, CACHE_LINE) and _is_large(nbytes)
-
-
-def _is_large(nbytes: int) -> bool:
-    with choosing():
-        return nbytes >= STREAM_FROM
 
 
 def _in_whole_lines(sink: Sink) -> bool:

@@ -431,9 +431,13 @@ class DirectProduct(_Plain):
         )
         if self.waiting is None:
             aligned = is_multiple(p.columns, self.lanes)
-            for r, vectors in enumerate(accumulators):
-                for start, mask, x in zip(starts, masks, vectors):
-                    self.writer.store(row + r, column + start, x, mask, aligned=aligned)
+
+            def store() -> None:
+                for r, vectors in enumerate(accumulators):
+                    for start, mask, x in zip(starts, masks, vectors):
+                        self.writer.store(row + r, column + start, x, mask, aligned=aligned)
+
+            self.writer.either_way(store)
             return
         zero = k.const("index", 0)
         for r, vectors in enumerate(accumulators):

@@ -291,9 +291,8 @@ class ImplicitProduct:
         for axis, i, first, pitch in zip(plan.axes, place, self.first, self._pitches()):
             at = at + i * (axis.shift * pitch)
             row = row * axis.positions + (first + i)
-        if self.writer.is_plain and not self.writer.streams:
-            for r in range(shape.rows):
-                self.writer.prefetch(row + r, panel * columns, columns)
+        if self.writer.is_plain:
+            self.writer.prefetch(row, panel * columns, shape)
         none = [k.const(p.accumulate, 0, (shape.lanes,))] * (shape.rows * shape.vectors)
 
         def nest(loops: list[_Taps], at: Value, depth: Value, sums: list[Value]) -> list[Value]:

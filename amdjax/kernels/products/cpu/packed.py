@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from amdjax import tile
@@ -372,18 +373,13 @@ class PackedProduct:
     def _prefetch_result(self, row: Value, column: Value, last: Literal[True] | Value) -> None:
         """Have the lines that a tile will be stored to."""
         writer = self.writer
-        if not writer.is_plain or writer.streams or len(self.problem.out.rows) != 1:
+        if not writer.is_plain or writer.streams is True or len(self.problem.out.rows) != 1:
             return
-        k, shape = self.k, self.blocking.tile
-
-        def ask() -> None:
-            for r in range(shape.rows):
-                self.writer.prefetch(row + r, column, shape.columns)
-
+        ask = partial(writer.prefetch, row, column, self.blocking.tile)
         if last is True:
             ask()
         else:
-            k.if_(last, ask)
+            self.k.if_(last, ask)
 
     def _panel(self, panel: Value) -> Value:
         """Where a panel of this batch entry begins."""

@@ -1,0 +1,16 @@
+"""Results that are written past the caches."""
+
+from __future__ import annotations
+
+from amdjax import tile
+from amdjax.core.dims import is_natural
+
+#: Results of this size leave the caches before anybody reads them; writing past the caches saves
+#: reading the memory first.
+STREAM_FROM = 16 << 20
+
+
+def streams(k: tile.Builder, nbytes: int) -> bool | tile.Value:
+    """Whether a result of so many bytes is written past the caches; told as it runs if need be."""
+    known = is_natural(nbytes - STREAM_FROM)
+    return k.const("index", nbytes) >= STREAM_FROM if known is None else known
