@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 
+from amdjax.core.dims import max_dim
 from amdjax.core.integers import ceil_div
 from amdjax.lax._rules import as_ints
 
@@ -23,14 +24,15 @@ class PaddingType(enum.Enum):
 
 def dilated(sizes: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     """Sizes after `dilation - 1` holes are put between neighbors."""
-    return tuple(max(0, 1 + step * (n - 1)) for n, step in zip(sizes, dilation))
+    return tuple(max_dim(1 + step * (n - 1), 0) for n, step in zip(sizes, dilation))
 
 
 def window_counts(
     sizes: Sequence[int], window: Sequence[int], strides: Sequence[int]
 ) -> tuple[int, ...]:
     """How many windows fit along each axis."""
-    return tuple((n - w) // step + 1 if n >= w else 0 for n, w, step in zip(sizes, window, strides))
+    counts = ((n - w) // step + 1 for n, w, step in zip(sizes, window, strides))
+    return tuple(max_dim(count, 0) for count in counts)
 
 
 def padded(sizes: Sequence[int], pads: Pads) -> tuple[int, ...]:
@@ -90,7 +92,7 @@ def padtype_to_pads(
         )
     pads = []
     for n, w, step in zip(sizes, window, strides):
-        missing = max(0, (ceil_div(n, step) - 1) * step + w - n)
+        missing = max_dim((ceil_div(n, step) - 1) * step + w - n, 0)
         small, large = missing // 2, missing - missing // 2
         pads.append((small, large) if padding is PaddingType.SAME else (large, small))
     return pads

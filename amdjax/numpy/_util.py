@@ -352,6 +352,8 @@ def strong(like: Any, value: Any) -> Any:
 
 def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
     """`value` as a scalar operand; see `constant`."""
+    if is_symbolic_dim(value) or isinstance(value, Array):
+        return convert(value, dtype, weak)
     if not weak and context.trace is not Context.base:
         return _host_scalar(value, dtype)
     return scalar_array(value, dtype, weak)
@@ -359,8 +361,6 @@ def scalar_of(value: Any, dtype: np.dtype, weak: bool = False) -> Any:
 
 def _host_scalar(value: Any, dtype: np.dtype) -> Any:
     """`value` as `dtype`; integers beyond the range of a narrow dtype wrap."""
-    if is_symbolic_dim(value):
-        return lax.convert_element_type(value, dtype)
     try:
         return np.asarray(value, dtype)
     except OverflowError:

@@ -6,6 +6,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.dims import surely_equal
 from amdjax.numpy import reductions
 from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, canonical_axis, convert, is_kind
 from amdjax.numpy.manipulation import moveaxis
@@ -34,7 +35,7 @@ def packbits(a: ArrayLike, axis: int | None = None, bitorder: str = "big") -> Ar
     bits = moveaxis(lax.ne(a, np.zeros((), a.dtype)), axis, -1)
     n = bits.shape[-1]
     missing = -n % 8
-    if missing:
+    if not surely_equal(missing, 0):
         bits = lax.pad(bits, np.zeros((), bool), [(0, 0, 0)] * (a.ndim - 1) + [(0, missing, 0)])
     groups = lax.reshape(
         convert(bits, np.dtype("uint8")), (*bits.shape[:-1], (n + missing) // 8, 8)

@@ -11,6 +11,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
+from amdjax.core.dims import is_natural
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,
@@ -325,7 +326,9 @@ def _slide(
         raise ValueError(f"{name}: inputs cannot be empty, got shapes {x.shape} and {y.shape}.")
     dtype = dtypes.to_inexact_dtype(dtype)
     x, y = convert(x, dtype), convert(y, dtype)
-    swapped = x.size < y.size
+    # The shorter one slides, but where a full result is the same and sizes do not tell it.
+    either = mode == "full" and is_natural(x.size - y.size) is None
+    swapped = not either and x.size < y.size
     if name == "correlate" and is_kind(y.dtype, np.complexfloating):
         y = lax.conj(y)
     x, y = (y, x) if swapped else (x, y)

@@ -10,6 +10,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_natural, max_dim, min_dim, surely_equal
 from amdjax.numpy import _util
 from amdjax.numpy._util import (
     ArrayLike,
@@ -21,9 +22,12 @@ from amdjax.numpy._util import (
     convert,
     promote_dtypes,
     refuse_out,
+    scalar_of,
     select,
+    strong,
 )
 from amdjax.numpy.creation import lower_mask
+from amdjax.numpy.indexing import take_index
 from amdjax.numpy.joining import stack
 from amdjax.numpy.manipulation import moveaxis, ravel
 from amdjax.numpy.reductions import sum as sum_
@@ -76,17 +80,18 @@ def diagonal(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> A
         raise ValueError("axis1 and axis2 can not be same")
     a = moveaxis(a, (first, second), (-2, -1))
     rows, columns = a.shape[-2:]
-    length = builtins.max(
-        0, builtins.min(rows + builtins.min(offset, 0), columns - builtins.max(offset, 0))
-    )
+    below, right = max_dim(-offset, 0), max_dim(offset, 0)
+    length = max_dim(min_dim(rows - below, columns - right), 0)
+    if surely_equal(length, 0):
+        return lax.full((*a.shape[:-2], 0), 0, a.dtype)
+    start = right + below * columns
+    limit = start + (length - 1) * (columns + 1) + 1
+    if not is_natural(rows * columns - limit) or not is_natural(limit - start):
+        i = lax.iota(np.dtype("int32"), length)
+        return take_index(a, (..., lax.add(i, strong(i, below)), lax.add(i, strong(i, right))))
     # Rows of one element more put the diagonal into one column.
     flat = lax.reshape(a, (*a.shape[:-2], rows * columns))
-    start = offset if offset >= 0 else -offset * columns
-    if not length:
-        return lax.full((*a.shape[:-2], 0), 0, a.dtype)
-    return lax.slice_in_dim(
-        flat, start, start + (length - 1) * (columns + 1) + 1, columns + 1, axis=flat.ndim - 1
-    )
+    return lax.slice_in_dim(flat, start, limit, columns + 1, axis=flat.ndim - 1)
 
 
 def diag(v: ArrayLike, k: int = 0) -> Array:
@@ -104,10 +109,12 @@ def diag(v: ArrayLike, k: int = 0) -> Array:
         raise ValueError(f"diag input must be 1d or 2d, got shape {v.shape}")
     n = v.size + abs(k)
     zero = lax.full_like(v, 0, shape=())
-    padded = lax.pad(v, zero, ((builtins.max(0, k), builtins.max(0, -k), 0),))
+    padded = lax.pad(v, zero, ((max_dim(0, k), max_dim(0, -k), 0),))
     on = lax.eq(
         lax.broadcasted_iota(np.dtype("int32"), (n, n), 1),
-        lax.add(lax.broadcasted_iota(np.dtype("int32"), (n, n), 0), np.int32(k)),
+        lax.add(
+            lax.broadcasted_iota(np.dtype("int32"), (n, n), 0), scalar_of(k, np.dtype("int32"))
+        ),
     )
     return select(on, _util.broadcast_to(padded, (n, n)), zero)
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.dims import as_size, is_symbolic_dim
+from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.trace import is_concrete
 from amdjax.numpy import _util
 from amdjax.numpy._util import (
@@ -20,8 +22,10 @@ from amdjax.numpy._util import (
     convert,
     is_arraylike,
     is_kind,
+    strong,
 )
 from amdjax.numpy.conversion import asarray
+from amdjax.numpy.index_syntax import parse
 from amdjax.numpy.indexing import _wrapped
 from amdjax.numpy.joining import concatenate
 from amdjax.numpy.manipulation import moveaxis, ravel
@@ -49,6 +53,8 @@ def repeat(
     a, axis = (ravel(a), 0) if axis is None else (ravel(a) if not a.ndim else a, axis)
     axis = canonical_axis(axis, a.ndim)
     length = a.shape[axis]
+    if is_symbolic_dim(repeats):
+        return _repeat_evenly(a, repeats, axis)
     if total_repeat_length is None:
         counts = np.asarray(repeats)
         if counts.dtype.kind not in "biu":
@@ -64,10 +70,10 @@ def repeat(
     each = asarray(repeats)
     each = _util.broadcast_to(lax.reshape(each, (each.size,)), (length,))
     ends = lax.cumsum(each, 0)
-    position = lax.iota(ends.dtype, int(total_repeat_length))
+    position = lax.iota(ends.dtype, as_size(total_repeat_length))
     behind = lax.ge(lax.expand_dims(position, (1,)), lax.expand_dims(ends, (0,)))
     index = sum_(behind, 1, dtype=ends.dtype)
-    return _take_rows(a, lax.min(index, np.asarray(length - 1, index.dtype)), axis)
+    return _take_rows(a, lax.min(index, strong(index, length - 1)), axis)
 
 
 def _take_rows(a: Array, index: Any, axis: int) -> Array:
@@ -103,6 +109,8 @@ def delete(
     obj = obj.__jax_array__() if hasattr(obj, "__jax_array__") else obj
     if not isinstance(obj, slice) and not is_arraylike(obj):
         raise TypeError(f"delete: obj must be an integer, a slice or an array, got {obj}")
+    if is_symbolic_dim(n) and (isinstance(obj, slice) or is_concrete(obj)):
+        return _delete_known(a, obj, axis)
     if isinstance(obj, slice):
         keep = np.delete(np.arange(n), obj)
     elif assume_unique_indices and not is_concrete(obj):
@@ -115,6 +123,44 @@ def delete(
             raise IndexError(f"index {obj} is out of bounds for axis {axis} with size {n}")
         keep = np.delete(np.arange(n), places)
     return take(a, asarray(keep.astype(np.int32)), axis, mode="clip")
+
+
+def _delete_known(a: Array, obj: Any, axis: int) -> Array:
+    """`delete` at known positions of an axis whose size is symbolic."""
+    n: Any = a.shape[axis]
+    if not isinstance(obj, slice):
+        return _delete_positions(a, np.asarray(obj), axis)
+    window: Any = parse((n,), (obj,))[0][0]
+    if abs(window.step) == 1:
+        start = window.start if window.step > 0 else window.start + 1 - window.count
+        return _cut_out(a, start, window.count, axis)
+    places = lax.mul(lax.iota(np.dtype("int32"), window.count), np.int32(window.step))
+    return _delete_unique(a, lax.add(places, strong(places, window.start)), axis)
+
+
+def _delete_positions(a: Array, places: np.ndarray, axis: int) -> Array:
+    n: Any = a.shape[axis]
+    if places.dtype == bool:
+        raise IndexError(f"delete: a mask of shape {places.shape} does not fit the axis of {n}")
+    if places.size and places.dtype.kind not in "iu":
+        raise ValueError(f"delete: obj must have integers or booleans, got {places.dtype}")
+    places = np.unique(places)
+    if any(not -n <= p < n for p in places.tolist()):
+        raise IndexError(f"index {places} is out of bounds for axis {axis} with size {n}")
+    if places.size == 1:
+        at = places.item()
+        return _cut_out(a, at + n if at < 0 else at, 1, axis)
+    if places.size and places[0] < 0 <= places[-1]:
+        raise InconclusiveDimensionOperation(
+            f"delete: whether the positions {places} are different ones depends on the size '{n}': "
+            f"count all of them from the same end.{n.scope.described()}"
+        )
+    return _delete_unique(a, asarray(places.astype(np.int32)), axis)
+
+
+def _cut_out(a: Array, start: Any, count: Any, axis: int) -> Array:
+    before = lax.slice_in_dim(a, 0, start, axis=axis)
+    return lax.concatenate([before, lax.slice_in_dim(a, start + count, None, axis=axis)], axis)
 
 
 def _delete_unique(a: Array, places: Array, axis: int) -> Array:
@@ -152,7 +198,9 @@ def insert(arr: ArrayLike, obj: Any, values: ArrayLike, axis: int | None = None)
     slots = lax.full((count,), 0, np.dtype("int32")).at[order].set(lax.add(places[order], steps))
     # Old elements are numbered first, new ones after them; the result gathers from both.
     old = lax.full((n + count,), 1, np.dtype("int32")).at[slots].set(0)
-    source = lax.sub(lax.cumsum(old, 0), np.int32(1)).at[slots].set(lax.add(steps, np.int32(n)))
+    source = (
+        lax.sub(lax.cumsum(old, 0), np.int32(1)).at[slots].set(lax.add(steps, strong(steps, n)))
+    )
     return take(concatenate([a, values], axis), source, axis, mode="clip")
 
 

@@ -13,6 +13,7 @@ from amdjax import lax
 from amdjax.core import promotion
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.numpy._util import (
     DTypeLike,
     as_arrays,
@@ -81,7 +82,8 @@ def _parse(subscripts: Any, operands: tuple[Any, ...]) -> tuple[str, list[Any]]:
     import opt_einsum
 
     # opt_einsum reads shapes only, so that traced operands pass.
-    blank = [np.broadcast_to(np.zeros(()), np.shape(x)) for x in arrays]
+    # Labels alone are read: symbolic sizes are any.
+    blank = [np.zeros((1,) * np.ndim(x)) for x in arrays]
     if isinstance(subscripts, str):
         inputs, output, _ = opt_einsum.parser.parse_einsum_input((subscripts, *blank))
     else:
@@ -129,7 +131,7 @@ def _contractions(
     # late: see `_parse`
     import opt_einsum
 
-    blank = [np.broadcast_to(np.zeros(()), shape) for shape in shapes]
+    blank = [np.broadcast_to(np.zeros(()), shape) for shape in _hinted(shapes)]
     if optimize == "auto" and len(shapes) <= 4:
         optimize = "optimal"
     path = _path_of(optimize, len(shapes))
@@ -137,6 +139,13 @@ def _contractions(
     return tuple(
         (tuple(step[0]), step[2] if isinstance(step[2], str) else step[1]) for step in info
     )
+
+
+def _hinted(shapes: tuple[tuple[int, ...], ...]) -> list[list[int]]:
+    """Shapes to choose an order by: symbolic sizes are as if about a hundred, each another."""
+    numbers: dict[Any, int] = {}
+    hint = lambda n: numbers.setdefault(n, 101 + len(numbers)) if is_symbolic_dim(n) else n
+    return [list(map(hint, shape)) for shape in shapes]
 
 
 def _fit(text: str, shapes: tuple[tuple[int, ...], ...]) -> bool:

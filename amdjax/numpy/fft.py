@@ -26,6 +26,7 @@ from amdjax.numpy._util import (
     convert,
     is_kind,
     on_device,
+    scalar_of,
     user_dtype,
 )
 from amdjax.numpy.manipulation import moveaxis, roll
@@ -305,8 +306,8 @@ def fftfreq(n: int, d: Any = 1.0, *, dtype: DTypeLike = None, device: Any = None
         return on_device(device, lambda: fftfreq(n, d, dtype=dtype))
     n, kind = _frequencies("fftfreq", n, d, dtype)
     k = lax.iota(np.dtype("int32"), n)
-    half = np.int32((n - 1) // 2)
-    k = lax.select(lax.gt(k, lax.full_like(k, half)), lax.sub(k, np.int32(n)), k)
+    half = scalar_of((n - 1) // 2, k.dtype)
+    k = lax.select(lax.gt(k, lax.full_like(k, half)), lax.sub(k, scalar_of(n, k.dtype)), k)
     return lax.div(convert(k, kind), convert(d * n, kind))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes, promotion
 from amdjax.core.array import Array
+from amdjax.core.dims import DimSize, is_symbolic_dim, max_dim, min_dim
 from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.trace import is_concrete
 from amdjax.numpy import _util
@@ -24,9 +25,11 @@ from amdjax.numpy._util import (
     convert,
     is_kind,
     promote_dtypes,
+    strong,
 )
 from amdjax.numpy.arithmetic import clip, divmod, mod
 from amdjax.numpy.conversion import asarray
+from amdjax.numpy.creation import lower_mask
 from amdjax.numpy.indexing import _wrapped
 from amdjax.numpy.manipulation import ravel, resize
 from amdjax.numpy.selecting import nonzero, where
@@ -63,10 +66,26 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
 def _triangle_indices(
     n: int, m: int | None, k: int, keep: Callable[..., Any]
 ) -> tuple[Array, Array]:
-    k = concrete_int(k, f"k of {keep.__name__}_indices")
-    rows, columns = np.nonzero(keep(np.ones((n, n if m is None else m), bool), k))
+    k, m = concrete_int(k, f"k of {keep.__name__}_indices"), n if m is None else m
+    if any(map(is_symbolic_dim, (n, m, k))):
+        lower = keep is np.tril
+        below = k if lower else k - 1
+        mask = lower_mask(n, m, below, np.dtype(bool))
+        count = _summed(n + below, m) - _summed(below, m)
+        if not lower:
+            mask, count = lax.bitwise_not(mask), n * m - count
+        found = nonzero(mask, size=max_dim(count, 0))
+        return found[0], found[1]
+    rows, columns = np.nonzero(keep(np.ones((n, m), bool), k))
     index = dtypes.default_int_dtype()
     return asarray(rows.astype(index)), asarray(columns.astype(index))
+
+
+def _summed(last: DimSize, most: DimSize) -> DimSize:
+    """The sum of `min(i, most)` over the integers from 1 to `last`."""
+    last = max_dim(last, 0)
+    turn = min_dim(last, most)
+    return turn * (turn + 1) // 2 + (last - turn) * most
 
 
 def tril_indices(n: int, k: int = 0, m: int | None = None) -> tuple[Array, Array]:
@@ -166,7 +185,7 @@ def unravel_index(indices: ArrayLike, shape: Any) -> tuple[Array, ...]:
         given, shape = shape, canonical_shape(shape)
         dtype, weak = promotion.lattice_result_type(flat, *(given if np.ndim(given) else (given,)))
         total = math.prod(shape)
-        flat = clip(_wrapped(flat, total), 0, max(total - 1, 0))
+        flat = clip(_wrapped(flat, total), 0, max_dim(total - 1, 0))
     results = []
     for n in reversed(shape):
         flat, position = divmod(flat, n)
@@ -215,12 +234,13 @@ def ravel_multi_index(
         raise ValueError(f"invalid mode={mode!r}. Expected 'raise', 'wrap', 'clip' or 'ignore'")
     if order not in ("C", "F"):
         raise ValueError(f"invalid order={order!r}. Expected 'C' or 'F'")
-    strides = np.cumprod([1, *(dims if order == "F" else dims[::-1])])[:-1]
+    inner = dims if order == "F" else dims[::-1]
+    strides = [math.prod(inner[:i]) for i in range(len(inner))]
     strides = strides if order == "F" else strides[::-1]
     index = promote_dtypes(*index) if len(index) > 1 else index
     total: Any = None
-    for i, stride in zip(_util.broadcast_arrays(*index), strides.tolist()):
-        term = lax.mul(i, i.dtype.type(stride))
+    for i, stride in zip(_util.broadcast_arrays(*index), strides):
+        term = lax.mul(i, strong(i, stride))
         total = term if total is None else lax.add(total, term)
     return total if dtype is None else convert(total, dtype)
 
@@ -243,6 +263,6 @@ def fill_diagonal(
         raise ValueError("array must be at least 2-d")
     if a.ndim > 2 and len(set(a.shape)) > 1:
         raise ValueError("All dimensions of input must be of equal length")
-    n = min(a.shape)
+    n = min_dim(*a.shape)
     values = val if val.ndim == 0 else resize(ravel(val), n)
     return a.at[diag_indices(n, a.ndim)].set(values)

@@ -18,7 +18,7 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
-from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.dims import is_natural, is_symbolic_dim, max_dim, surely_equal
 from amdjax.numpy._util import (
     as_array,
     broadcast_arrays,
@@ -97,7 +97,8 @@ def _moves(x: Array, entries: list[Any]) -> bool:
 def _outside(x: Array, entries: list[Any]) -> bool:
     """Whether a known position lies outside the array; it stays in the program, to be checked."""
     points = [(e.at, x.shape[axis]) for e, axis in entries if isinstance(e, Point)]
-    return all(n for _, n in points) and any(not -n <= at < n for at, n in points)
+    inside = lambda at, n: is_natural(at + n) and is_natural(n - 1 - at)
+    return all(n for _, n in points) and not all(inside(at, n) for at, n in points)
 
 
 @composite
@@ -134,13 +135,14 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
             dropped.append(axis)
             continue
         first, step, count = entry.start, entry.step, entry.count
-        # Without steps, what follows holds of no elements too, as a symbolic count may turn out.
-        some = count != 0 if abs(step) == 1 else bool(count)
+        # From the first element to the last one, or none where a symbolic count turns out to be 0.
+        reach = max_dim((count - 1) * abs(step) + 1, 0)
+        first = 0 if surely_equal(reach, 0) else first
         if step < 0:
             flipped.append(axis)
-            first, step = first + (count - 1) * step if some else 0, -step
-        starts.append(first if some else 0)
-        limits.append(first + (count - 1) * step + 1 if some else 0)
+            first, step = max_dim(first + 1 - reach, 0), -step
+        starts.append(first)
+        limits.append(first + reach)
         steps.append(step)
         out += 1
     if any(s != 1 for s in steps) or any(s != 0 for s in starts) or tuple(limits) != x.shape:

@@ -11,6 +11,8 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.dims import is_symbolic_dim, min_dim
+from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,
@@ -229,18 +231,20 @@ def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> list
 def _split(name: str, ary: ArrayLike, where: Any, axis: int, equal: bool) -> list[Array]:
     a = as_array(name, ary)
     axis = canonical_axis(axis, a.ndim)
-    length = a.shape[axis]
+    length: Any = a.shape[axis]
     if not isinstance(where, (list, tuple)) and np.ndim(where) == 0:
         parts = int(where)
         if parts <= 0:
             raise ValueError("number sections must be larger than 0.")
-        if equal and length % parts:
-            raise ValueError(
-                f"array split does not result in an equal division: rest is {length % parts}"
-            )
         small, extra = builtins.divmod(length, parts)
-        sizes = [small + 1] * extra + [small] * (parts - extra)
-        cuts = np.cumsum([0, *sizes]).tolist()
+        if equal and is_symbolic_dim(extra):
+            raise InconclusiveDimensionOperation(
+                f"array split does not result in an equal division but where '{extra}' is 0: add "
+                f"the constraint '{extra} == 0'.{extra.scope.described()}"
+            )
+        if equal and extra:
+            raise ValueError(f"array split does not result in an equal division: rest is {extra}")
+        cuts = [i * small + min_dim(i, extra) for i in range(parts + 1)]
     else:
         cut = lambda i: concrete_int(i, f"an index to {name}")
         inner = [cut(i) for i in (where if isinstance(where, (list, tuple)) else np.asarray(where))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
+from amdjax.core.dims import max_dim
 from amdjax.core.docs import complete as _complete
 from amdjax.numpy import (
     _docs,
@@ -37,6 +37,7 @@ from amdjax.numpy._util import (
     promote_dtypes_inexact,
     select,
     stop_gradient,
+    strong,
 )
 from amdjax.numpy.creation import eye
 from amdjax.numpy.decompositions import (
@@ -296,7 +297,7 @@ def pinv(
         raise ValueError("pinv: only one of rtol and rcond may be specified.")
     rtol = rcond if rtol is None else rtol
     if rtol is None:
-        rtol = 10.0 * builtins.max(a.shape[-2:]) * float(dtypes.finfo(a.dtype).eps)
+        rtol = 10.0 * max_dim(*a.shape[-2:]) * float(dtypes.finfo(a.dtype).eps)
     return _pinv(a, convert(as_array("pinv", rtol), dtypes.finfo(a.dtype).dtype))
 
 
@@ -329,10 +330,15 @@ def lstsq(
     m, n = a.shape
     real = dtypes.finfo(a.dtype).dtype
     eps = float(dtypes.finfo(real).eps)
-    rcond = eps * builtins.max(m, n) if rcond is None else (eps if rcond < 0 else rcond)
+    if rcond is None:
+        rcond = eps * max_dim(m, n)
+    elif isinstance(rcond, Array):
+        rcond = select(lax.lt(rcond, constant(rcond, 0)), constant(rcond, eps), rcond)
+    elif rcond < 0:
+        rcond = eps
     u, s, vh = svd(a, full_matrices=False)
     largest = reductions.max(s, initial=0)
-    kept = lax.ge(s, broadcast_to(lax.mul(largest, np.asarray(rcond, s.dtype)), s.shape))
+    kept = lax.ge(s, broadcast_to(lax.mul(largest, strong(s, rcond)), s.shape))
     kept = lax.bitwise_and(kept, lax.gt(s, constant(s, 0)))
     rank = reductions.sum(kept, dtype=np.int32)
     safe = select(kept, s, constant(s, 1))
@@ -366,7 +372,7 @@ def matrix_rank(
     s = svd(a, compute_uv=False, hermitian=hermitian)
     if tol is None:
         if rtol is None:
-            rtol = builtins.max(a.shape[-2:]) * float(dtypes.finfo(a.dtype).eps)
+            rtol = max_dim(*a.shape[-2:]) * float(dtypes.finfo(a.dtype).eps)
         largest = reductions.max(s, -1, keepdims=True)
         rtol = as_array("matrix_rank", rtol)
         rtol = lax.expand_dims(rtol, (rtol.ndim,)) if rtol.ndim else rtol

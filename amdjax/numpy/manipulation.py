@@ -11,6 +11,8 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.dims import is_symbolic_dim, surely_equal
+from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.integers import ceil_div
 from amdjax.core.tracebacks import warn
 from amdjax.numpy import _util
@@ -26,6 +28,7 @@ from amdjax.numpy._util import (
     convert,
     is_arraylike,
     is_kind,
+    scalar_of,
 )
 
 
@@ -108,7 +111,13 @@ def computed_shape(a: Any, new: tuple[int, ...]) -> tuple[int, ...]:
         raise ValueError(f"can only specify one unknown axis size with a `-1` value, got {new}")
     known = math.prod(n for n in new if n != -1)
     if free:
-        if known == 0 or a.size % known:
+        rest: Any = 1 if surely_equal(known, 0) else a.size % known
+        if is_symbolic_dim(rest):
+            raise InconclusiveDimensionOperation(
+                f"cannot reshape array of shape {a.shape} into {new} but where '{rest}' is zero: "
+                f"add the constraint '{rest} == 0'.{rest.scope.described()}"
+            )
+        if rest:
             raise TypeError(f"cannot reshape array of shape {a.shape} (size {a.size}) into {new}")
         new = tuple(a.size // known if n == -1 else n for n in new)
     if math.prod(new) != a.size or builtins.any(n < 0 for n in new):
@@ -146,6 +155,10 @@ def resize(a: ArrayLike, new_shape: Shape) -> Array:
     if not total or not flat.size:
         return lax.full(new, 0, flat.dtype)
     repeats = ceil_div(total, flat.size)
+    if is_symbolic_dim(repeats):
+        places = lax.iota(np.dtype("int32"), total)
+        places = lax.rem(places, scalar_of(flat.size, places.dtype))
+        return lax.reshape(flat.at[places].get(mode="promise_in_bounds"), new)
     flat = lax.concatenate([flat] * repeats, 0) if repeats > 1 else flat
     return lax.reshape(lax.slice_in_dim(flat, 0, total), new)
 
@@ -391,14 +404,17 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
     x = as_array("roll", a)
     if axis is None:
         return lax.reshape(roll(ravel(x), shift, 0), x.shape)
-    given: Any = axis
-    axes = [canonical_axis(i, x.ndim) for i in (given if np.ndim(given) else [given])]
-    shift = shift.__jax_array__() if hasattr(shift, "__jax_array__") else shift
-    if isinstance(shift, (list, tuple)) and builtins.any(isinstance(s, Array) for s in shift):
+    wanted: Any = axis
+    axes = [canonical_axis(i, x.ndim) for i in (wanted if np.ndim(wanted) else [wanted])]
+    given = shift if isinstance(shift, (list, tuple)) else [shift]
+    traced = builtins.any(isinstance(s, Array) for s in given)
+    symbolic = not traced and builtins.any(map(is_symbolic_dim, given))
+    shift = shift.__jax_array__() if hasattr(shift, "__jax_array__") and not symbolic else shift
+    if isinstance(shift, (list, tuple)) and traced:
         shift = lax.concatenate([lax.reshape(as_array("roll", s), (1,)) for s in shift], 0)
     known = not isinstance(shift, Array)
     shift = np.asarray(shift) if known else shift
-    if shift.dtype.kind in "USO":
+    if shift.dtype.kind in "USO" and not symbolic:
         raise TypeError(f"roll: shift must be an integer or several, got {shift}")
     sizes = {shift.size, len(axes)} - {1}
     if shift.ndim > 1 or len(sizes) > 1:
@@ -407,7 +423,10 @@ def roll(a: ArrayLike, shift: Any, axis: Axis = None) -> Array:
             f" shapes {shift.shape} and {np.shape(axis)}"
         )
     count = builtins.max(sizes, default=1)
-    shifts: Any = shift.ravel().astype(np.int64).tolist() if known else _whole_numbers(shift)
+    if known:
+        shifts: Any = shift.ravel().astype(object if symbolic else np.int64).tolist()
+    else:
+        shifts = _whole_numbers(shift)
     roll_by: Any = _roll_known if known else _roll_dynamic
     for k in range(count):
         x = roll_by(x, shifts[k % len(shifts)], axes[k % len(axes)])
@@ -423,7 +442,7 @@ def _whole_numbers(x: Array) -> list[Array]:
 def _roll_known(a: Array, by: int, axis: int) -> Array:
     n = a.shape[axis]
     by = by % n if n else 0
-    if by == 0:
+    if surely_equal(by, 0):
         return a
     ends = lax.slice_in_dim(a, n - by, n, axis=axis), lax.slice_in_dim(a, 0, n - by, axis=axis)
     return lax.concatenate(ends, axis)
@@ -434,7 +453,7 @@ def _roll_dynamic(a: Array, by: Array, axis: int) -> Array:
     n = a.shape[axis]
     if not n:
         return a
-    size = np.asarray(n, by.dtype)
+    size = scalar_of(n, by.dtype)
     start = lax.rem(lax.sub(size, lax.rem(by, size)), size)
     return lax.dynamic_slice_in_dim(lax.concatenate([a, a], axis), start, n, axis)
 

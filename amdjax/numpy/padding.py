@@ -9,12 +9,14 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.dims import Dim, is_symbolic_dim, min_dim, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.numpy import reductions
-from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, convert, is_kind
+from amdjax.numpy._util import ArrayLike, as_array, broadcast_to, convert, is_kind, strong
 from amdjax.numpy.apply import apply_along_axis
 from amdjax.numpy.conversion import asarray
 from amdjax.numpy.ranges import linspace
+from amdjax.numpy.selecting import take
 from amdjax.numpy.statistics import median
 
 _OPTIONS = {
@@ -75,7 +77,7 @@ def _padded(a: Array, pad_width: Any, mode: str | Callable[..., Any], kwargs: An
     if mode == "constant":
         return _constant(a, widths, kwargs.get("constant_values", 0))
     for axis, (before, after) in enumerate(widths):
-        if not before and not after:
+        if surely_equal(before, 0) and surely_equal(after, 0):
             continue
         if not a.shape[axis]:
             raise ValueError(f"can't extend empty axis {axis} using modes other than 'constant'")
@@ -90,7 +92,8 @@ def _pairs(value: Any, rank: int, name: str) -> Widths:
             full[axis] = (width, width) if np.ndim(width) == 0 else tuple(width)
         value = full
     pairs = np.asarray(value)
-    if pairs.dtype.kind not in "iu" and pairs.size:
+    symbolic = pairs.dtype == object and all(isinstance(n, (int, Dim)) for n in pairs.ravel())
+    if pairs.dtype.kind not in "iu" and pairs.size and not symbolic:
         raise TypeError(f"`{name}` must be of integral type, got {value}.")
     try:
         return [tuple(p) for p in np.broadcast_to(pairs, (rank, 2)).tolist()]
@@ -150,7 +153,7 @@ def _repeat(edge: Array, axis: int, n: int) -> Array:
 
 
 def _join(first: Array, a: Array, last: Array, axis: int) -> Array:
-    parts = [p for p in (first, a, last) if p.shape[axis]]
+    parts = [p for p in (first, a, last) if not surely_equal(p.shape[axis], 0)]
     return lax.concatenate(parts, axis) if len(parts) > 1 else parts[0]
 
 
@@ -183,6 +186,9 @@ def _mirror(a: Array, axis: int, before: int, after: int, reflect: bool, odd: bo
 def _wrap(a: Array, axis: int, before: int, after: int) -> Array:
     n = a.shape[axis]
     left, right = ceil_div(before, n), ceil_div(after, n)
+    if is_symbolic_dim(left) or is_symbolic_dim(right):
+        places = lax.iota(np.dtype("int32"), before + n + after)
+        return take(a, lax.sub(places, strong(places, before)), axis, mode="wrap")
     tiled = lax.concatenate([a] * (left + 1 + right), axis) if left + right else a
     start = left * n - before
     return _part(tiled, axis, start, start + before + n + after)
@@ -211,8 +217,8 @@ def _statistic(a: Array, axis: int, before: int, after: int, mode: str, length: 
     lengths = (n, n) if length is None else _pairs(length, a.ndim, "stat_length")[axis]
     if any(k < 1 for k in lengths):
         raise ValueError("stat_length of 0 yields no value for padding")
-    first = fn(_part(a, axis, 0, min(lengths[0], n)), axis, keepdims=True)
-    last = fn(_part(a, axis, n - min(lengths[1], n), n), axis, keepdims=True)
+    first = fn(_part(a, axis, 0, min_dim(lengths[0], n)), axis, keepdims=True)
+    last = fn(_part(a, axis, n - min_dim(lengths[1], n), n), axis, keepdims=True)
     if is_kind(a.dtype, np.integer):
         first, last = (
             lax.round(x, lax.RoundingMethod.TO_NEAREST_EVEN) if is_kind(x.dtype, np.floating) else x

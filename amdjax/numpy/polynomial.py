@@ -10,6 +10,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim, max_dim
 from amdjax.numpy import linalg, reductions
 from amdjax.numpy._util import (
     ArrayLike,
@@ -21,9 +22,11 @@ from amdjax.numpy._util import (
     convert,
     promote_dtypes,
     promote_dtypes_inexact,
+    strong,
 )
 from amdjax.numpy.contractions import convolve, dot, outer
 from amdjax.numpy.conversion import asarray
+from amdjax.numpy.creation import eye
 from amdjax.numpy.diagonals import vander
 from amdjax.numpy.joining import concatenate, trim_zeros
 from amdjax.numpy.manipulation import atleast_1d
@@ -40,9 +43,11 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     shape = lax.broadcast_shapes(p.shape[1:], x.shape)
     x = broadcast_to(x, shape)
     total = lax.full(shape, 0, x.dtype)
+    step = lambda total, c: (lax.add(lax.mul(total, x), broadcast_to(c, shape)), None)
+    if is_symbolic_dim(p.shape[0]):
+        return lax.scan(step, total, p)[0]
     for i in range(p.shape[0]):
-        coefficient = lax.index_in_dim(p, i, keepdims=False)
-        total = lax.add(lax.mul(total, x), broadcast_to(coefficient, shape))
+        total, _ = step(total, lax.index_in_dim(p, i, keepdims=False))
     return total
 
 
@@ -53,7 +58,7 @@ def polyadd(a1: ArrayLike, a2: ArrayLike) -> Array:
     Array([1, 5], dtype=int32)
     """
     a, b = promote_dtypes(*as_arrays("polyadd", a1, a2))
-    n = max(a.shape[0], b.shape[0])
+    n = max_dim(a.shape[0], b.shape[0])
     rest = [(0, 0, 0)] * (a.ndim - 1)
     lift = lambda v: lax.pad(v, np.zeros((), v.dtype), [(n - v.shape[0], 0, 0), *rest])
     return lax.add(lift(a), lift(b))
@@ -133,15 +138,28 @@ def polyder(p: ArrayLike, m: int = 1) -> Array:
     if m == 0:
         return p
     n = p.shape[0]
-    factors = np.ones(max(n - m, 0))
+    rest = lax.slice_in_dim(p, 0, max_dim(n - m, 0))
+    factors: Any = np.ones((), np.float64)
     for i in range(m):
-        factors = factors * np.arange(n - 1 - i, m - 1 - i, -1)
-    rest = lax.slice_in_dim(p, 0, max(n - m, 0))
+        factors = factors * _downwards(n - 1 - i, rest)
     return lax.mul(rest, _factors(factors, rest))
 
 
-def _factors(values: np.ndarray, like: Array) -> Array:
-    return asarray(values.astype(like.dtype))
+def _downwards(highest: Any, like: Array) -> Any:
+    """Integers from the highest down, as many as a vector has elements."""
+    count = like.shape[0]
+    if not is_symbolic_dim(count):
+        return np.arange(highest, highest - count, -1)
+    steps = lax.iota(np.dtype("int32"), count)
+    return convert(lax.sub(strong(steps, highest), steps), like.dtype)
+
+
+def _factors(values: Any, like: Array) -> Array:
+    return (
+        convert(asarray(values), like.dtype)
+        if isinstance(values, Array)
+        else asarray(values.astype(like.dtype))
+    )
 
 
 def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
@@ -167,7 +185,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     result = p
     for i in range(m):
         n = result.shape[0]
-        divided = lax.div(result, _factors(np.arange(n, 0, -1), result))
+        divided = lax.div(result, _factors(_downwards(n, result), result))
         result = concatenate([divided, lax.slice_in_dim(k, i, i + 1)])
     return result
 
@@ -219,9 +237,7 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
         return lax.full((zeros,), 0, target)
     n = p.size - 1
     first = lax.neg(lax.div(p[1:], broadcast_to(p[0], (n,))))
-    companion = lax.pad(
-        _factors(np.eye(n - 1, n), p), np.zeros((), p.dtype), [(1, 0, 0), (0, 0, 0)]
-    )
+    companion = lax.pad(eye(n - 1, n, dtype=p.dtype), np.zeros((), p.dtype), [(1, 0, 0), (0, 0, 0)])
     companion = companion.at[0].set(first)
     found = convert(linalg.eigvals(companion), target)
     return concatenate([found, lax.full((zeros,), 0, target)]) if zeros else found

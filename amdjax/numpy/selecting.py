@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.core.dims import max_dim
+from amdjax.core.dims import as_size, max_dim
 from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.trace import is_concrete
 from amdjax.numpy import _util
@@ -182,7 +181,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: Any = None) ->
         )
     if size is None and fill_value is None:
         return tuple(asarray(i.astype(index)) for i in np.nonzero(np.asarray(x)))
-    size = int(np.count_nonzero(np.asarray(x))) if size is None else operator.index(size)
+    size = int(np.count_nonzero(np.asarray(x))) if size is None else as_size(size)
     mask = ravel(x if x.dtype == bool else lax.ne(x, np.zeros((), x.dtype)))
     fills = fill_value if isinstance(fill_value, tuple) else (fill_value,) * x.ndim
     if len(fills) != x.ndim:
@@ -446,7 +445,7 @@ def put(
         return a
     v = resize(v, ind.size) if v.size != ind.size else v
     if mode == "wrap":
-        ind = mod(ind, ind.dtype.type(a.size))
+        ind = mod(ind, strong(ind, a.size))
     elif mode == "clip":
         ind = clip(ind, 0, a.size - 1)
     elif mode is not None:
@@ -468,7 +467,7 @@ def place(arr: ArrayLike, mask: ArrayLike, vals: ArrayLike, *, inplace: bool = T
         raise ValueError("Cannot place values from an empty array")
     flags = ravel(mask if mask.dtype == bool else lax.ne(mask, np.zeros((), mask.dtype)))
     turn = lax.sub(lax.cumsum(convert(flags, np.dtype("int32")), 0), np.int32(1))
-    chosen = ravel(vals)[lax.rem(lax.max(turn, np.int32(0)), np.int32(vals.size))]
+    chosen = ravel(vals)[lax.rem(lax.max(turn, np.int32(0)), strong(turn, vals.size))]
     return lax.reshape(lax.select(flags, convert(chosen, a.dtype), ravel(a)), a.shape)
 
 

@@ -22,6 +22,7 @@ from amdjax.numpy._util import (
     convert,
     is_kind,
     promote_dtypes,
+    scalar_of,
     select,
 )
 from amdjax.numpy.joining import concatenate
@@ -140,7 +141,7 @@ def _nothing(rows: Array, size: int | None, fill: Any, index: Any) -> tuple[Arra
         lax.full((size, *rows.shape[1:]), fill or 0, rows.dtype),
         lax.full((size,), 0, index),
         lax.full((n,), 0, index),
-        convert(lax.lt(lax.iota(index, size), index.type(found)), index) * index.type(n),
+        convert(lax.lt(lax.iota(index, size), index.type(found)), index) * scalar_of(n, index),
     )
 
 
@@ -161,11 +162,11 @@ def _unique_rows(
         starts = lax.concatenate([starts, lax.full((1,), n, index)], 0)
     starts, ends = lax.slice_in_dim(starts, 0, -1), lax.slice_in_dim(starts, 1, None)
     counts = lax.sub(ends, starts)
-    clipped = lax.min(starts, index.type(n - 1))
+    clipped = lax.min(starts, scalar_of(n - 1, index))
     values = take(take(rows, order, 0, mode="clip"), clipped, 0, mode="clip")
     first = take(order, clipped, 0, mode="clip")
     if size is not None:
-        beyond = lax.ge(starts, index.type(n))
+        beyond = lax.ge(starts, scalar_of(n, index))
         if not size:
             return values, first, inverse, counts
         padding = lax.index_in_dim(values, 0) if fill is None else convert(fill, values.dtype)
@@ -245,7 +246,7 @@ def _flags(a: Array, b: Array, invert: bool) -> Array:
     if not flat.size or not a.size:
         return lax.full(a.shape, invert, np.dtype(bool))
     ordered = lax.sort(flat)
-    place = lax.min(searchsorted(ordered, a), np.asarray(flat.size - 1, np.int32))
+    place = lax.min(searchsorted(ordered, a), scalar_of(flat.size - 1, np.dtype("int32")))
     found = lax.eq(take(ordered, place, 0, mode="clip"), a)
     return lax.bitwise_not(found) if invert else found
 
@@ -299,7 +300,7 @@ def _compact(values: Array, keep: Array, size: int, fill: Any) -> Array:
         return lax.full((size,), _number(fill), values.dtype)
     index = nonzero(keep, size=size, fill_value=values.shape[0])[0]
     found = values.at[index].get(mode="clip")
-    beyond = lax.ge(index, np.asarray(values.shape[0], index.dtype))
+    beyond = lax.ge(index, scalar_of(values.shape[0], index.dtype))
     return select(beyond, convert(0 if fill is None else fill, values.dtype), found)
 
 
@@ -337,7 +338,7 @@ def intersect1d(
     places = nonzero(keep, size=size, fill_value=a.size)[0]
     values = ordered.at[places].get(mode="fill", fill_value=0 if fill_value is None else fill_value)
     if size is not None and fill_value is None and places.size:
-        padded = lax.ge(places, index.type(a.size))
+        padded = lax.ge(places, scalar_of(a.size, index))
         lead = lax.broadcast_in_dim(values[0], values.shape, ())
         values = lax.select(padded, lead, values)
     if not return_indices:
@@ -346,7 +347,9 @@ def intersect1d(
     b_sorted, b_where = lax.sort((b, lax.iota(index, b.size)), num_keys=1, is_stable=True)
     found = searchsorted(b_sorted, values)
     second = b_where.at[found].get(mode="clip")
-    second = lax.select(lax.ge(places, index.type(a.size)), lax.full_like(second, b.size), second)
+    second = lax.select(
+        lax.ge(places, scalar_of(a.size, index)), lax.full_like(second, b.size), second
+    )
     return values, first, second
 
 

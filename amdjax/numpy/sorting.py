@@ -10,7 +10,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.core.dims import largest
+from amdjax.core.dims import is_symbolic_dim, largest
 from amdjax.core.trace import concrete_or_error
 from amdjax.numpy import reductions
 from amdjax.numpy._util import (
@@ -24,6 +24,7 @@ from amdjax.numpy._util import (
     is_kind,
     promote_dtypes,
     select,
+    strong,
     user_dtype,
 )
 
@@ -193,7 +194,8 @@ def searchsorted(
 
 @composite(static_argnames=("side", "method"))
 def _search(a: Array, v: Array, side: str, method: str) -> Array:
-    index = np.dtype("int32" if a.size < 1 << 31 else "int64")
+    # A symbolic size that does not fit is an error of the call.
+    index = np.dtype("int32" if is_symbolic_dim(a.size) or a.size < 1 << 31 else "int64")
     if method == "compare_all":
         before = _precedes if side == "left" else (lambda x, y: lax.bitwise_not(_precedes(y, x)))
         column = lax.expand_dims(v, (v.ndim,))
@@ -272,7 +274,7 @@ def digitize(
     side = "right" if not right else "left"
     rising = searchsorted(edges, x, side, method=method)
     falling = lax.sub(
-        np.asarray(edges.size, rising.dtype),
+        strong(rising, edges.size),
         searchsorted(lax.rev(edges, (0,)), x, side, method=method),
     )
     first, last = (lax.index_in_dim(edges, i, keepdims=False) for i in (0, edges.size - 1))
@@ -318,5 +320,6 @@ def bincount(
     )  # fmt: skip
     if weights.ndim and weights.shape != x.shape:
         raise ValueError("shape of weights must match shape of x.")
+    length = length if is_symbolic_dim(length) else int(length)
     index = lax.max(x, np.zeros((), x.dtype))
-    return lax.full((int(length),), 0, weights.dtype).at[index].add(weights, mode="drop")
+    return lax.full((length,), 0, weights.dtype).at[index].add(weights, mode="drop")

@@ -240,7 +240,7 @@ def permutation(
 def shuffled_in(key: Any, x: Any, axis: int) -> Any:
     """`x` sorted by random keys, as often as makes ties among these unlikely to matter."""
     exponent = 3
-    rounds = math.ceil(exponent * np.log(max(1, x.size)) / np.log(np.iinfo(np.uint32).max))
+    rounds = math.ceil(exponent * math.log(max(1, x.size)) / np.log(np.iinfo(np.uint32).max))
     for _ in range(rounds):
         key, subkey = subkeys(key)
         _, x = lax.sort_key_val(bits_of(subkey, 32, x.shape), x, axis)

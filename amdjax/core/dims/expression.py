@@ -125,6 +125,8 @@ class Dim:
         swapped: bool = False,
     ) -> Any:
         """A dimension where the other operand is a size, else the operation on values."""
+        if isinstance(other, (list, tuple, str)) and of_values is operator.mul:
+            return other * int(self)
         theirs = self._operand(other) if rule is not None else None
         if rule is None or theirs is None:
             value = self.scope.number(self, other)

@@ -13,17 +13,19 @@ from amdjax.core.dims.polynomial import (
     Operation,
     Polynomial,
     atom_of,
+    atoms,
     common_factor,
     constant_of,
     divide,
     of,
     plus,
     scale,
+    substituted,
     text,
 )
 from amdjax.core.errors import InconclusiveDimensionOperation
 
-__all__ = ["Facts", "floordiv", "greatest", "mod"]
+__all__ = ["Facts", "floordiv", "greatest", "in_quotients", "mod"]
 
 Bounds = tuple[int | None, int | None]
 """The least and the greatest value, None where there is none."""
@@ -55,6 +57,7 @@ def floordiv(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     """`a // b`, rounded down."""
     if _is_negative(b, a, facts):
         a, b = scale(a, -1), scale(b, -1)
+    a = in_quotients(a, b, facts)
     whole, rest = _divided(a, b, facts)
     if not rest or _is_between(rest, b, facts):
         return whole
@@ -82,7 +85,7 @@ def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     """`a % b`, with the sign of `b`."""
     if _is_negative(b, a, facts):
         return scale(mod(scale(a, -1), scale(b, -1), facts), -1)
-    divisor = constant_of(b)
+    a, divisor = in_quotients(a, b, facts), constant_of(b)
     if divisor is not None:
         a = facts.modulo(a, divisor)
     _, rest = _divided(a, b, facts)
@@ -96,6 +99,17 @@ def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
             reduced = tuple((m, c // common) for m, c in rest)
             return scale(mod(reduced, of(divisor // common), facts), common)
     return facts.unknown(Operation("mod", (rest, b)))
+
+
+def in_quotients(a: Polynomial, near: Polynomial, facts: Facts) -> Polynomial:
+    """`a` with `4*floordiv(t, 4)` in place of `t` that is as much, if `near` has this quotient."""
+    for atom in list(atoms(near)):
+        if isinstance(atom, Operation) and atom.kind == "floordiv":
+            unknown, divisor = atom_of(atom.args[0]), constant_of(atom.args[1])
+            rest = constant_of(facts.modulo(atom.args[0], divisor)) if unknown and divisor else None
+            if unknown is not None and divisor is not None and rest is not None:
+                a = substituted(a, unknown, plus(scale(of(atom), divisor), of(rest)))
+    return a
 
 
 def _divided(a: Polynomial, b: Polynomial, facts: Facts) -> tuple[Polynomial, Polynomial]:

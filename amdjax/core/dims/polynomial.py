@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 
 __all__ = [
     "Atom", "Monomial", "Operation", "Polynomial", "atom_of", "constant_of", "evaluate", "multiply",
-    "of", "order", "plus", "product_of", "scale", "text", "variables",
+    "of", "order", "plus", "product_of", "scale", "substituted", "text", "variables",
 ]  # fmt: skip
 
 
@@ -102,6 +102,18 @@ def product_of(left: Monomial, right: Monomial) -> Monomial:
     for atom, power in right:
         powers[atom] = powers.get(atom, 0) + power
     return tuple(sorted(powers.items(), key=lambda item: str(item[0])))
+
+
+def substituted(a: Polynomial, atom: Atom, instead: Polynomial) -> Polynomial:
+    """A polynomial with another one in place of an unknown of its terms."""
+    terms = []
+    for monomial, factor in a:
+        rest = tuple((x, power) for x, power in monomial if x != atom)
+        term: Polynomial = ((rest, factor),)
+        for _ in range(dict(monomial).get(atom, 0)):
+            term = multiply(term, instead)
+        terms.append(term)
+    return plus(*terms)
 
 
 def divide(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:

@@ -10,7 +10,7 @@ from typing import Any
 from amdjax.core.dims.asking import asked_by
 from amdjax.core.dims.intervals import interval_of, known, narrower, quotient
 from amdjax.core.dims.linear import Contradiction, minimum
-from amdjax.core.dims.operations import Bounds
+from amdjax.core.dims.operations import Bounds, in_quotients
 from amdjax.core.dims.parse import parse_constraint
 from amdjax.core.dims.polynomial import (
     Atom,
@@ -25,6 +25,7 @@ from amdjax.core.dims.polynomial import (
     of,
     plus,
     scale,
+    substituted,
     text,
 )
 from amdjax.core.errors import InconclusiveDimensionOperation
@@ -35,7 +36,7 @@ __all__ = ["SymbolicScope", "narrower"]
 
 _LEAST, _GREATEST = 1, 2**31 - 1  # of sizes of which nothing else is told
 _FEW = 8  # values for which a comparison may turn out otherwise, each noted as undecided
-_MAX_CASES = 8  # of maxima and minima that are looked at one by one
+_MAX_DEPTH = 3  # of maxima and minima whose cases are looked at one by one
 _MAX_ROWS = 200  # of a linear program: what more would decide is said to be unknown
 
 
@@ -152,7 +153,21 @@ class SymbolicScope:
                 constant += factor * residue
             else:
                 unknown.append((monomial, factor))
-        return plus(tuple(unknown), of(constant % divisor))
+        rest = plus(tuple(unknown), of(constant % divisor))
+        without = self._without_remainders(rest, divisor)
+        found = rest if without == rest else self.modulo(without, divisor)
+        return rest if constant_of(found) is None else found
+
+    @staticmethod
+    def _without_remainders(a: Polynomial, divisor: int) -> Polynomial:
+        """A polynomial of the same remainder, with dividends in place of their remainders."""
+        for monomial, factor in a:
+            atom = monomial[0][0] if len(monomial) == 1 and monomial[0][1] == 1 else ""
+            if isinstance(atom, Operation) and atom.kind == "mod":
+                modulus = constant_of(atom.args[1])
+                if modulus is not None and factor * modulus % divisor == 0:
+                    a = plus(a, scale(plus(atom.args[0], scale(of(atom), -1)), factor))
+        return a
 
     def _residue(self, monomial: Monomial) -> tuple[int, int]:
         """A modulus, the greatest known, and the remainder that it leaves of a monomial."""
@@ -179,6 +194,9 @@ class SymbolicScope:
         if least == most == 0:
             return True
         apart = (least is not None and least > 0) or (most is not None and most < 0)
+        by_quotients = in_quotients(difference, difference, self)
+        if by_quotients != difference:
+            return SymbolicScope.equal(self, by_quotients, ())
         return False if apart or self._never_zero(difference) else None
 
     def _never_zero(self, a: Polynomial) -> bool:
@@ -220,7 +238,7 @@ class SymbolicScope:
         """Whether a dimension is at least zero for all sizes, for none (False), or for some."""
         return self.is_surely_at_least_zero(a)
 
-    def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
+    def is_surely_at_least_zero(self, a: Polynomial, depth: int = _MAX_DEPTH) -> bool | None:
         """The same, where sizes at hand tell nothing."""
         for bounds in (self._interval, self.bounds):  # the cheap ones first
             least, most = bounds(a)
@@ -228,20 +246,17 @@ class SymbolicScope:
                 return True
             if most is not None and most < 0:
                 return False
-        return self._in_all_cases(a)
+        return self._in_all_cases(a, depth)
 
-    def _in_all_cases(self, a: Polynomial) -> bool | None:
+    def _in_all_cases(self, a: Polynomial, depth: int) -> bool | None:
         """As `is_surely_at_least_zero`, where a maximum or minimum is each of its arguments."""
-        cases = [a]
-        for atom in atoms(a):
+        for atom in list(atoms(a)) if depth else ():
             if isinstance(atom, Operation) and atom.kind in ("max", "min"):
-                cases = [_with_instead(case, atom, arg) for case in cases for arg in atom.args]
-            if len(cases) > _MAX_CASES:
-                return None
-        if cases == [a]:
-            return None
-        answers = {self.is_surely_at_least_zero(case) for case in cases}
-        return answers.pop() if len(answers) == 1 else None
+                cases = [substituted(a, atom, arg) for arg in atom.args]
+                answers = {self.is_surely_at_least_zero(case, depth - 1) for case in cases}
+                if len(answers) == 1 and None not in answers:
+                    return answers.pop()
+        return None
 
     def is_mostly_at_least_zero(self, a: Polynomial) -> bool | None:
         """Whether a polynomial of variables is at least zero for all sizes but those that give it
@@ -435,18 +450,6 @@ class SymbolicScope:
         low, high = -(constant // factor), constant // -factor
         told = (low, None) if factor > 0 else (None, high)
         self._ranges[atom] = narrower(told, self._ranges.get(atom, (None, None)))
-
-
-def _with_instead(a: Polynomial, atom: Atom, instead: Polynomial) -> Polynomial:
-    """A polynomial with another one in place of an unknown."""
-    terms = []
-    for monomial, factor in a:
-        rest = tuple((x, power) for x, power in monomial if x != atom)
-        term: Polynomial = ((rest, factor),)
-        for _ in range(dict(monomial).get(atom, 0)):
-            term = multiply(term, instead)
-        terms.append(term)
-    return plus(*terms)
 
 
 def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

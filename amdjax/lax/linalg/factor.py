@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 
+from amdjax.core.dims import as_size, min_dim
 from amdjax.lax._rules import FLOAT, is_complex, is_zero, jvp_from, shape_of, zero_tangent
 from amdjax.lax.elementwise import add, div, sub
 from amdjax.lax.filling import broadcasted_iota, full, full_like
@@ -140,7 +140,7 @@ def cholesky_update(r_matrix: Any, w_vector: Any) -> Any:
 
 def _lu_results(x):
     m, n = x.shape
-    return [(x.shape, x.dtype), ((min(m, n),), np.int32), ((m,), np.int32)]
+    return [(x.shape, x.dtype), ((min_dim(m, n),), np.int32), ((m,), np.int32)]
 
 
 def _lu_one(x):
@@ -254,7 +254,7 @@ def lu_pivots_to_permutation(pivots: Any, permutation_size: int) -> Any:
         >>> lax.linalg.lu_pivots_to_permutation(np.array([2, 2], np.int32), 3).tolist()
         [2, 0, 1]
     """
-    size = operator.index(permutation_size)
+    size = as_size(permutation_size)
     return lu_pivots_to_permutation_p.bind(pivots, permutation_size=size)
 
 

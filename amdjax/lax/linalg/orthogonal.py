@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.dims import min_dim
 from amdjax.lax._rules import is_complex, is_zero, shape_of, zero_tangent
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.elementwise import add, mul, sub
@@ -33,7 +34,7 @@ __all__ = [
 
 def _qr_results(x, *, pivoting, full_matrices, use_magma):
     m, n = x.shape
-    k = m if full_matrices else min(m, n)
+    k = m if full_matrices else min_dim(m, n)
     specs = [((m, k), x.dtype), ((k, n), x.dtype)]
     return [*specs, ((n,), np.int32)] if pivoting else specs
 
@@ -137,7 +138,7 @@ def qr(
 
 
 def _geqrf_results(a):
-    return [(a.shape, a.dtype), ((min(a.shape),), a.dtype)]
+    return [(a.shape, a.dtype), ((min_dim(*a.shape),), a.dtype)]
 
 
 def _geqrf_one(a):

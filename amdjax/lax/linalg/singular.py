@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.dims import min_dim
 from amdjax.lax._rules import is_zero, shape_of, zero_tangent
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.comparison import eq
@@ -41,7 +42,7 @@ class SvdAlgorithm(enum.Enum):
 
 def _svd_results(x, *, full_matrices, compute_uv, subset_by_index, algorithm):
     m, n = x.shape
-    k = min(m, n)
+    k = min_dim(m, n)
     if subset_by_index is not None:
         start, stop = subset_by_index
         if full_matrices and subset_by_index != (0, k):
