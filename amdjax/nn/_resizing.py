@@ -13,6 +13,7 @@ import amdjax.numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.nn._taps import Taps, gather_taps
 from amdjax.numpy._util import canonical_axis, convert, promote_dtypes_inexact
 
@@ -121,6 +122,14 @@ def _taps(size: int, new_size: int, dtype: np.dtype[Any], method: str, antialias
     return Taps(places.T.astype(np.int32), np.take_along_axis(weights, places, 0).T)
 
 
+def _nearest(size: int, new_size: int) -> Any:
+    """The old sample that is nearest to the center of each new one."""
+    xp: Any = jnp if is_symbolic_dim(size) or is_symbolic_dim(new_size) else np
+    old, new = (xp.asarray(n).astype(np.float32) for n in (size, max(new_size, 1)))
+    centers = (xp.arange(new_size, dtype=np.float32) + np.float32(0.5)) * old
+    return xp.floor(centers / new).astype(np.int32)
+
+
 def resample(
     x: Array, shape: tuple[int, ...], axes: Sequence[int], scale: Any, translation: Any,
     method: str, antialias: bool, precision: Any,
@@ -143,11 +152,7 @@ def resized(
     axes = [axis for axis, n in enumerate(shape) if n != x.shape[axis]]
     if method == "nearest":
         for axis in axes:
-            centers = (np.arange(shape[axis], dtype=np.float32) + np.float32(0.5)) * np.float32(
-                x.shape[axis]
-            )
-            nearest = np.floor(centers / np.float32(max(shape[axis], 1))).astype(np.int32)
-            x = jnp.take(x, nearest, axis=axis)
+            x = jnp.take(x, _nearest(x.shape[axis], shape[axis]), axis=axis)
         return x
     (x,) = promote_dtypes_inexact(x)
     kind = interpolating(method, antialias)
@@ -161,7 +166,7 @@ def resized(
         x = convert(gather_taps(x, taps), dtype)
     if not axes:
         return x
-    scale = jnp.asarray([shape[d] / x.shape[d] if shape[d] else 1.0 for d in axes])
+    scale = jnp.stack([jnp.asarray(shape[d] / x.shape[d] if shape[d] else 1.0) for d in axes])
     return resample(x, shape, axes, scale, jnp.zeros_like(scale), kind, antialias, precision)
 
 
@@ -169,6 +174,8 @@ def _are_few(
     old: tuple[int, ...], new: tuple[int, ...], axis: int, method: str, antialias: bool
 ) -> bool:
     """Whether new samples are sums of so few old ones that a product has mostly zeros."""
+    if is_symbolic_dim(old[axis]) or is_symbolic_dim(new[axis]):
+        return False
     if not (math.prod(old) and math.prod(new)):
         return False
     apart = 2 if math.prod(old[axis + 1 :]) > 1 else 16  # neighbors are read one by one

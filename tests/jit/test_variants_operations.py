@@ -21,8 +21,9 @@ SIZES = [
 SINGLE: dict[str, str] = {}
 
 #: Variants of a program for these sizes, of which axes of one element take some. Networks that
-#: sort, and factors of transforms, have steps for each power of two.
-MOST = {"sort": 10, "argsort": 12, "lexsort": 10, "topk": 14, "fft": 10}
+#: sort, and factors of transforms, have steps for each power of two; padding of windows depends on
+#: remainders.
+MOST = {"window": 12, "sort": 10, "argsort": 12, "lexsort": 10, "topk": 14, "fft": 10}
 
 
 def shapes_at(specs, sizes):

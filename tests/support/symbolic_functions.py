@@ -1,7 +1,7 @@
 """Functions of arrays of symbolic shapes, by name, with the shapes of their arguments."""
 
 import amdjax.numpy as jnp
-from amdjax import checkpoint, grad, jit, jvp, lax, linearize, nn, ops, random, vmap
+from amdjax import checkpoint, grad, image, jit, jvp, lax, linearize, nn, ops, random, vmap
 
 CONSTRAINTS = ("t >= 4",)
 
@@ -141,7 +141,7 @@ FUNCTIONS = {
     "diag3": (jnp.diag, "a, b"),
     "diagonal": (lambda x: jnp.diagonal(x, -1), "a, b"),
     "trace2": (lambda x: jnp.trace(x, 1), "a, b"),
-    "window": (lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 3), (2, 3), "SAME"), "a, b"),
+    "window": (lambda x: lax.reduce_window(x, 0.0, lax.add, (2, 3), (1, 2), "SAME"), "a, b"),
     "unique": (lambda x: jnp.unique(jnp.round(x), size=4, return_counts=True), "a"),
     "nonzero2": (lambda x: jnp.nonzero(x > 2, size=x.size), "a, b"),
     "rollhalf": (lambda x: jnp.roll(x, (x.shape[0] // 2, -1), (0, 1)), "a, b"),
@@ -154,6 +154,13 @@ FUNCTIONS = {
     ),
     "multiple": (lambda x: jnp.pad(x, (0, -x.shape[0] % 8)).reshape(-1, 8).sum(1), "a"),
     "resize": (lambda x: (jnp.resize(x, (4, 5)), jnp.resize(x, (x.shape[1], 3))), "a, b"),
+    "image": (
+        lambda x: [
+            image.resize(x, (x.shape[0] * 2, x.shape[1] // 2 + 1), method)
+            for method in ("nearest", "cubic")
+        ],
+        "a, b",
+    ),
     "slice5": (lambda x: x[1::3], "a"),
     "slice6": (lambda x: (x[2:-2], x[-2::-3], x[:-1:2]), "a"),
     "idx5": (lambda x: x[5], "a"),
