@@ -36,6 +36,7 @@ from amdjax.core.pytree import (
 )
 from amdjax.core.trace import Tracer
 from amdjax.transforms.staging import ShapeDtypeStruct
+from amdjax.transforms.symbolic_calls import Sizes, bind_at_sizes
 
 __all__ = [
     "Exported", "SymbolicScope", "deserialize", "export", "is_symbolic_dim", "symbolic_args_specs",
@@ -131,7 +132,13 @@ class Exported:
             return compiled(*args, **kwargs)
         leaves, program = leaves_of(compiled.traced, args, kwargs), self.program
         if isinstance(compiled, SymbolicCompiled):
-            program = compiled.traced_at(compiled.sizes(leaves)).jaxpr
+            sizes = compiled.sizes(leaves)
+            if program.effects or compiled.scope.is_apart(sizes):
+                program = compiled.traced_at(sizes).jaxpr
+            else:
+                at = Sizes(compiled.scope, tuple(sorted(sizes.items())))
+                outs = bind_at_sizes(program, leaves, at, self.fun_name)
+                return tree_unflatten(self.out_tree, outs)
         else:
             check_types(compiled.traced, leaves)
         return tree_unflatten(self.out_tree, jaxpr_as_fun(program)(*leaves))
@@ -158,6 +165,7 @@ class Exported:
             "in_tree": _described(self.in_tree), "out_tree": _described(self.out_tree),
             "constraints": list(scope.constraints), "program": text,
             "unequal": sorted(map(polynomial.text, scope.undecided)),
+            "assumed": _assumed(scope),
             "consts": [[short_dtype_name(c.dtype), list(c.shape)] for c in consts],
             "enable_x64": config.enable_x64,
         }  # fmt: skip
@@ -238,7 +246,7 @@ def _read(body: bytes) -> Exported:
         raise ValueError(f"it has the format {header['format']}, this reads {_FORMAT}")
     if header["enable_x64"] != config.enable_x64:
         raise ValueError(f"it was exported with enable_x64={header['enable_x64']}")
-    scope = SymbolicScope(header["constraints"])
+    scope = _scope_with(header["constraints"], header["assumed"])
     consts = list(_read_arrays(header["consts"], body[8 + size :]))
     program = parse_jaxpr(header["program"], consts, scope)
     _check_program(program, ValueError)
@@ -262,12 +270,29 @@ _PLATFORMS = ("cpu", "hip", "cuda", "rocm", "gpu")
 _DIGEST = 32  # bytes of the checksum
 _DEPTH = 100  # of containers in containers
 _MAGIC = b"amdjax-exported\n"
-_FORMAT = 1
+_FORMAT = 2
 
 
 def _scope(avals: Sequence[Any]) -> SymbolicScope:
     dims = [d for a in avals for d in getattr(a, "shape", ()) if isinstance(d, Dim)]
     return dims[0].scope if dims else SymbolicScope()
+
+
+def _assumed(scope: SymbolicScope) -> list[tuple[str, str]]:
+    """What tracing took to hold, as texts of what is zero or at least zero."""
+    negative = {polynomial.scale(a, -1) for a in scope.assumed}
+    return [
+        (polynomial.text(a), "==" if a in negative else ">=")
+        for a in scope.assumed
+        if a not in negative or a[0][1] > 0
+    ]
+
+
+def _scope_with(constraints: Sequence[str], assumed: Sequence[Any]) -> SymbolicScope:
+    scope = SymbolicScope(constraints)
+    for text, symbol in assumed:
+        scope.assume(parse_dimension(text, scope), symbol)
+    return scope
 
 
 def _check_readable(program: ClosedJaxpr, text: str, scope: SymbolicScope) -> None:
@@ -277,7 +302,7 @@ def _check_readable(program: ClosedJaxpr, text: str, scope: SymbolicScope) -> No
     if any(not isinstance(c, arrays) or is_extended(get_aval(c)) for c in program.consts):
         raise refuse("a constant is no array of numbers")
     try:
-        read = parse_jaxpr(text, program.consts, SymbolicScope(scope.constraints))
+        read = parse_jaxpr(text, program.consts, _scope_with(scope.constraints, _assumed(scope)))
         _check_program(program, refuse)
         _check_program(read, refuse)
     except ValueError as e:

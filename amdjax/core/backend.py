@@ -30,6 +30,10 @@ class Backend(Protocol):
         """As `evaluate`, where some of the arguments are `PlacedArray`s."""
         ...
 
+    def evaluate_at(self, closed: Any, args: Any, sizes: Any, name: str) -> list[Any]:
+        """Run a program of symbolic shapes on arrays of given sizes."""
+        ...
+
     def compile(self, closed: Any, donated: Any, refs: Any, placement: Any) -> Any:
         """A program as a function of lists of arrays and references.
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from amdjax.core import events, trace as tracing
 from amdjax.core.array import ConcreteArray
-from amdjax.core.aval import get_aval
+from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config, refuse_execution
-from amdjax.core.context import context
-from amdjax.core.instantiate import type_at
+from amdjax.core.context import context, is_recording
+from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, DebugInfo, jaxpr_as_fun
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
@@ -33,17 +33,12 @@ from amdjax.jit.symbolic import (
     SymbolicShapes,
     SymbolicTypes,
     has_symbolic_dims,
-    is_apart,
     with_read_shapes,
 )
 from amdjax.jit.variants import Variants
 from amdjax.transforms.calls import bind_jit
-from amdjax.transforms.flat import (
-    flatten_result,
-    fun_location,
-    fun_name,
-    shaped,
-)
+from amdjax.transforms.flat import flatten_result, fun_location, fun_name, shaped
+from amdjax.transforms.symbolic_calls import Sizes, bind_at_sizes, has_functions
 
 if TYPE_CHECKING:
     from amdjax.jit.arrays import Runner
@@ -388,6 +383,8 @@ class JitFunction:
     ) -> _Signature:
         avals = [x.aval for x in leaves]
         refuse_execution(self._name)
+        if self._buckets is not None and self._shapes is not None:
+            self._buckets.of(self._shapes.of(avals, tree, static).sizes)  # raises if there is none
         with _phase(self._name, "trace", "jaxpr_trace"):
             types, serves, program = self._symbolic_program(avals, tree, static)
             closed, out_tree, refs = program
@@ -433,7 +430,7 @@ class JitFunction:
                 f"are padded to {sizes}: choose other buckets"
             )
         padded = [type_at(a, sizes) for a in types.avals]
-        if is_apart(sizes, types.scope):
+        if types.scope.is_apart(sizes):
             closed, _, refs = self._program([*padded, *self._length_types], tree, static)
             run = get_backend().compile(closed, variants.donated, refs, variants.place)
         else:
@@ -453,20 +450,18 @@ class JitFunction:
         lengths = self._length_types
         if self._shapes is not None:
             types = self._shapes.of(avals, tree, static)
-            if self._buckets is not None:
-                self._buckets.of(types.sizes)  # raises where there is none
         elif dynamic is not None:
             types = dynamic.of(avals, tree, static)
-        if types is not None and types.sizes and not is_apart(types.sizes, types.scope):
+        if types is not None and types.sizes and not types.scope.is_apart(types.sizes):
             try:
                 program = self._program([*types.avals, *lengths], tree, static)
             except Exception as e:
                 if dynamic is not None:
                     dynamic.refuse(avals, tree, static, self._name, e)
-                elif not is_apart(types.sizes, types.scope):
+                elif not types.scope.is_apart(types.sizes):
                     raise
             else:  # tracing told what it took for unequal
-                if not is_apart(types.sizes, types.scope):
+                if not types.scope.is_apart(types.sizes):
                     return types, True, program
         return types, False, self._program([*avals, *lengths], tree, static)
 
@@ -488,14 +483,10 @@ class JitFunction:
         leaves, tree, static = self._parameters.leaves_of(args, kwargs)
         self._parameters.check_leaves(leaves, args, kwargs)
         avals = [get_aval(x) for x in leaves]
-        if self._shapes is not None and not has_symbolic_dims(avals):
-            types = self._shapes.of(avals, tree, static)  # checks sizes
-            if self._buckets is not None:
-                leaves = [*leaves, *self._buckets.lengths_at(types.sizes)]
-                avals = [*avals, *self._length_types]
-        elif self._length_types:
-            raise ValueError(f"jit of {self._name}: lengths of symbolic shapes are not known")
-        closed, out_tree, hoisted = self._program(avals, tree, static)
+        types, (closed, out_tree, hoisted) = self._program_inside(avals, tree, static)
+        if self._length_types:
+            assert types is not None and self._buckets is not None
+            leaves = [*leaves, *self._buckets.lengths_at(types.sizes)]
         if self._compiler_options:
             raise ValueError(
                 "`compiler_options` can only be passed to top-level `jax.jit`, got "
@@ -505,13 +496,52 @@ class JitFunction:
         if self._shardings is not None:
             self._shardings.check(avals, closed.out_avals, tree, out_tree, static)
             leaves = self._shardings.mark_arguments(leaves, tree, static)
-        if self._inline:
+        if types is not None and has_symbolic_dims(closed.in_avals):
+            sizes = Sizes(types.scope, tuple(sorted(types.sizes.items())))
+            again = lambda: self._program([*avals, *self._length_types], tree, static)[0]
+            outs = bind_at_sizes(
+                closed, [*hoisted, *leaves], sizes, self._name, None if hoisted else again
+            )
+        elif self._inline:
             outs = jaxpr_as_fun(closed)(*hoisted, *leaves)
         else:
             outs = self._bound(closed, hoisted, leaves, tree, static)
         if self._shardings is not None:
             outs = self._shardings.mark_results(outs, out_tree)
         return tree_unflatten(out_tree, outs)
+
+    def _program_inside(
+        self, avals: Sequence[Any], tree: PyTreeDef, static: Any
+    ) -> tuple[SymbolicTypes | None, tuple[ClosedJaxpr, PyTreeDef, list[Any]]]:
+        """The program for a call inside another trace, and the sizes where they are known.
+
+        It is the symbolic one where transforms compute, so that what they make of it serves for
+        all sizes; where another program is recorded, and for references and layouts, that which
+        it is for the sizes.
+        """
+        lengths = self._length_types
+        if has_symbolic_dims(avals):
+            if lengths:
+                raise ValueError(f"jit of {self._name}: lengths of symbolic shapes are not known")
+            if self._shapes is not None:
+                self._shapes.check(avals, tree, static)
+            return None, self._program(avals, tree, static)
+        recording = is_recording()
+        if self._shapes is None and recording:
+            return None, self._program(avals, tree, static)
+        types, serves, program = self._symbolic_program(avals, tree, static)
+        closed, out_tree, hoisted = program
+        if types is None or not serves:
+            return types, program
+        plain = all(type(a) is ShapedArray for a in closed.in_avals)
+        if not recording and plain and not closed.effects and self._shardings is None:
+            return types, program
+        if hoisted or has_functions(closed):
+            return types, self._program([*avals, *lengths], tree, static)
+        key = (tree, static, config.trace_key(), *avals, *lengths)
+        if key not in self._traced:
+            self._traced[key] = instantiate(closed, types.sizes), out_tree
+        return types, (*self._traced[key], [])
 
     def _bound(
         self, closed: ClosedJaxpr, hoisted: list[Any], leaves: Any, tree: PyTreeDef, static: Any

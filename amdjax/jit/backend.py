@@ -12,17 +12,18 @@ from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.instantiate import instantiate
-from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var, memoize_on_jaxpr
 from amdjax.core.key_use import watched_operation, watched_program
 from amdjax.core.primitive import Primitive
 from amdjax.core.recursion import Room
 from amdjax.core.ref import Ref
 from amdjax.core.sharding import Format, PartitionSpec, Sharding
-from amdjax.core.trace import Tracer
+from amdjax.core.trace import Tracer, eval_trace
 from amdjax.jit import placement as placing
 from amdjax.jit.arrays import Runner, host_buffer
 from amdjax.jit.refs import compile_on_refs, works_on_refs
 from amdjax.jit.shardings import replicated_here, shardings_as_traced
+from amdjax.jit.variants import Variants
 from amdjax.passes.shardings import shardings_in
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
 from amdjax.runtime.memory import Buffer
@@ -216,6 +217,25 @@ class CompilerBackend:
                 outs = run(args)
         return outs if primitive.multiple_results else outs[0]
 
+    def evaluate_at(
+        self, closed: ClosedJaxpr, args: Sequence[Any], sizes: Any, name: str
+    ) -> list[Any]:
+        """Run a program of symbolic shapes on arrays, by few compiled forms for all sizes.
+
+        Args:
+          closed: the program, which keeps these.
+          args: its arguments.
+          sizes: a `transforms.symbolic_calls.Sizes`.
+          name: that of the function it comes from.
+        """
+        refuse_execution(name)
+        arrays = [x if isinstance(x, ConcreteArray) else eval_trace.concrete(x) for x in args]
+        on_host = all(type(x) is ConcreteArray for x in arrays)
+        place = self.program_placement() if on_host else self.placement_of(arrays, name)
+        with events.span(name, "call"):
+            run = _forms(closed, place).runner(dict(sizes.pairs))
+            return run(arrays)
+
     def _operation(
         self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any],
         place: Placement | None, key: Any,
@@ -248,6 +268,12 @@ class CompilerBackend:
         self._eager.clear()
         self._programs.clear()
         self._default = None
+
+
+@memoize_on_jaxpr
+def _forms(closed: ClosedJaxpr, place: Placement | None) -> Variants:
+    """The compiled forms of a program of symbolic shapes."""
+    return Variants(closed, (False,) * len(closed.in_avals), (), place)
 
 
 def _keep(programs: dict[Any, Runner], key: Any, run: Runner) -> None:

@@ -11,11 +11,11 @@ from amdjax.core.dims import (
     Dim,
     SymbolicScope,
     Unsolvable,
+    holds_or_is_assumed,
     solve,
     symbolic_dimension,
     symbolic_shape,
 )
-from amdjax.core.dims.polynomial import evaluate, variables
 from amdjax.core.pytree import PyTreeDef, broadcast_prefix, tree_leaves
 from amdjax.core.ref import AbstractRef
 from amdjax.jit.arguments import Parameters
@@ -23,8 +23,8 @@ from amdjax.transforms.flat import signature
 from amdjax.transforms.staging import ShapeDtypeStruct
 
 __all__ = [
-    "SymbolicShapes", "SymbolicTypes", "checked_sizes", "has_symbolic_dims", "is_apart", "scope_of",
-    "shape_of", "with_read_shapes", "with_shape",
+    "SymbolicShapes", "SymbolicTypes", "checked_sizes", "has_symbolic_dims", "scope_of", "shape_of",
+    "with_read_shapes", "with_shape",
 ]  # fmt: skip
 
 
@@ -105,23 +105,44 @@ class SymbolicShapes:
           ValueError: a shape does not fit what it was said to be, or a constraint is violated; the
             message names argument, axis and sizes.
         """
-        names = self.parameters.leaf_names(avals, tree, static)
-        found = []
-        for aval, spec, name in zip(avals, self._of_leaves(tree, static), names, strict=True):
-            found.append(aval if spec is None else self._symbolic(aval, spec, name))
-        sizes = checked_sizes(self.name, found, avals, names, self.scope)
+        said, sizes = self._said(avals, tree, static)
+        found = [a if s is None else with_shape(a, s.shape) for a, s in zip(avals, said)]
         return SymbolicTypes(found, sizes, self.scope)
 
-    def _symbolic(self, aval: Any, spec: Any, name: str) -> Any:
+    def check(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> None:
+        """Check arguments whose own sizes are symbolic, as where another function is traced.
+
+        Args:
+          avals, tree, static: as for `of`.
+
+        Raises:
+          ValueError: as `of`, whatever the sizes are. Those that violate a constraint though not
+            all do are traced apart, where the call raises.
+        """
+        self._said(avals, tree, static)
+
+    def _said(
+        self, avals: Sequence[Any], tree: PyTreeDef, static: Any
+    ) -> tuple[list[_Said | None], dict[str, Any]]:
+        """What was said of the shape of each leaf, and the sizes of the variables."""
+        names = self.parameters.leaf_names(avals, tree, static)
+        specs = self._of_leaves(tree, static)
+        said = [
+            None if spec is None else _Said(self._shape(aval, spec, name))
+            for aval, spec, name in zip(avals, specs, names, strict=True)
+        ]
+        wanted = [a if s is None else s for a, s in zip(avals, said)]
+        return said, checked_sizes(self.name, wanted, avals, names, self.scope)
+
+    def _shape(self, aval: Any, spec: Any, name: str) -> tuple[Any, ...]:
         given = shape_of(aval)
         try:
-            shape = symbolic_shape(spec, scope=self.scope, like=given)
+            return symbolic_shape(spec, scope=self.scope, like=given)
         except ValueError as e:
             raise ValueError(
                 f"jit of {self.name}: argument '{name}' of shape {given} is said to have the "
                 f"shape {spec!r}: {e}"
             ) from None
-        return with_shape(aval, shape)
 
     def _of_leaves(self, tree: PyTreeDef, static: Any) -> list[Any]:
         """The entry that speaks of each leaf."""
@@ -154,9 +175,15 @@ class SymbolicShapes:
         if self._signature is None:
             yield from kwargs.items()
             return
-        for name, value in self._signature.bind(*args, **kwargs).arguments.items():
+        for name, value in self._signature.bind_partial(*args, **kwargs).arguments.items():
             several = self._signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD
             yield from value.items() if several else [(name, value)]
+
+
+class _Said(NamedTuple):
+    """The shape that an argument is said to have; `...` and `_` in it are its own sizes."""
+
+    shape: tuple[Any, ...]
 
 
 class _Leaf:
@@ -169,7 +196,7 @@ class _Leaf:
 def checked_sizes(
     fun_name: str, symbolic: Sequence[Any], given: Sequence[Any], names: Sequence[str],
     scope: SymbolicScope,
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, Any]:  # fmt: skip
     """The sizes of variables that types of arguments tell.
 
     Args:
@@ -180,12 +207,13 @@ def checked_sizes(
       scope: what is known of the variables.
 
     Raises:
-      ValueError: the sizes do not fit, or violate a constraint.
+      ValueError: the sizes do not fit, or violate a constraint. Whether symbolic ones do may depend
+        on the sizes: those that do are traced apart.
     """
     equations, places = [], []
     for name, want, have in zip(names, symbolic, given, strict=True):
         for axis, (dim, size) in enumerate(zip(shape_of(want), shape_of(have), strict=True)):
-            if isinstance(dim, Dim):
+            if isinstance(dim, Dim) and dim.scope is scope:
                 equations.append((dim, size))
                 places.append((name, axis))
             elif dim != size:
@@ -199,7 +227,7 @@ def checked_sizes(
         place = "" if e.at is None else f"argument '{places[e.at][0]}', axis {places[e.at][1]}: "
         raise ValueError(f"jit of {fun_name}: {place}{e}{_told(equations, places)}") from None
     try:
-        violated = scope.violated(sizes)
+        violated = next((c for c, rows in scope.conditions(sizes) if not _hold(rows)), None)
     except KeyError as e:
         raise ValueError(
             f"jit of {fun_name}: no argument tells the size of {e}, of which a constraint speaks"
@@ -211,6 +239,13 @@ def checked_sizes(
             f"{_told(equations, places)}"
         )
     return sizes
+
+
+def _hold(rows: Sequence[Any]) -> bool:
+    """Whether what a constraint says is at least zero is, or is taken to be."""
+    if len(rows) == 2:  # of an equality, each the other's negative
+        return holds_or_is_assumed(rows[0], "==")
+    return all(holds_or_is_assumed(row, ">=") for row in rows)
 
 
 def _told(equations: Sequence[tuple[Dim, int]], places: Sequence[tuple[str, int]]) -> str:
@@ -257,20 +292,3 @@ def with_read_shapes(leaves: Sequence[Any]) -> Sequence[Any]:
         else x
         for x in leaves
     ]
-
-
-def is_apart(sizes: Mapping[str, int], scope: SymbolicScope) -> bool:
-    """Whether a program traced for all sizes may be none for these.
-
-    Tracing took dimensions for unequal that it did not know to be equal. Where sizes make them
-    equal, as 1 and a size that broadcasts, or are none that dimensions take, as 0, the function
-    is traced apart.
-    """
-    for name, size in sizes.items():
-        least, most = scope.range(name)
-        if (least is not None and size < least) or (most is not None and size > most):
-            return True
-    return any(
-        variables(difference) <= sizes.keys() and not evaluate(difference, sizes.__getitem__)
-        for difference in list(scope.undecided)
-    )

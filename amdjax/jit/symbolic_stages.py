@@ -18,7 +18,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.core.pytree import tree_unflatten
 from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, leaf_names
-from amdjax.jit.symbolic import checked_sizes, is_apart, scope_of
+from amdjax.jit.symbolic import checked_sizes, scope_of
 from amdjax.jit.variants import Variants
 from amdjax.schedule.equations import own_cost
 
@@ -82,7 +82,7 @@ class SymbolicCompiled(AfterTracing):
     def traced_at(self, sizes: Mapping[str, int]) -> Any:
         """The traced program of given sizes; raises as `at` does."""
         traced = self.traced
-        if not is_apart(sizes, self.scope):
+        if not self.scope.is_apart(sizes):
             closed = instantiate(traced.jaxpr, sizes)
             return dataclasses.replace(traced, jaxpr=closed, again=None)
         told = ", ".join(f"{name} = {size}" for name, size in sorted(sizes.items()))
@@ -98,7 +98,7 @@ class SymbolicCompiled(AfterTracing):
         refuse_execution(self.traced.fun_name)
         leaves = called_with(self.traced, args, kwargs)
         sizes = self.sizes(leaves)
-        if self.variants is None or is_apart(sizes, self.scope):
+        if self.variants is None or self.scope.is_apart(sizes):
             return self.at(sizes)(*args, **kwargs)
         with self.settings():
             run = self.variants.runner(sizes)

@@ -82,7 +82,9 @@ class Variant:
 
 def _scope(closed: ClosedJaxpr) -> SymbolicScope | None:
     """What is known of the dimension variables of a program."""
-    dims = (n for aval in closed.in_avals for n in getattr(aval, "shape", ()))
+    # What a gradient of a sum takes has no axes.
+    avals = (*closed.in_avals, *closed.out_avals)
+    dims = (n for aval in avals for n in getattr(aval, "shape", ()))
     return next((n.scope for n in dims if isinstance(n, Dim)), None)
 
 

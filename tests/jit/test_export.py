@@ -108,6 +108,17 @@ def test_others_trace_differentiate_and_vectorize_it():
         amdjax.jit(again.call)(rows)
 
 
+def test_derivatives_of_their_own_are_those_of_symbolic_shapes():
+    f = amdjax.jit(lambda x: (amdjax.nn.relu(x) * amdjax.nn.logsumexp(x)).sum())
+    exported = export.export(f)(spec("n"))
+    for n in (4, 7):
+        x = np.linspace(-1, 1, n, dtype=np.float32)
+        expected = amdjax.grad(f)(x)
+        np.testing.assert_allclose(amdjax.grad(exported.call)(x), expected, rtol=2e-6, atol=1e-6)
+    traced = amdjax.jit(exported.call, symbolic="m")
+    np.testing.assert_allclose(traced(x), f(x), rtol=2e-6)
+
+
 def test_functions_that_look_sizes_up_are_for_no_other_size():
     table = {3: 1.0}
     again = read_back(lambda x: x * table.get(x.shape[0], 2.0), spec("n"))

@@ -19,7 +19,7 @@ from amdjax.core.dims.expression import (
     symbolic_dimension,
 )
 from amdjax.core.dims.scope import SymbolicScope
-from amdjax.core.dims.shapes import Unsolvable, solve, symbolic_shape
+from amdjax.core.dims.shapes import Unsolvable, holds_or_is_assumed, solve, symbolic_shape
 from amdjax.core.dims.sized import (
     Choice,
     Estimate,
@@ -47,7 +47,7 @@ from amdjax.core.dims.sized import (
 __all__ = [
     "Choice", "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable",
     "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing", "divisor", "estimated",
-    "in_units", "is_multiple", "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest",
-    "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape", "size_hint", "solve",
-    "surely_equal", "symbolic_dimension", "symbolic_shape", "text_at_hand",
+    "holds_or_is_assumed", "in_units", "is_multiple", "is_multiple_at_hand", "is_natural",
+    "is_symbolic_dim", "largest", "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape",
+    "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape", "text_at_hand",
 ]  # fmt: skip

@@ -27,6 +27,7 @@ from amdjax.core.dims.polynomial import (
     scale,
     substituted,
     text,
+    variables,
 )
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.source_info import is_internal
@@ -73,6 +74,8 @@ class SymbolicScope:
         self._told: list[tuple[str, list[Polynomial]]] = []  # the rows of each constraint
         self.undecided: dict[Polynomial, None] = {}
         """Differences that comparisons by `==` took for other than zero, and that may be zero."""
+        self.assumed: dict[Polynomial, None] = {}
+        """What was taken to be at least zero, and may be less."""
         for constraint in constraints:
             self._add(constraint)
 
@@ -220,19 +223,51 @@ class SymbolicScope:
         Raises:
           KeyError: a variable of a constraint has no size.
         """
+        for constraint, rows in self.conditions(sizes):
+            if any(row < 0 for row in rows):
+                return constraint
+        return None
 
-        def value(name: str) -> int:
+    def conditions(self, sizes: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+        """The constraints, and what is at least zero of sizes of the variables where each holds.
+
+        Args:
+          sizes: integers, or dimensions of another scope.
+
+        Raises:
+          KeyError: a variable of a constraint has no size.
+        """
+
+        def value(name: str) -> Any:
             equal = self._equal.get(name) if name not in sizes else None
             return sizes[name] if equal is None else evaluate(equal, value)
 
         for constraint, rows in self._told:
-            if any(evaluate(row, value) < 0 for row in rows):
-                return constraint
-        return None
+            yield constraint, [evaluate(row, value) for row in rows]
 
     def range(self, name: str) -> Bounds:
         """The least and the greatest size of a variable, by constraints on it or by default."""
         return self._range(name)
+
+    def is_apart(self, sizes: Mapping[str, Any]) -> bool:
+        """Whether a program traced for all sizes may be none for these.
+
+        Tracing took dimensions for unequal that it did not know to be equal. Where sizes make them
+        equal, as 1 and a size that broadcasts, or are none that dimensions take, as 0, or break a
+        constraint of another function that was called, the function is traced apart. Sizes may be
+        dimensions of another scope, which takes them for unequal in turn.
+        """
+        for name, size in sizes.items():
+            least, most = self.range(name)
+            if (least is not None and size < least) or (most is not None and size > most):
+                return True
+        known = [a for a in list(self.assumed) if variables(a) <= sizes.keys()]
+        if any(evaluate(a, sizes.__getitem__) < 0 for a in known):
+            return True
+        return any(
+            variables(difference) <= sizes.keys() and evaluate(difference, sizes.__getitem__) == 0
+            for difference in list(self.undecided)
+        )
 
     def is_at_least_zero(self, a: Polynomial) -> bool | None:
         """Whether a dimension is at least zero for all sizes, for none (False), or for some."""
@@ -412,11 +447,8 @@ class SymbolicScope:
             "<": [plus(right, scale(left, -1), of(-1))],
             "==": [plus(left, scale(right, -1)), plus(right, scale(left, -1))],
         }[symbol]
-        self._rows += rows
         self._told.append((constraint, rows))
-        for row in rows:
-            self._learn_range(row)
-        self._bounds.clear()
+        self._learn(rows)
         try:
             if symbol == "==":
                 self._add_equality(left, right)
@@ -428,6 +460,25 @@ class SymbolicScope:
             raise ValueError(
                 f"constraints: no sizes satisfy {', '.join(map(repr, self.constraints))}"
             ) from None
+
+    def _learn(self, rows: Sequence[Polynomial]) -> None:
+        """Take polynomials to be at least zero from now on."""
+        self._rows += rows
+        for row in rows:
+            self._learn_range(row)
+        self._bounds.clear()
+
+    def assume(self, a: Polynomial, symbol: str) -> None:
+        """Take a polynomial to be zero ("=="), or at least zero (">="), as far as is known.
+
+        Sizes of which it is not are traced apart.
+        """
+        rows = [a, scale(a, -1)] if symbol == "==" else [a]
+        self.assumed.update(dict.fromkeys(rows))
+        self._learn(rows)
+        # What variables are called stays, as for programs of which this is not assumed.
+        if symbol == "==" and isinstance(atom_of(a[:1]), Operation):
+            self._add_equality(a[:1], scale(a[1:], -1))
 
     def _add_equality(self, left: Polynomial, right: Polynomial) -> None:
         atom = atom_of(left)

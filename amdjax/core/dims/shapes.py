@@ -11,7 +11,7 @@ from amdjax.core.dims.parse import split_shape
 from amdjax.core.dims.polynomial import Operation, Polynomial
 from amdjax.core.dims.scope import SymbolicScope
 
-__all__ = ["Unsolvable", "solve", "symbolic_shape"]
+__all__ = ["Unsolvable", "holds_or_is_assumed", "solve", "symbolic_shape"]
 
 
 def symbolic_shape(
@@ -86,7 +86,7 @@ class Unsolvable(ValueError):
         self.at = at
 
 
-def solve(equations: Sequence[tuple[Dim, int]]) -> dict[str, int]:
+def solve(equations: Sequence[tuple[Dim, Any]]) -> dict[str, Any]:
     """The values of variables for which dimensions have given sizes.
 
     An equation of one variable that is left, and that is linear, tells its value; each is checked.
@@ -126,6 +126,20 @@ def solve(equations: Sequence[tuple[Dim, int]]) -> dict[str, int]:
     return found
 
 
+def holds_or_is_assumed(size: DimSize, symbol: str) -> bool:
+    """Whether a size is zero ("=="), or at least zero (">=").
+
+    Where that depends on the sizes, its scope takes it to be so.
+    """
+    if not isinstance(size, Dim):
+        return size == 0 if symbol == "==" else size >= 0
+    scope, a = size.scope, size.polynomial
+    holds = scope.equal(a, ()) if symbol == "==" else scope.is_at_least_zero(a)
+    if holds is None:
+        scope.assume(a, symbol)
+    return holds is not False
+
+
 def _check(dim: Dim, size: int, found: Mapping[str, int], at: int) -> None:
     value = dim.evaluate(found)
     if value != size:
@@ -142,7 +156,7 @@ def _value(dim: Dim, size: int, name: str, found: Mapping[str, int], at: int) ->
     if not slope:
         return None
     value, rest = divmod(size - constant, slope)
-    if rest or value < 0:
+    if not (holds_or_is_assumed(rest, "==") and holds_or_is_assumed(value, ">=")):
         raise Unsolvable(f"'{dim}' is {size} for no size '{name}'", at)
     return value
 
