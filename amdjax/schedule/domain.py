@@ -200,7 +200,8 @@ class Domain:
         for i in [o for _, o in self.loads + self.stores] + self.irregular:
             for q in _quotients(i):
                 inner = q.inner
-                if len(inner.terms) == 1 and inner.const == 0 and inner.terms[0][1] == 1:
+                plain = len(inner.terms) == 1 and surely_equal(inner.const, 0)
+                if plain and surely_equal(inner.terms[0][1], 1):
                     var = inner.terms[0][0]
                     if (
                         isinstance(var, LoopVar)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import tile
-from amdjax.core.dims import Dim, is_multiple, is_natural
+from amdjax.core.dims import Dim, is_multiple, is_natural, surely_equal
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Element, Pointwise
 from amdjax.core.source_info import Origin
@@ -382,12 +382,14 @@ class ElementBuilder:
         total: tile.Value | None = None
         for s, c in i.terms:
             x = self._symbol_tile(s)
-            if c != 1:
+            if not surely_equal(c, 1):
                 x = aligned(self.k, "mul", x, self.k.const("index", c))
             total = x if total is None else aligned(self.k, "add", total, x)
         if total is None:
             return self.k.const("index", i.const)
-        return aligned(self.k, "add", total, self.k.const("index", i.const)) if i.const else total
+        if surely_equal(i.const, 0):
+            return total
+        return aligned(self.k, "add", total, self.k.const("index", i.const))
 
     def _symbol_tile(self, s: Symbol) -> tile.Value:
         lanes = self._lanes_of(s)
@@ -578,7 +580,7 @@ class ElementBuilder:
         line = CACHE_LINE // tile.itemsize(buffer.dtype)
         others = [c for s, c in offset.terms if s is not inner.var]
         aligned = all(is_multiple(n, line) for n in (offset.const, inner.count, *others))
-        return aligned and offset.coefficient(inner.var) == 1
+        return aligned and surely_equal(offset.coefficient(inner.var), 1)
 
     def _first_lane(self, value: tile.Value) -> tile.Value:
         while value.shape:

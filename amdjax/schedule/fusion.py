@@ -358,16 +358,16 @@ class _Clusters:
 
     def _candidates(self, root: Root, inputs: set[int]) -> list[int]:
         """Regions worth joining, newest first: those it reads, then those that read the same."""
-        enough = min(max(size_of(root.domain), 2), 65)
-        read = {v for v, _ in root.reads if size_of(v.aval.shape) >= enough}
-        numbers = inputs | {n for v in read for n in [*self.readers.get(v, ())][-NEWEST:]}
-        if size_of(root.domain) <= SMALL_DOMAIN:
-            near = range(max(0, len(self.steps) - NEWEST), len(self.steps))
-            numbers |= {
-                n
-                for n in near
-                if same_shape(self._domain(n) or (), root.domain) and self._is_few(root, n)
-            }
+        # Sizes are asked for last: of symbolic ones each question limits what is made.
+        numbers = set(inputs)
+        for v in dict.fromkeys(v for v, _ in root.reads):
+            others = {*[*self.readers.get(v, ())][-NEWEST:]} - numbers
+            if others and size_of(v.aval.shape) >= min(max(size_of(root.domain), 2), 65):
+                numbers |= others
+        near = set(range(max(0, len(self.steps) - NEWEST), len(self.steps))) - numbers
+        alike = {n for n in near if same_shape(self._domain(n) or (), root.domain)}
+        if alike and size_of(root.domain) <= SMALL_DOMAIN:
+            numbers |= {n for n in alike if self._is_few(root, n)}
         found = sorted((n for n in numbers if self._domain(n) is not None), reverse=True)
         # Those with reductions first: what follows from one along the rows may go on there.
         return sorted(found, key=lambda n: (n not in inputs, not self._reduces(n)))

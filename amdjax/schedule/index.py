@@ -127,7 +127,8 @@ class Index:
             joined = _joined(merged)
             if joined is not None:
                 return joined + (self.const + other.const)
-        terms = sorted(((s, c) for s, c in merged.items() if c), key=lambda t: t[0].key)
+        kept = ((s, c) for s, c in merged.items() if not surely_equal(c, 0))
+        terms = sorted(kept, key=lambda t: t[0].key)
         return Index(self.const + other.const, tuple(terms))
 
     __radd__ = __add__
@@ -191,7 +192,7 @@ class Index:
         return 1, self, Index(0)
 
     def __floordiv__(self, n: int) -> Index:
-        if n == 1:
+        if surely_equal(n, 1):
             return self
         whole, rest = self._split(n)
         lo, hi = rest.range()
@@ -199,7 +200,7 @@ class Index:
             return whole + lo // n
         if len(rest.terms) == 1:
             (s, c), *_ = rest.terms
-            if isinstance(s, Quotient) and not s.remainder and c == 1:
+            if isinstance(s, Quotient) and not s.remainder and surely_equal(c, 1):
                 return whole + (s.inner + rest.const * s.by) // (s.by * n)
         unit, coarse, _ = rest._in_units(n)
         if not surely_equal(unit, 1):
@@ -207,7 +208,7 @@ class Index:
         return whole + Index.of(Quotient.of(rest, n, remainder=False))
 
     def __mod__(self, n: int) -> Index:
-        if n == 1:
+        if surely_equal(n, 1):
             return Index(0)
         _, rest = self._split(n)
         lo, hi = rest.range()
@@ -267,8 +268,10 @@ class Index:
         return self.lt(other + 1)
 
     def __repr__(self) -> str:
-        parts = [f"{s}" if c == 1 else f"{c}*{s}" for s, c in self.terms]
-        return " + ".join(parts + ([str(self.const)] if self.const or not parts else []))
+        # Text decides nothing of symbolic sizes.
+        parts = [f"{s}" if surely_equal(c, 1) else f"{c}*{s}" for s, c in self.terms]
+        const = [str(self.const)] if not surely_equal(self.const, 0) or not parts else []
+        return " + ".join(parts + const)
 
 
 def _common(c: int, n: int) -> int:
@@ -297,7 +300,7 @@ def _joined(terms: dict[Symbol, int]) -> Index | None:
         if not (isinstance(s, Quotient) and s.remainder and c):
             continue
         whole = s.inner // s.by
-        if whole.const or len(whole.terms) != 1 or whole.terms[0][1] != 1:
+        if len(whole.terms) != 1 or not same_shape((whole.const, whole.terms[0][1]), (0, 1)):
             continue
         quotient = whole.terms[0][0]
         for t, factor in terms.items():
@@ -305,7 +308,11 @@ def _joined(terms: dict[Symbol, int]) -> Index | None:
                 continue
             if t is quotient:
                 dividend = s.inner
-            elif isinstance(t, Quotient) and t.remainder and t.inner.coefficient(quotient) == 1:
+            elif (
+                isinstance(t, Quotient)
+                and t.remainder
+                and surely_equal(t.inner.coefficient(quotient), 1)
+            ):
                 dividend = (s.inner + (t.inner - whole) * s.by) % (t.by * s.by)
             else:
                 continue

@@ -173,9 +173,9 @@ def lane_loop(domain: Domain) -> LoopVar:
     def score(var: LoopVar) -> float:
         total = 0.0
         for _, o in domain.stores:
-            total += 4.0 if o.coefficient(var) == 1 else 0.0
+            total += 4.0 if surely_equal(o.coefficient(var), 1) else 0.0
         for _, o in domain.loads:
-            if o.coefficient(var) == 1:
+            if surely_equal(o.coefficient(var), 1):
                 total += 2.0
             elif o.is_dynamic:  # each lane may read from another place
                 total -= 2.0
@@ -183,6 +183,8 @@ def lane_loop(domain: Domain) -> LoopVar:
                 total += 2.0 if not o.depends_on(var) else 0.0
         return total if var.extent >= 8 else total * var.extent / 16
 
+    if len(domain.vars) == 1:
+        return domain.vars[0]
     with choosing():
         return max(reversed(domain.vars), key=score)
 
@@ -196,10 +198,11 @@ def crossing_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
     if lane_var not in long:
         return None
     for _, o in domain.loads:
-        if o.coefficient(lane_var) in (0, 1) or any(isinstance(s, Quotient) for s, _ in o.terms):
+        plain = any(surely_equal(o.coefficient(lane_var), c) for c in (0, 1))
+        if plain or any(isinstance(s, Quotient) for s, _ in o.terms):
             continue
         for var in domain.vars:
-            if var is not lane_var and var in long and o.coefficient(var) == 1:
+            if var is not lane_var and var in long and surely_equal(o.coefficient(var), 1):
                 return var
     return None
 
@@ -251,9 +254,9 @@ def _transposition(
         v
         for v, o in domain.loads
         if is_large(v)
-        and o.coefficient(across) == 1
+        and surely_equal(o.coefficient(across), 1)
         and o.coefficient(lane_var) > 1
         and len(o.terms) == 2
-        and o.const == 0
+        and surely_equal(o.const, 0)
     )
     return Transposition(across, side, (8 if transposed else 4) * side, transposed)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.core.dims import choosing, is_multiple, same_shape
+from amdjax.core.dims import Dim, choosing, is_multiple, same_shape
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
@@ -167,9 +167,16 @@ def is_large(var: Var) -> bool:
 
 
 def lane_count(domain: Domain, target: Machine, extent: int) -> int:
-    """Elements in a tile: four registers of the widest dtype, fewer where much is alive."""
+    """Elements in a tile: four registers of the widest dtype, fewer where much is alive.
+
+    A short loop has fewer, of a symbolic length a register's.
+    """
     registers = 4 if domain.operations < 60 else 2 if domain.operations < 200 else 1
     full = max(4, registers * target.vectors.vector_bits // max(domain.widest, 8))
     full = min(full, 128)
-    with choosing():
+    if not isinstance(extent, Dim):
         return full if extent > full // 2 else power_of_two(extent)
+    with choosing():
+        while extent <= full // 2 and full > target.vectors.vector_bits // max(domain.widest, 8):
+            full //= 2
+    return full

@@ -25,6 +25,7 @@ from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
 from amdjax.jit.plan import plan_program
 from amdjax.jit.variants import MOST_CHOSEN, Variants
+from amdjax.schedule.index import Index, LoopVar
 from amdjax.targets.cpu import CpuTarget
 
 #: Of which plans for some sizes were once wrong or not made for others.
@@ -176,6 +177,16 @@ def compare(compiled, shapes, f, all_sizes):
         scale = max(1.0, float(np.abs(want).max()))
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=f"{b}x{t}")
     assert compiled.reason is None
+
+
+def test_texts_and_accesses_of_indices_decide_nothing():
+    scope = SizedScope({"n": 2, "m": 3})
+    n, m = scope.variables().values()
+    i, j = LoopVar("i", n), LoopVar("j", m)
+    index = Index.of(i) * (n - 1) + Index.of(j) * (m - 1) + (n - 2)
+    for x in index, index // (n - 1), index % (m - 1), (index // n) * n + index % n:
+        assert str(x)
+    assert not scope.required and not scope.preferred
 
 
 def test_one_variant_serves_sizes_of_which_the_same_is_right():

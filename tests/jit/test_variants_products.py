@@ -14,6 +14,7 @@ from amdjax import lax, nn
 from amdjax.core.dims import Dim, SymbolicScope
 from amdjax.export import symbolic_shape
 from amdjax.jit.variants import Variants
+from amdjax.kernels.products.cpu.direct import DIRECT
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
 from amdjax.kernels.products.cpu.packed import packed_plans
 from amdjax.schedule.search import Solver
@@ -141,3 +142,18 @@ def check_sums(shape, lengths):
         assert np.all(np.abs(compiled(x, y) - exact) <= 2e-6 * bound), t
     (made,) = compiled._programs.variants.values()
     assert made.reason is None and len(made.known) < len(lengths)
+
+
+@pytest.mark.parametrize("after", [lambda x: x, lambda x: nn.relu(x) + 1], ids=["plain", "fused"])
+def test_few_columns_that_are_many_of_other_sizes(after, monkeypatch):
+    monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 1)
+    monkeypatch.setattr(PRODUCTS, "solvers", [DIRECT])
+    compiled = amdjax.jit(lambda x, y: after(x @ y), symbolic=[None, "12, t"])
+    rng = np.random.default_rng(0)
+    for t in 5, 17, 300, 2, 64:
+        # Sums of such numbers are exact.
+        x, y = (rng.integers(-9, 10, shape).astype("float32") for shape in ((20, 12), (12, t)))
+        np.testing.assert_array_equal(compiled(x, y), after(jnp.asarray(x @ y)))
+    (made,) = compiled._programs.variants.values()
+    assert made.reason is None and len(made.known) == 1
+    assert not made.known[0].guards[0].required

@@ -366,7 +366,8 @@ class DirectProduct(_Plain):
     """The micro-kernel on unpacked operands.
 
     Tiles at the end are moved back over their neighbors instead of cut: what they compute twice is
-    the same, and there is one kernel for all tiles.
+    the same, and there is one kernel for all tiles. Where there are fewer columns than a tile has,
+    and more of other sizes, the last ones are masked.
     """
 
     plan: DirectPlan
@@ -375,7 +376,10 @@ class DirectProduct(_Plain):
         super().__init__(ctx, plan.problem)
         self.plan, self.shape = plan, plan.tile
         self.rows = no_less(plan.problem.rows, plan.tile.rows)
-        self.columns = no_less(plan.problem.columns, plan.tile.columns)
+        columns = plan.problem.columns
+        # Few columns at hand: of other sizes there are more, in tiles of the same width.
+        self.masked = isinstance(columns, Dim) and size_hint(columns) < plan.tile.columns
+        self.columns = plan.tile.columns if self.masked else no_less(columns, plan.tile.columns)
         self.depth = ceil_div(plan.problem.depth, plan.splits)
 
     def _product(self, sink: Sink) -> Call:
@@ -414,10 +418,12 @@ class DirectProduct(_Plain):
     def _tile(self, i: Value, j: Value) -> None:
         k, p, shape = self.k, self.problem, self.shape
         row = k.min(i * self.rows, p.rows - self.rows)
-        column = k.min(j * self.columns, p.columns - self.columns)
+        column = j * self.columns
+        if not self.masked:
+            column = k.min(column, p.columns - self.columns)
         a_line, a_step = _stride(p.a.lines), _stride(p.a.depth)
         a_base, b_base = self.a_base + row * a_line, self.b_base + column
-        starts, masks = self._vectors()
+        starts, masks = self._vectors(column)
 
         def load_a(s: Value, r: int) -> Value:
             return self.load(self.a, a_base + s * a_step + r * a_line, 1, ())
@@ -443,9 +449,6 @@ class DirectProduct(_Plain):
         for r, vectors in enumerate(accumulators):
             for start, x in zip(starts, vectors):
                 k.store(self.waiting, k.const("index", r * shape.columns + start), x, (1,))
-        # A narrow tile is not the only one of other sizes.
-        narrow = isinstance(p.columns, Dim) and self.columns < shape.columns
-        width = column + self.columns if narrow else k.const("index", p.columns)
         store_tile(
             k,
             self.writer,
@@ -454,7 +457,7 @@ class DirectProduct(_Plain):
             row,
             k.const("index", self.rows),
             column,
-            width,
+            k.const("index", p.columns),
             shape,
         )
 
@@ -490,9 +493,12 @@ class DirectProduct(_Plain):
             sums = list(k.for_(self.low, self.high, length, add, none))
         return [sums[r * shape.vectors : (r + 1) * shape.vectors] for r in range(shape.rows)]
 
-    def _vectors(self) -> tuple[list[int], list[Value | None]]:
-        """Where the vectors of a row of tiles begin, and which lanes of them exist."""
+    def _vectors(self, column: Value) -> tuple[list[int], list[Value | None]]:
+        """Where the vectors of a tile from a column on begin, and which lanes of them exist."""
         k, lanes, n = self.k, self.lanes, self.columns
+        if self.masked:
+            starts, left = [*range(0, n, lanes)], k.const("index", self.problem.columns) - column
+            return starts, [k.iota(lanes, "i32") < k.convert(left - x, "i32") for x in starts]
         if n < lanes:
             return [0], [k.iota(lanes, "i32") < k.const("i32", n)]
         starts = [min(v * lanes, n - lanes) for v in range(ceil_div(n, lanes))]
