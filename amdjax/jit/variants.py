@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any
 
 from amdjax.core.backend import get_backend
-from amdjax.core.dims import Choice, Dim, Guard, SizedScope, SymbolicScope, divisor, in_units
+from amdjax.core.dims import (
+    Choice,
+    Dim,
+    Guard,
+    SizedScope,
+    SymbolicScope,
+    compiled,
+    divisor,
+    in_units,
+)
 from amdjax.core.instantiate import check_values, instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner
@@ -17,7 +27,8 @@ __all__ = ["Variants"]
 _KEPT = 256  # instances of a program that are ready to run
 
 
-class Guards(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Guards:
     """Sizes for which one plan was made.
 
     Attributes:
@@ -28,12 +39,21 @@ class Guards(NamedTuple):
     required: Sequence[Guard]
     preferred: Sequence[Guard | Choice]
 
-    def fit(self, sizes: Mapping[str, int]) -> bool:
-        return all(guard.holds(sizes) for guard in self.required)
+    @cached_property
+    def _compared(self) -> tuple[list[Guard], Callable[[Mapping[str, int]], tuple[int, ...]]]:
+        """The preferences that compare, and what evaluates all that is compared."""
+        preferred = [guard for guard in self.preferred if isinstance(guard, Guard)]
+        return preferred, compiled([g.polynomial for g in (*self.required, *preferred)])
 
-    def regrets(self, sizes: Mapping[str, int]) -> int:
-        """How many choices would be others."""
-        return sum(not guard.holds(sizes) for guard in self.preferred)
+    def regrets(self, sizes: Mapping[str, int]) -> int | None:
+        """How many choices would be others; None where the plan is not right."""
+        preferred, evaluated = self._compared
+        values = iter(evaluated(sizes))
+        if any(not guard.agrees(next(values)) for guard in self.required):
+            return None
+        others = sum(not guard.agrees(value) for guard, value in zip(preferred, values))
+        choices = (choice for choice in self.preferred if isinstance(choice, Choice))
+        return others + sum(not choice.holds(sizes) for choice in choices)
 
     def __str__(self) -> str:
         preferred = [f"preferably {guard}" for guard in self.preferred]
@@ -70,7 +90,8 @@ class Variant:
         if not self.serves(sizes):
             return None
         counts = in_units(sizes, self.units)
-        return min((g.regrets(counts) for g in self.guards if g.fit(counts)), default=None)
+        found = (guards.regrets(counts) for guards in self.guards)
+        return min((n for n in found if n is not None), default=None)
 
     def __str__(self) -> str:
         fixed = [f"{name} == {size}" for name, size in self.fixed.items()]

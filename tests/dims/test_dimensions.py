@@ -7,14 +7,15 @@ import random
 import numpy as np
 import pytest
 import scipy.optimize
+from hypothesis import given, strategies as st
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core.dims import Dim, SymbolicScope, max_dim, min_dim
+from amdjax.core.dims import Dim, SymbolicScope, compiled, max_dim, min_dim
 from amdjax.core.dims.linear import Contradiction, minimum
 from amdjax.core.dims.parse import parse_dimension
-from amdjax.core.dims.polynomial import text as text_of
+from amdjax.core.dims.polynomial import Operation, evaluate, of, plus, scale, text as text_of
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.export import symbolic_args_specs, symbolic_shape
 from amdjax.jit.symbolic import is_apart
@@ -302,3 +303,28 @@ def test_operations_on_symbolic_shapes_do_not_run():
     (a,) = symbolic_shape("a")
     with pytest.raises(InconclusiveDimensionOperation, match=r"f32\[a\] is not compiled"):
         jnp.zeros((a,))
+
+
+@given(st.integers(0, 10_000), st.integers(1, 50), st.integers(1, 50))
+def test_compiled_polynomials_have_the_values_of_evaluated_ones(seed, b, t):
+    names = symbolic_shape("b, t")
+    rng, dims = np.random.default_rng(seed), list(names)
+    for _ in range(12):
+        x, y = (dims[i] for i in rng.integers(0, len(dims), 2))
+        operation = int(rng.integers(6))
+        if operation < 2:
+            new = x * y if operation else x - 3 * y
+        elif operation < 4:
+            new = (x // int(rng.integers(1, 9)), x % int(rng.integers(1, 9)))[operation - 2]
+        else:
+            new = (max_dim(x, y), min_dim(x, 7))[operation - 4]
+        dims += [new] if isinstance(new, Dim) else []
+    found = compiled([x.polynomial for x in dims])({"b": b, "t": t})
+    assert found == tuple(x.evaluate({"b": b, "t": t}) for x in dims)
+
+
+def test_polynomials_nested_too_deeply_for_a_parser_are_evaluated():
+    x = of("b")
+    for _ in range(90):
+        x = of(Operation("mod", (plus(scale(x, 7), of(1)), of(1001))))
+    assert compiled([x])({"b": 9}) == (evaluate(x, {"b": 9}.__getitem__),)

@@ -18,6 +18,7 @@ from amdjax.core.dims.expression import (
     min_dim,
     symbolic_dimension,
 )
+from amdjax.core.dims.polynomial import compiled
 from amdjax.core.dims.scope import SymbolicScope
 from amdjax.core.dims.shapes import Unsolvable, holds_or_is_assumed, solve, symbolic_shape
 from amdjax.core.dims.sized import (
@@ -46,8 +47,9 @@ from amdjax.core.dims.sized import (
 
 __all__ = [
     "Choice", "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable",
-    "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing", "divisor", "estimated",
-    "holds_or_is_assumed", "in_units", "is_multiple", "is_multiple_at_hand", "is_natural",
-    "is_symbolic_dim", "largest", "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape",
-    "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape", "text_at_hand",
+    "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing", "compiled", "divisor",
+    "estimated", "holds_or_is_assumed", "in_units", "is_multiple", "is_multiple_at_hand",
+    "is_natural", "is_symbolic_dim", "largest", "like_at_hand", "max_dim", "min_dim", "no_less",
+    "same_shape", "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape",
+    "text_at_hand",
 ]  # fmt: skip

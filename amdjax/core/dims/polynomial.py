@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 __all__ = [
-    "Atom", "Monomial", "Operation", "Polynomial", "atom_of", "constant_of", "evaluate", "multiply",
-    "of", "order", "plus", "product_of", "scale", "substituted", "text", "variables",
+    "Atom", "Monomial", "Operation", "Polynomial", "atom_of", "compiled", "constant_of", "evaluate",
+    "multiply", "of", "order", "plus", "product_of", "scale", "substituted", "text", "variables",
 ]  # fmt: skip
 
 
@@ -196,6 +196,40 @@ def _value(atom: Atom, value: Callable[[str], Any], zero: Any) -> Any:
     if isinstance(atom, str):
         return value(atom)
     return OPERATIONS[atom.kind](*(evaluate(x, value, zero) for x in atom.args))
+
+
+_FUNCTIONS = {"__builtins__": {}, "max": max, "min": min}
+
+
+def compiled(polynomials: Sequence[Polynomial]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
+    """A function that evaluates polynomials where variables have values, some ten times as fast."""
+    names = sorted(set().union(*map(variables, polynomials)))
+    known = {name: f"x{i}" for i, name in enumerate(names)}
+    written = "".join(f"{_python(a, known)}, " for a in polynomials)
+    try:  # names are ours, so that nothing else than arithmetic is run
+        function = eval(f"lambda {', '.join(known.values())}: ({written})", _FUNCTIONS)
+    except (SyntaxError, MemoryError, RecursionError):  # nested too deeply for Python's parser
+        return lambda values: tuple(evaluate(a, values.__getitem__) for a in polynomials)
+    return lambda values: function(*map(values.__getitem__, names))
+
+
+def _python(a: Polynomial, names: Mapping[str, str]) -> str:
+    """An expression in Python, in parentheses, with names for the variables."""
+    return f"({' + '.join(_python_term(m, c, names) for m, c in a) or '0'})"
+
+
+def _python_term(monomial: Monomial, factor: int, names: Mapping[str, str]) -> str:
+    powers = (f"{_python_atom(atom, names)} ** {p}" if p > 1 else _python_atom(atom, names)
+              for atom, p in monomial)  # fmt: skip
+    return " * ".join([str(factor), *powers])
+
+
+def _python_atom(atom: Atom, names: Mapping[str, str]) -> str:
+    if isinstance(atom, str):
+        return names[atom]
+    args = [_python(x, names) for x in atom.args]
+    infix = {"floordiv": "//", "mod": "%"}.get(atom.kind)
+    return f"({f' {infix} '.join(args)})" if infix else f"{atom.kind}({', '.join(args)})"
 
 
 def text(a: Polynomial) -> str:

@@ -68,7 +68,10 @@ class Guard(NamedTuple):
     answer: bool
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        value = evaluate(self.polynomial, sizes.__getitem__)
+        return self.agrees(evaluate(self.polynomial, sizes.__getitem__))
+
+    def agrees(self, value: int) -> bool:
+        """Whether it holds where the polynomial has a value."""
         return (value >= 0 if self.kind == "ge" else value == 0) is self.answer
 
     def __str__(self) -> str:
