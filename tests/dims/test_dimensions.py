@@ -18,7 +18,6 @@ from amdjax.core.dims.parse import parse_dimension
 from amdjax.core.dims.polynomial import Operation, evaluate, of, plus, scale, text as text_of
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.export import symbolic_args_specs, symbolic_shape
-from amdjax.jit.symbolic import is_apart
 
 CONSTRAINTS = (
     "a >= 0", "a >= 2*b", "mod(a, 4) == 0", "mod(b, 6) == 3", "b <= 9", "c >= a + b", "a <= 40",
@@ -83,7 +82,7 @@ def test_random_expressions(seed):
                 continue
             decided += 1
             for one in sizes:
-                if is_apart(one, scope):
+                if scope.is_apart(one):
                     continue  # which is noted where it depends on the sizes
                 found = {name: value(text, one) for name, text in zip("xy", texts)}
                 assert eval(f"x {symbol} y", found) is answer, (constraints, texts, symbol, one)
