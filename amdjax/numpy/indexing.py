@@ -137,10 +137,10 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
         first, step, count = entry.start, entry.step, entry.count
         # From the first element to the last one, or none where a symbolic count turns out to be 0.
         reach = max_dim((count - 1) * abs(step) + 1, 0)
-        first = 0 if surely_equal(reach, 0) else first
         if step < 0:
             flipped.append(axis)
             first, step = max_dim(first + 1 - reach, 0), -step
+        first = 0 if surely_equal(reach, 0) else first
         starts.append(first)
         limits.append(first + reach)
         steps.append(step)

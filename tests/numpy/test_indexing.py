@@ -1,3 +1,5 @@
+import itertools
+
 import hypothesis.extra.numpy as hnp
 import numpy as np
 import pytest
@@ -43,6 +45,16 @@ def test_adding_agrees_with_numpy(index):
     values = np.ones(X[index].shape, np.float32)
     np.add.at(expected, index, values)
     close(jnp.asarray(X).at[index].add(values), expected)
+
+
+@pytest.mark.parametrize("symbolic", [None, "n"])
+def test_slices_of_short_axes(symbolic):
+    slices = [slice(*s) for s in itertools.product((None, -3, 1), (None, -1, 2), (None, 2, -1, -3))]
+    traced = amdjax.jit(lambda x: [x[s] for s in slices], symbolic=symbolic)
+    for n in range(7):
+        x = np.arange(n, dtype=np.float32)
+        for s, got in zip(slices, traced(x), strict=True):
+            np.testing.assert_array_equal(got, x[s], err_msg=f"{n} elements, {s}")
 
 
 @pytest.mark.parametrize("name", ["multiply", "min", "max", "divide", "power", "subtract"])
