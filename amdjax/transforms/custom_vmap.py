@@ -76,14 +76,14 @@ def _skip(rule: Rule, count: int) -> Rule:
 @custom_vmap_call_p.def_jvp
 def _jvp(primals: Any, tangents: Any, *, call: ClosedJaxpr, rule: Rule) -> Any:
     nonzeros = [type(t) is not Zero for t in tangents]
-    jvped, nonzeros_out = jvp_jaxpr(call, nonzeros, instantiate=True)
+    differentiable = [a.to_tangent().dtype != float0 for a in call.out_avals]
+    jvped, nonzeros_out = jvp_jaxpr(call, nonzeros, differentiable)
     given = [t for t in tangents if type(t) is not Zero]
     outs = _call(
         jvped, functools.partial(_jvp_rule, rule, nonzeros, nonzeros_out), [*primals, *given]
     )
     count = len(call.out_avals)
-    found = spread_tangents(outs[count:], nonzeros_out, call.out_avals)
-    return outs[:count], [Zero(a) if (a := get_aval(t)).dtype == float0 else t for t in found]
+    return outs[:count], spread_tangents(outs[count:], nonzeros_out, call.out_avals)
 
 
 # Linearized by its jvp rule; a program of its own for residuals would have no rule.

@@ -457,6 +457,17 @@ def test_custom_vmap_rules_are_told_what_primal_and_tangent_batch(in_axes):
         np.testing.assert_allclose(out, 11 * arg)
 
 
+def test_custom_vmap_of_integers_and_a_symbolic_batch():
+    f = amdjax.custom_batching.custom_vmap(lambda i, x: (i + 1, 2 * x))
+    f.def_vmap(lambda size, batched, i, x: ((i + 1, 3 * x), (True, True)))
+    of = lambda i, x: amdjax.jvp(lambda x: f(i, x)[1], (x,), (x,))
+    many = amdjax.jit(amdjax.vmap(of), symbolic="n, ...")
+    for n in (2, 5):
+        i, x = np.arange(3 * n, dtype=np.int32).reshape(n, 3), np.ones((n, 3), np.float32)
+        close(many(i, x)[0], 3 * x)
+        close(many(i, x)[1], 3 * x)
+
+
 def test_custom_vmap_without_a_batch_is_the_function():
     f = _squares_when_batched()
     a, b = amdjax.grad(lambda x, y: sum(f(x, y)), (0, 1))(0.5, 2.0)
