@@ -224,6 +224,9 @@ class JitFunction:
         self._shapes = _symbolic_shapes(self._parameters, symbolic, constraints)
         self._dynamic = _checked_dynamic(dynamic, symbolic)
         self._buckets = _buckets(fun, symbolic, buckets, pad_value, lengths)
+        self._parameters.refuse_static(
+            () if self._buckets is None else self._buckets.lengths.values()
+        )
         kind = self._parameters.kind, inline, keep_unused, device, dynamic
         own = shardings is not None or self._shapes is not None
         self._programs = programs = _Programs() if own else _programs_of(fun, kind)
@@ -384,6 +387,7 @@ class JitFunction:
         avals = [x.aval for x in leaves]
         refuse_execution(self._name)
         if self._buckets is not None and self._shapes is not None:
+            self._check_lengths(tree, static)
             self._buckets.of(self._shapes.of(avals, tree, static).sizes)  # raises if there is none
         with _phase(self._name, "trace", "jaxpr_trace"):
             types, serves, program = self._symbolic_program(avals, tree, static)
@@ -437,6 +441,12 @@ class JitFunction:
             run = variants.runner(sizes)
         return self._buckets.padding(run, padded, outs)
 
+    def _check_lengths(self, tree: PyTreeDef, static: Any) -> None:
+        if self._buckets is not None and self._buckets.lengths:
+            self._buckets.check_call(
+                *self._parameters.restore(range(tree.num_leaves), tree, static)
+            )
+
     @property
     def _length_types(self) -> Sequence[Any]:
         """The types of arguments that are sizes before padding."""
@@ -473,7 +483,7 @@ class JitFunction:
         if found is None or found.closed is not closed:
             found = self._programs.variants[key] = Variants(closed, donated, refs, place)
             if self._buckets is not None:
-                self._buckets.warn_of_mixing(closed)
+                self._buckets.warn_of_mixing(closed, closed.in_avals)
         return found
 
     def _call_traced(self, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -520,6 +530,7 @@ class JitFunction:
         it is for the sizes.
         """
         lengths = self._length_types
+        self._check_lengths(tree, static)
         if has_symbolic_dims(avals):
             if lengths:
                 raise ValueError(f"jit of {self._name}: lengths of symbolic shapes are not known")

@@ -56,6 +56,14 @@ class Parameters:
         self._plain = not (self._static or self._static_names)
         self._no_donation = not (self._donated or self._donated_names)
 
+    def refuse_static(self, lengths: Iterable[str]) -> None:
+        """Raise ValueError if a parameter that `lengths` names is static."""
+        for name in lengths:
+            if name in self._static_names:
+                raise ValueError(
+                    f"jit: lengths names {name!r}, which is static: sizes before padding are arrays"
+                )
+
     def leaves_of(self, args: Any, kwargs: Any) -> tuple[list[Any], PyTreeDef, Any]:
         """As `split`, shorter for calls without keywords of functions without static arguments."""
         if kwargs or not self._plain:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,16 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete
 from amdjax.core.aval import ShapedArray
-from amdjax.core.dims import Dim
+from amdjax.core.dims import Dim, symbolic_dimension
 from amdjax.core.dtypes import ExtendedDType
-from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, subjaxprs_of_value
-from amdjax.core.lowering import Pointwise
+from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.ref import Ref
 from amdjax.core.tracebacks import warn
 from amdjax.jit.arrays import Runner, host_buffer
+from amdjax.jit.padding import mixing
+from amdjax.jit.padding_facts import Fact
 from amdjax.jit.placement import put
+from amdjax.jit.symbolic import scope_of
 from amdjax.transforms.flat import signature
 
 __all__ = ["Buckets"]
@@ -52,10 +55,41 @@ class Buckets:
         self.name, self.pad_value = name, pad_value
         self.choices = {variable: sorted(map(int, s)) for variable, s in sizes.items()}
         self.lengths = _by_variable(lengths, self.choices)
-        known = signature(fun)
-        for parameter in self.lengths.values():
-            if known is not None and parameter not in known.parameters:
-                raise ValueError(f"jit: lengths names {parameter!r}, no parameter of {name}")
+        self._signature = signature(fun)
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        known = {} if self._signature is None else self._signature.parameters
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        named: dict[str, str] = {}
+        for variable, name in self.lengths.items():
+            if not isinstance(name, str):
+                raise ValueError(f"jit: lengths must name parameters, got {name!r}")
+            if name in named:
+                raise ValueError(
+                    f"jit: lengths names {name!r} for both {named[name]!r} and {variable!r}"
+                )
+            named[name] = variable
+            parameter = known.get(name)
+            if parameter is None and known and not takes_any:
+                raise ValueError(f"jit: lengths names {name!r}, no parameter of {self.name}")
+            by_name = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+            if parameter is not None and parameter.kind not in by_name:
+                raise ValueError(
+                    f"jit: lengths names {name!r}, which {self.name} does not take by name"
+                )
+
+    def check_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Raise ValueError if a call gives a size before padding itself."""
+        given = set(kwargs)
+        if self._signature is not None:
+            given |= set(self._signature.bind_partial(*args, **kwargs).arguments)
+        for name in self.lengths.values():
+            if name in given:
+                raise ValueError(
+                    f"jit of {self.name}: lengths names {name!r}, which the call gives: callers "
+                    "leave the size before padding out; name a parameter of its own for it"
+                )
 
     def of(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The next sizes that are compiled.
@@ -128,16 +162,33 @@ class Buckets:
         lengths = self.lengths_at(sizes)
         return (lambda args: run([*args, *lengths])) if lengths else run
 
-    def warn_of_mixing(self, closed: ClosedJaxpr) -> None:
-        """Warn where padding may change results of a program of symbolic shapes."""
-        invars, count = closed.jaxpr.invars, len(self.lengths)
-        masks = dict.fromkeys(invars[len(invars) - count :], _LENGTH) if count else {}
-        found = list(dict.fromkeys(_mixing(closed.jaxpr, frozenset(self.choices), masks)))
+    def warn_of_mixing(self, closed: ClosedJaxpr, types: Sequence[Any]) -> None:
+        """Warn where padding may change results of a program of symbolic shapes.
+
+        Args:
+          closed: the program.
+          types: those of the arguments that are padded; sizes before padding follow.
+        """
+        padded, scope = frozenset(self.choices), scope_of(types)
+        facts: list[Fact | None] = [self._fact(a) for a in closed.in_avals]
+        if self.lengths and scope is not None:
+            sizes = [symbolic_dimension(variable, scope) for variable in self.lengths]
+            facts[len(facts) - len(sizes) :] = [Fact(size=size) for size in sizes]
+        found = list(mixing(closed.jaxpr, padded, facts))
         if found:
             warn(
                 f"Padding may change results of {self.name}, since elements along padded axes meet "
-                "where no mask made of lengths is known to be applied: " + "; ".join(found[:5])
+                "what is not known to change nothing, such as 0 in a sum, which a mask made of "
+                "lengths would put there: " + "; ".join(found[:5])
             )
+
+    def _fact(self, aval: Any) -> Fact | None:
+        """What an argument holds beyond its size."""
+        if not isinstance(aval, ShapedArray) or isinstance(aval.dtype, ExtendedDType):
+            return None
+        dims = enumerate(aval.shape)
+        padded = [i for i, d in dims if isinstance(d, Dim) and d.variables() & {*self.choices}]
+        return Fact(dict.fromkeys(padded, self._padding(aval.dtype)[()])) if padded else None
 
 
 def _is_size(n: Any) -> bool:
@@ -177,83 +228,3 @@ def _cut(x: ConcreteArray, aval: Any) -> ConcreteArray:
             "cannot be cut out of it: give the axis no buckets"
         )
     return _like(x, aval, x._view()[tuple(map(slice, aval.shape))])
-
-
-# Where elements along padded axes meet. What a comparison with a length reaches counts as masked.
-
-_LENGTH, _MASK = 1, 2
-_COMPARISONS = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
-_KEEPS_PLACES = frozenset(
-    ("broadcast_in_dim", "transpose", "squeeze", "expand_dims", "select_n", "iota", "stop_gradient",
-     "copy", "copy_p", "convert_element_type", "reduce_precision")
-)  # fmt: skip
-
-
-def _mixing(jaxpr: Jaxpr, padded: frozenset[str], masks: dict[Any, int]) -> Iterator[str]:
-    """What may compute other results of padded arguments, with the variables it does so along."""
-    for eqn in jaxpr.eqns:
-        level = max((masks.get(v, 0) for v in eqn.invars if not isinstance(v, Literal)), default=0)
-        if level == _LENGTH and eqn.primitive.name in _COMPARISONS:
-            level = _MASK
-        if level:
-            masks.update(dict.fromkeys(eqn.outvars, level))
-        bodies = [b for value in eqn.params.values() for b in subjaxprs_of_value(value)]
-        for body in bodies:
-            inner = body.jaxpr if isinstance(body, ClosedJaxpr) else body
-            same = len(inner.invars) == len(eqn.invars)
-            own = {
-                v: masks.get(x, 0) if same and not isinstance(x, Literal) else level
-                for v, x in zip(inner.invars, eqn.invars if same else inner.invars)
-            }
-            yield from _mixing(inner, padded, own)
-        along = _met(eqn, padded, bool(bodies))
-        loose = [
-            v
-            for v in eqn.invars
-            if not isinstance(v, Literal) and _axes(v.aval, padded) and masks.get(v, 0) < _MASK
-        ]
-        if along and (loose or not eqn.invars):
-            yield f"{eqn.primitive.name} along {', '.join(sorted(along))} ({eqn.source})"
-
-
-def _axes(aval: Any, padded: frozenset[str]) -> dict[int, set[str]]:
-    """The axes that are padded, and the variables their sizes depend on."""
-    dims = enumerate(getattr(aval, "shape", ()))
-    found = {i: d.variables() & padded for i, d in dims if isinstance(d, Dim)}
-    return {i: names for i, names in found.items() if names}
-
-
-def _met(eqn: JaxprEqn, padded: frozenset[str], calls: bool) -> set[str]:
-    """The variables along whose axes an equation lets elements meet, or moves them."""
-    name, params = eqn.primitive.name, eqn.params
-    if name == "dim_as_value":
-        return params["dim"].variables() & padded
-    operands = [_axes(v.aval, padded) for v in eqn.invars]
-    if name == "gather":
-        operands = operands[:1]
-    if not any(operands) or name in _KEEPS_PLACES:
-        return set()
-    if isinstance(eqn.primitive.lowering, Pointwise):
-        return set()
-    every = set().union(*(names for o in operands for names in o.values()))
-    if name == "scan":
-        carries = params["num_carry"] > 0
-        length = params["length"]
-        return length.variables() & padded if carries and isinstance(length, Dim) else set()
-    if calls and not name.startswith("reduce"):
-        return set()
-    if name == "dot_general":
-        (left, right), _ = params["dimension_numbers"]
-        chosen = [(operands[0], left), (operands[1], right)]
-    elif "axes" in params and (name.startswith(("reduce", "arg"))):
-        chosen = [(o, params["axes"]) for o in operands]
-    elif name.startswith("cum"):
-        chosen = [(operands[0], [params["axis"]] if params["reverse"] else [])]
-    elif name == "sort" or name == "concatenate":
-        chosen = [(o, [params["dimension"]]) for o in operands]
-    elif name == "slice":
-        starts = params["start_indices"]
-        chosen = [(operands[0], [i for i, n in enumerate(starts) if isinstance(n, Dim)])]
-    else:
-        return every
-    return set().union(*(o[i] for o, axes in chosen for i in axes if i in o))

@@ -9,6 +9,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
+from tests.support.turns import in_turn
 
 BUCKETS = {"t": [8, 4, 16]}
 
@@ -54,56 +55,155 @@ def test_other_axes_stay_and_linear_shapes_pad():
         np.testing.assert_array_equal(c, y * 3)
 
 
+def mask(x, n):
+    return jnp.arange(x.shape[1]) < n
+
+
+def masked(x, n, other=0.0):
+    return jnp.where(mask(x, n), x, other)
+
+
+#: Of which padding changes results for some arguments.
 MIXING = {
-    "sum": lambda x: x.sum(1),
-    "mean": lambda x: x.mean(1),
-    "product": lambda x: x @ x.T,
-    "sort": lambda x: jnp.sort(x),
-    "scan": lambda x: lax.scan(lambda c, r: (c + r, c), jnp.zeros(x.shape[0]), x.T)[0],
-    "cumsum": lambda x: lax.cumsum(x, 1, reverse=True),
-    "softmax": lambda x: amdjax.nn.softmax(x),
-    "flip": lambda x: x[:, ::-1],
-    "concatenate": lambda x: jnp.concatenate([x, x], 1),
-    "last": lambda x: x[:, -1],
-    "argmax": lambda x: x.argmax(1),
-    "length": lambda x: x * x.shape[1],
-    "ravel": lambda x: x.reshape(-1),
-    "fft": lambda x: jnp.fft.fft(x).real,
-    "jit": lambda x: amdjax.jit(lambda x: x.max(1))(x),
-    "vmap": lambda x: amdjax.vmap(jnp.median)(x),
+    "sum": lambda x, n: jnp.cos(x).sum(1),
+    "mean": lambda x, n: x.mean(1),
+    "mean of masked": lambda x, n: masked(x, n).mean(1),
+    "product": lambda x, n: jnp.cos(x) @ jnp.cos(x).T,
+    "sort": lambda x, n: jnp.sort(x),
+    "scan": lambda x, n: lax.scan(lambda c, r: (c + r, c), jnp.zeros(x.shape[0]), x.T + 1)[0],
+    "fori": lambda x, n: lax.fori_loop(0, x.shape[1], lambda i, c: c + 1, jnp.zeros(())),
+    "scan of nothing": lambda x, n: lax.scan(
+        lambda c, _: (c + 1, None), jnp.zeros(()), None, length=x.shape[1])[0],
+    "scan backwards": lambda x, n: lax.scan(
+        lambda c, r: (c + r, c), jnp.ones(x.shape[0]), jnp.exp(x.T), reverse=True)[1].T,
+    "cumsum": lambda x, n: lax.cumsum(x + 1, 1, reverse=True),
+    "cumsum of flipped": lambda x, n: jnp.cumsum(x[:, ::-1], 1)[:, ::-1] + jnp.ones(x.shape) * 3,
+    "softmax": lambda x, n: amdjax.nn.softmax(x),
+    "softmax of zeros": lambda x, n: amdjax.nn.softmax(masked(x, n)),
+    "logsumexp": lambda x, n: amdjax.nn.logsumexp(masked(x, n), axis=1),
+    "flip": lambda x, n: x[:, ::-1],
+    "flip of masked": lambda x, n: masked(x, n)[:, ::-1],
+    "roll": lambda x, n: jnp.roll(x, 1, 1),
+    "concatenate": lambda x, n: jnp.concatenate([x, x], 1),
+    "last": lambda x, n: x[:, -1],
+    "argmax": lambda x, n: (-x).argmax(1),
+    "argmin of masked": lambda x, n: masked(x, n).argmin(1),
+    "max": lambda x, n: (-x).max(1),
+    "length": lambda x, n: x * x.shape[1],
+    "iota": lambda x, n: x * jnp.arange(x.shape[1])[::-1],
+    "ravel": lambda x, n: x.reshape(-1),
+    "fft": lambda x, n: jnp.fft.fft(x).real,
+    "norm": lambda x, n: jnp.linalg.norm(masked(x, n, 3.0), axis=1),
+    "variance": lambda x, n: ((masked(x, n) - masked(x, n).sum(1, keepdims=True) / n) ** 2).sum(1),
+    "convolution": lambda x, n: lax.conv_general_dilated(
+        x[:, None] + 1, jnp.ones((1, 1, 3)), (1,), "SAME")[:, 0],
+    "strided convolution": lambda x, n: lax.conv_general_dilated(
+        x[:, None], jnp.arange(1.0, 4)[None, None], (2,), "SAME")[:, 0],
+    "window": lambda x, n: lax.reduce_window(-x, -jnp.inf, lax.max, (1, 3), (1, 1), "SAME"),
+    "scatter": lambda x, n: jnp.zeros(5).at[(x[0] > 1).astype(int)].add(1.0),
+    "count": lambda x, n: (x == 0).sum(),
+    "all": lambda x, n: (x != 0).all(1),
+    "jit": lambda x, n: amdjax.jit(lambda x: (-x).max(1))(x),
+    "vmap": lambda x, n: amdjax.vmap(jnp.median)(x),
+    "branch": lambda x, n: lax.cond(n > 2, lambda x: x.sum(1), lambda x: x.max(1), x + 1),
+    "gradient": lambda x, n: amdjax.grad(lambda x: (x * x).mean())(x),
+    "random": lambda x, n: x + amdjax.random.normal(amdjax.random.key(0), x.shape),
+    "callback": lambda x, n: amdjax.pure_callback(
+        lambda x: x[:, ::-1].copy(), amdjax.ShapeDtypeStruct(x.shape, x.dtype), x),
+    # Masks that are none.
+    "mask of one more": lambda x, n: jnp.where(mask(x, n + 1), x, 1).sum(1),
+    "mask up to the length": lambda x, n: (jnp.arange(x.shape[1]) <= n).sum(),
+    "filled": lambda x, n: masked(x, n, 7.0).sum(1),
+    "exponential": lambda x, n: jnp.exp(masked(x, n)).sum(1),
+    "cosine": lambda x, n: jnp.cos((x + 1) * mask(x, n)).sum(1),
+    "with what is not": lambda x, n: (masked(x, n) + x + 1).sum(1),
+    "data": lambda x, n: jnp.where(x < n, x + 1, 0).sum(1),
+    "inverted": lambda x, n: jnp.where(~mask(x, n), 0 * x + 1, 0).sum(1),
+    "swapped": lambda x, n: jnp.where(mask(x, n), 0, x + 1).sum(1),
+    "along the other axis": lambda x, n: jnp.where(
+        jnp.arange(x.shape[0])[:, None] < n, x + 1, 0).sum(1),
+    "length in arithmetic": lambda x, n: (x + 1 + (n < 3)).sum(1),
+    "in few bits": lambda x, n: jnp.where(
+        jnp.arange(x.shape[1] * 40, dtype=jnp.int8) < n * 40, 1, 0).sum(),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MIXING)
+@pytest.mark.parametrize("name", in_turn(MIXING, 2))
 def test_a_warning_where_padding_may_change_results(name):
-    f = amdjax.jit(MIXING[name], symbolic="b, t", buckets=BUCKETS)
+    f = amdjax.jit(MIXING[name], symbolic=("b, t",), buckets=BUCKETS, lengths="n")
     with pytest.warns(UserWarning, match="Padding may change results"):
         f(array(2, 3))
 
 
+#: Of which it does not, whatever arguments are padded with.
 KEEPING = {
-    "elementwise": lambda x: jnp.tanh(x) * 2 + x,
-    "other axis": lambda x: x.sum(0) + x,
-    "product": lambda x: jnp.ones((5, x.shape[0])) @ x,
-    "cumsum": lambda x: lax.cumsum(x, 1),
-    "transpose": lambda x: x.T[:, None] + 1,
-    "first": lambda x: x[:, :1] + x[:, 0:],
-    "sort": lambda x: jnp.sort(x, 0),
-    "embedding": lambda x: jnp.arange(10.0)[x.astype(int)],
-    "where": lambda x: jnp.where(x > 1, x, -x),
-    "jit": lambda x: amdjax.jit(lambda x: amdjax.nn.relu(x))(x),
-    "map": lambda x: lax.map(lambda r: r.sum(), x.T),
-}
+    "elementwise": lambda x, n: jnp.tanh(x) * 2 + x,
+    "other axis": lambda x, n: x.sum(0) + x,
+    "product": lambda x, n: jnp.ones((5, x.shape[0])) @ x,
+    "cumsum": lambda x, n: lax.cumsum(x, 1),
+    "transpose": lambda x, n: x.T[:, None] + 1,
+    "first": lambda x, n: x[:, :1] + x[:, 0:],
+    "all but the first": lambda x, n: x[:, 1:] - x[:, :-1],
+    "every other": lambda x, n: masked(x, n)[:, ::2],
+    "sort": lambda x, n: jnp.sort(x, 0),
+    "embedding": lambda x, n: jnp.arange(10.0)[jnp.abs(jnp.nan_to_num(x)).astype(int)],
+    "where": lambda x, n: jnp.where(x > 1, x, -x),
+    "jit": lambda x, n: amdjax.jit(lambda x: amdjax.nn.relu(x))(x),
+    "map": lambda x, n: lax.map(lambda r: r.sum(), x.T),
+    "axes of one": lambda x, n: x.reshape(x.shape[0], x.shape[1], 1, 1),
+    "sum": lambda x, n: masked(x, n).sum(1),
+    "mean": lambda x, n: jnp.mean(x, axis=1, where=mask(x, n)),
+    "sum where": lambda x, n: jnp.sum(x + 1, axis=1, where=n > jnp.arange(x.shape[1])),
+    "flipped mask": lambda x, n: jnp.where(jnp.arange(x.shape[1]) >= n, 0, x).sum(1),
+    "shifted mask": lambda x, n: jnp.where(jnp.arange(x.shape[1]) + 1 <= n, x, 0).sum(1),
+    "product of ones": lambda x, n: masked(x, n, 1.0).prod(1),
+    "softmax": lambda x, n: amdjax.nn.softmax(masked(x, n, -jnp.inf)),
+    "logsumexp": lambda x, n: amdjax.nn.logsumexp(masked(x, n, -jnp.inf), axis=1),
+    "max": lambda x, n: masked(x, n, -jnp.inf).max(1),
+    "max of finite": lambda x, n: masked(x, n, jnp.finfo(jnp.float32).min).max(1),
+    "argmin": lambda x, n: masked(x, n, jnp.inf).argmin(1),
+    "sorted": lambda x, n: jnp.sort(masked(x, n, jnp.inf)),
+    "reverse cumsum": lambda x, n: lax.cumsum(masked(x, n), 1, reverse=True),
+    "any": lambda x, n: ((x > 1) & mask(x, n)).any(1),
+    "count": lambda x, n: mask(x, n).sum() + (jnp.isnan(x) & mask(x, n)).sum(1),
+    "masked product": lambda x, n: masked(x, n) @ masked(x, n).T,
+    "convolution": lambda x, n: lax.conv_general_dilated(
+        masked(x, n)[:, None], jnp.arange(1.0, 4)[None, None], (1,), "SAME")[:, 0],
+    "window": lambda x, n: lax.reduce_window(
+        masked(x, n, -jnp.inf), -jnp.inf, lax.max, (1, 3), (1, 1), "SAME"),
+    "scatter": lambda x, n: jnp.zeros(5).at[(masked(x, n)[0] > 1).astype(int)].add(masked(x, n)[0]),
+    "padded in front": lambda x, n: jnp.pad(x, ((0, 0), (2, 0))),
+    "padded behind": lambda x, n: jnp.pad(masked(x, n), ((0, 0), (1, 2))).sum(1),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KEEPING)
-def test_no_warning_where_padding_changes_nothing(name):
-    f = amdjax.jit(KEEPING[name], symbolic="b, t", buckets=BUCKETS)
+@pytest.mark.parametrize("pad_value", [0, np.nan, 3.5])
+@pytest.mark.parametrize("name", in_turn(KEEPING, 2))
+def test_no_warning_where_padding_changes_nothing(name, pad_value):
+    f, plain = KEEPING[name], amdjax.jit(KEEPING[name])
+    padded = amdjax.jit(
+        f, symbolic={"x": "b, t"}, buckets=BUCKETS, lengths="n", pad_value=pad_value
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for b, t in [(2, 3), (3, 7)]:
             x = array(b, t)
-            np.testing.assert_allclose(f(x), amdjax.jit(KEEPING[name])(x), rtol=2e-6)
+            for got, expected in zip(padded(x), plain(x, t), strict=True):
+                np.testing.assert_allclose(got, expected, rtol=2e-6, err_msg=name)
+
+
+def test_what_padding_is_known_to_be_needs_no_mask():
+    """Zeros add nothing; ones do."""
+    for pad_value, harmless in [(0, True), (1, False)]:
+        f = amdjax.jit(
+            lambda x: (x * 2).sum(1), symbolic="b, t", buckets=BUCKETS, pad_value=pad_value
+        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = f(array(2, 3))
+        assert bool(caught) is not harmless
+        if harmless:
+            np.testing.assert_allclose(result, 2 * array(2, 3).sum(1), rtol=1e-6)
 
 
 BAD = [
@@ -128,6 +228,42 @@ BAD = [
 def test_errors(options, error, message):
     with pytest.raises(error, match=re.escape(message)):
         amdjax.jit(lambda x: x * 2, **{"symbolic": "b, t", **options})(array(2, 5))
+
+
+def test_parameters_for_lengths():
+    """They are keywords of their own, which callers do not give."""
+    run = lambda f, *args, **options: amdjax.jit(f, symbolic="t", buckets={"t": [8]}, **options)(
+        *args
+    )
+    x = array(5)
+    for f in (lambda x, *, n: x * n, lambda x, **rest: x * rest["n"], lambda x, n: x * n):
+        np.testing.assert_array_equal(run(f, x, lengths="n"), x * 5)
+    for f, args, lengths, message in [
+        (lambda x: x, (x,), "x", "lengths names 'x', which the call gives: callers leave"),
+        (lambda x, n: x, (x, 5), "n", "lengths names 'n', which the call gives: callers leave"),
+        (lambda n, /: n, (x,), "n", "lengths names 'n', which <lambda> does not take by name"),
+        (
+            lambda x, *rest: x,
+            (x,),
+            "rest",
+            "lengths names 'rest', which <lambda> does not take by name",
+        ),
+        (lambda x, n: x, (x,), {"t": "n", "b": "n"}, "lengths speaks of 'b', which has no buckets"),
+        (lambda x, n: x, (x,), {"t": 3}, "lengths must name parameters, got 3"),
+    ]:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            run(f, *args, lengths=lengths)
+    with pytest.raises(ValueError, match="lengths names 'n' for both 'b' and 't'"):
+        amdjax.jit(
+            lambda x, n: x,
+            symbolic="b, t",
+            buckets={"b": [4], "t": [8]},
+            lengths={"b": "n", "t": "n"},
+        )
+    with pytest.raises(ValueError, match="lengths names 'n', which is static"):
+        amdjax.jit(
+            lambda x, n: x, symbolic="t", buckets={"t": [8]}, lengths="n", static_argnames="n"
+        )
 
 
 def test_results_that_cannot_be_cut():
