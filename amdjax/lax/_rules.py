@@ -18,7 +18,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray, get_aval
-from amdjax.core.dims import as_size
+from amdjax.core.dims import as_size, same_shape
 from amdjax.core.lowering import Lowering, Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.transforms import ops
@@ -182,18 +182,18 @@ def broadcast_together(name: str, shapes: Sequence[Shape]) -> Shape:
         )
     result = []
     for sizes in zip(*shaped):
-        wide = {size for size in sizes if size != 1}
-        if len(wide) > 1:
+        wide = [size for size in sizes if size != 1]
+        if builtins.any(size != wide[0] for size in wide[1:]):
             found = ", ".join(map(str, shapes))
             raise TypeError(f"{name} got incompatible shapes for broadcasting: {found}.")
-        result.append(wide.pop() if wide else 1)
+        result.append(wide[0] if wide else 1)
     return tuple(result)
 
 
 def repeat_to(shape: Shape, x: Any) -> Any:
     """Broadcast a scalar, or an array with axes of size one, to `shape`."""
     old = shape_of(x)
-    if old == shape:
+    if same_shape(old, shape):
         return x
     return ops.broadcast_in_dim(x, shape, range(len(old)))
 
@@ -201,7 +201,7 @@ def repeat_to(shape: Shape, x: Any) -> Any:
 def sum_to(aval: Any, x: Any) -> Any:
     """Undo `repeat_to`: sum `x` over the axes along which an operand of type `aval` repeated."""
     shape = shape_of(x)
-    if shape == aval.shape:
+    if same_shape(shape, aval.shape):
         return x
     if not aval.shape:
         return ops.reduce_sum(x, tuple(range(len(shape))))
@@ -293,7 +293,8 @@ def batch_elementwise(primitive: Primitive) -> Callable[..., Any]:
     ) -> tuple[Any, Any]:
         shape, dim = next((shape_of(x), d) for x, d in zip(args, dims) if d is not None)
         aligned = builtins.all(
-            (shape_of(x), d) == (shape, dim) or not shape_of(x) for x, d in zip(args, dims)
+            (d == dim and same_shape(shape_of(x), shape)) or not shape_of(x)
+            for x, d in zip(args, dims)
         )
         if not aligned:
             rank = builtins.max(len(shape_of(x)) + (d is None) for x, d in zip(args, dims))

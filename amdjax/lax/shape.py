@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import ShapedArray, canonical_dim
+from amdjax.core.dims import same_shape
 from amdjax.core.lowering import Element
 from amdjax.core.trace import is_float0
 from amdjax.lax._rules import (
@@ -184,10 +185,10 @@ def broadcast_shapes(*shapes: Sequence[int]) -> Shape:
         raise TypeError(f"Only non-negative indices are allowed in shapes, got {list(shapes)}.")
     result = []
     for sizes in zip(*padded):
-        wide = {size for size in sizes if size != 1}
-        if len(wide) > 1:
+        wide = [size for size in sizes if size != 1]
+        if any(size != wide[0] for size in wide[1:]):
             raise ValueError(f"Incompatible shapes for broadcasting: shapes={list(shapes)}")
-        result.append(wide.pop() if wide else 1)
+        result.append(wide[0] if wide else 1)
     return tuple(result)
 
 
@@ -288,7 +289,7 @@ def reshape(
     new_sizes = as_ints(new_sizes, f"{rule}reshape new_sizes")
     if dimensions is not None:
         operand = transpose(operand, as_ints(dimensions, "reshape dimensions"))
-    if isinstance(operand, Array) and operand.shape == new_sizes:
+    if isinstance(operand, Array) and same_shape(operand.shape, new_sizes):
         return operand
     return reshape_p.bind(operand, new_sizes=new_sizes, dimensions=None, sharding=out_sharding)
 

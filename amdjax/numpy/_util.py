@@ -14,7 +14,7 @@ from amdjax.core.aval import refuse_masked
 from amdjax.core.backend import get_backend
 from amdjax.core.config import config, default_device
 from amdjax.core.context import Context, context
-from amdjax.core.dims import as_size, is_symbolic_dim
+from amdjax.core.dims import as_size, is_symbolic_dim, same_shape
 from amdjax.core.errors import ConcretizationTypeError
 from amdjax.core.pytree import tree_map
 from amdjax.core.trace import Tracer, concrete_or_error
@@ -263,7 +263,7 @@ def broadcast_to(x: Any, shape: Shape) -> Array:
     """`x` repeated to `shape`, new axes in front."""
     x = as_array("broadcast_to", x)
     shape = canonical_shape(shape)
-    if x.shape == shape:
+    if same_shape(x.shape, shape):
         return x
     lead = len(shape) - x.ndim
     if lead < 0:

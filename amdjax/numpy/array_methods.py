@@ -22,6 +22,7 @@ from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import api_boundary, guard_methods
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
+from amdjax.core.dims import same_shape
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import is_ref
 from amdjax.core.trace import Tracer
@@ -93,7 +94,7 @@ def _pair_plan(direct: dict[str, Primitive], x: Any, y: Any) -> Primitive | None
     if isinstance(x.dtype, dtypes.ExtendedDType) or x.dtype != y.dtype:
         return None
     # What two weak ones become depends on how dtypes promote at the time.
-    if x.weak_type or y.weak_type or (x.shape != y.shape and x.shape and y.shape):
+    if x.weak_type or y.weak_type or (x.shape and y.shape and not same_shape(x.shape, y.shape)):
         return None
     return direct.get(_kind(x.dtype))
 

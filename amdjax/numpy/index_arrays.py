@@ -58,7 +58,7 @@ def diag_indices_from(arr: ArrayLike) -> tuple[Array, ...]:
     a = as_array("diag_indices_from", arr)
     if a.ndim < 2:
         raise ValueError("input array must be at least 2-d")
-    if len(set(a.shape)) != 1:
+    if any(n != a.shape[0] for n in a.shape):
         raise ValueError("All dimensions of input must be of equal length")
     return diag_indices(a.shape[0], a.ndim)
 
@@ -261,7 +261,7 @@ def fill_diagonal(
     a, val = as_arrays("fill_diagonal", a, val)
     if a.ndim < 2:
         raise ValueError("array must be at least 2-d")
-    if a.ndim > 2 and len(set(a.shape)) > 1:
+    if a.ndim > 2 and any(n != a.shape[0] for n in a.shape):
         raise ValueError("All dimensions of input must be of equal length")
     n = min_dim(*a.shape)
     values = val if val.ndim == 0 else resize(ravel(val), n)

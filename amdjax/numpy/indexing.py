@@ -18,7 +18,7 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
-from amdjax.core.dims import is_natural, is_symbolic_dim, max_dim, surely_equal
+from amdjax.core.dims import is_natural, is_symbolic_dim, max_dim, same_shape, surely_equal
 from amdjax.numpy._util import (
     as_array,
     broadcast_arrays,
@@ -145,7 +145,8 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
         limits.append(first + reach)
         steps.append(step)
         out += 1
-    if any(s != 1 for s in steps) or any(s != 0 for s in starts) or tuple(limits) != x.shape:
+    whole = all(surely_equal(s, 0) for s in starts) and same_shape(limits, x.shape)
+    if any(s != 1 for s in steps) or not whole:
         x = lax.slice(x, starts, limits, None if all(s == 1 for s in steps) else steps)
     x = lax.rev(x, tuple(flipped)) if flipped else x
     x = lax.squeeze(x, tuple(dropped)) if dropped else x

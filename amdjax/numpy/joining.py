@@ -95,7 +95,7 @@ def stack(arrays: Any, axis: int = 0, out: None = None, dtype: DTypeLike = None)
     parts = as_arrays("stack", *_sequence("stack", arrays))
     if not parts:
         raise ValueError("Need at least one array to stack.")
-    if len({x.shape for x in parts}) > 1:
+    if builtins.any(x.shape != parts[0].shape for x in parts):
         raise ValueError(
             f"All input arrays must have the same shape, got {[x.shape for x in parts]}"
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from amdjax import lax
 from amdjax.core.array import Array
-from amdjax.core.dims import is_symbolic_dim, surely_equal
+from amdjax.core.dims import is_symbolic_dim, same_shape, surely_equal
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.integers import ceil_div
 from amdjax.core.tracebacks import warn
@@ -94,7 +94,7 @@ def reshape(
     a = as_array("reshape", a)
     new = computed_shape(a, canonical_shape(shape))
     if order == "C":
-        return a if new == a.shape else lax.reshape(a, new)
+        return a if same_shape(new, a.shape) else lax.reshape(a, new)
     if order == "F":
         reversed_axes = tuple(reversed(range(a.ndim)))
         flat = lax.reshape(lax.transpose(a, reversed_axes), new[::-1])

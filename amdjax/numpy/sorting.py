@@ -102,7 +102,7 @@ def lexsort(keys: Any, axis: int = -1) -> Array:
     columns = as_arrays("lexsort", *keys)
     if not columns:
         raise TypeError("need sequence of keys with len > 0 in lexsort")
-    if len({k.shape for k in columns}) > 1:
+    if any(k.shape != columns[0].shape for k in columns):
         raise ValueError("all keys need to be the same shape")
     if columns[0].ndim == 0:
         return lax.full((), 0, dtypes.default_int_dtype())

@@ -157,6 +157,12 @@ def test_what_follows_is_known():
     assert a >= b and a > b and a >= 2 and b < 11
     assert t % 4 == 0 and t // 4 * 4 == t and t >= 8 and t != 12
     assert a * b >= b and (a // 2) * 2 <= a and 2 * (a // 2) + a % 2 == a
+    assert b * t // (4 * b) * 4 == t and b * t % (8 * b) == 0 and a * b // (a * t) == b // t
+    assert -a % 4 + a == (a + -a % 4) // 4 * 4 and b * a % (t // 4 * b) == a % (t // 4) * b
+    assert t // 8 * 2 == t // 4 and a * t % (t // 8) == 0
+    assert max_dim(a - 2, 0) == a - min_dim(a, 2) and max_dim(a, t) + min_dim(t, a) == a + t
+    assert max_dim(max_dim(a - 2, 0) - min_dim(a, 2), 0) + min_dim(a, 2) <= a
+    assert not a.scope.undecided
     assert max_dim(a, t) >= t and min_dim(a, t) - 1 < a
     assert hash(2 * a - a) == hash(a) and (a + b) * (a - b) == a * a - b * b
 

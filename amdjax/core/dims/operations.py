@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from amdjax.core.dims.polynomial import (
+    Monomial,
     Operation,
     Polynomial,
     atom_of,
@@ -17,6 +18,8 @@ from amdjax.core.dims.polynomial import (
     common_factor,
     constant_of,
     divide,
+    divided_by,
+    multiply,
     of,
     plus,
     scale,
@@ -25,7 +28,15 @@ from amdjax.core.dims.polynomial import (
 )
 from amdjax.core.errors import InconclusiveDimensionOperation
 
-__all__ = ["Facts", "floordiv", "greatest", "in_quotients", "mod"]
+__all__ = [
+    "Facts",
+    "by_maxima",
+    "floordiv",
+    "greatest",
+    "in_quotients",
+    "mod",
+    "without_common_factor",
+]
 
 Bounds = tuple[int | None, int | None]
 """The least and the greatest value, None where there is none."""
@@ -57,7 +68,7 @@ def floordiv(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     """`a // b`, rounded down."""
     if _is_negative(b, a, facts):
         a, b = scale(a, -1), scale(b, -1)
-    a = in_quotients(a, b, facts)
+    a, b, _ = without_common_factor(in_quotients(a, b, facts), b)
     whole, rest = _divided(a, b, facts)
     if not rest or _is_between(rest, b, facts):
         return whole
@@ -85,7 +96,10 @@ def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
     """`a % b`, with the sign of `b`."""
     if _is_negative(b, a, facts):
         return scale(mod(scale(a, -1), scale(b, -1), facts), -1)
-    a, divisor = in_quotients(a, b, facts), constant_of(b)
+    a, b, factor = without_common_factor(in_quotients(a, b, facts), b)
+    if factor:
+        return multiply(((factor, 1),), mod(a, b, facts))
+    divisor = constant_of(b)
     if divisor is not None:
         a = facts.modulo(a, divisor)
     _, rest = _divided(a, b, facts)
@@ -99,6 +113,14 @@ def mod(a: Polynomial, b: Polynomial, facts: Facts) -> Polynomial:
             reduced = tuple((m, c // common) for m, c in rest)
             return scale(mod(reduced, of(divisor // common), facts), common)
     return facts.unknown(Operation("mod", (rest, b)))
+
+
+def without_common_factor(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial, Monomial]:
+    """`a` and `b`, which is not zero, without the unknowns that are factors of all their terms."""
+    terms = [dict(monomial) for monomial, _ in (*a, *b)]
+    common = {x: min(t.get(x, 0) for t in terms) for x in terms[0]}
+    factor = tuple((x, power) for x, power in common.items() if power)
+    return divided_by(a, factor), divided_by(b, factor), factor
 
 
 def in_quotients(a: Polynomial, near: Polynomial, facts: Facts) -> Polynomial:
@@ -135,6 +157,21 @@ def greatest(args: Sequence[Polynomial], facts: Facts, kind: str = "max") -> Pol
     if len(kept) == 1:
         return kept[0]
     return facts.unknown(Operation(kind, tuple(sorted(kept, key=str))))
+
+
+def by_maxima(a: Polynomial) -> Polynomial:
+    """`a` with maxima and minima of two as `max(d, 0)`, whose first factor is positive."""
+    for atom in list(atoms(a)):
+        if isinstance(atom, Operation) and atom.kind in ("max", "min") and len(atom.args) == 2:
+            x, y = atom.args
+            d = plus(x, scale(y, -1))
+            if d[0][1] < 0:
+                (x, y), d = (y, x), scale(d, -1)
+            excess = of(Operation("max", (d, ())))  # of x beyond y
+            a = substituted(
+                a, atom, plus(y, excess) if atom.kind == "max" else plus(x, scale(excess, -1))
+            )
+    return a
 
 
 def _exceeds(a: Polynomial, b: Polynomial, sign: int, facts: Facts) -> bool:

@@ -142,6 +142,13 @@ def divide(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
     return whole, rest
 
 
+def divided_by(a: Polynomial, factor: Monomial) -> Polynomial:
+    """A polynomial by a factor of all its terms."""
+    if not factor:
+        return a
+    return tuple((_quotient(monomial, factor) or (), c) for monomial, c in a)
+
+
 def _quotient(left: Monomial, right: Monomial) -> Monomial | None:
     powers = dict(left)
     for atom, power in right:

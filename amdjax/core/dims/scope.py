@@ -10,7 +10,12 @@ from typing import Any
 from amdjax.core.dims.asking import asked_by
 from amdjax.core.dims.intervals import interval_of, known, narrower, quotient
 from amdjax.core.dims.linear import Contradiction, minimum
-from amdjax.core.dims.operations import Bounds, in_quotients
+from amdjax.core.dims.operations import (
+    Bounds,
+    by_maxima,
+    in_quotients,
+    without_common_factor,
+)
 from amdjax.core.dims.parse import parse_constraint
 from amdjax.core.dims.polynomial import (
     Atom,
@@ -197,9 +202,12 @@ class SymbolicScope:
         if least == most == 0:
             return True
         apart = (least is not None and least > 0) or (most is not None and most < 0)
-        by_quotients = in_quotients(difference, difference, self)
-        if by_quotients != difference:
-            return SymbolicScope.equal(self, by_quotients, ())
+        other = by_maxima(in_quotients(difference, difference, self))
+        rest, _, factor = without_common_factor(other, other) if other else (other, other, ())
+        if factor and (self.bounds(((factor, 1),))[0] or 0) > 0:
+            other = rest
+        if other != difference:
+            return SymbolicScope.equal(self, other, ())
         return False if apart or self._never_zero(difference) else None
 
     def _never_zero(self, a: Polynomial) -> bool:
