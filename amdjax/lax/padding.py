@@ -24,7 +24,9 @@ class PaddingType(enum.Enum):
 
 def dilated(sizes: Sequence[int], dilation: Sequence[int]) -> tuple[int, ...]:
     """Sizes after `dilation - 1` holes are put between neighbors."""
-    return tuple(max_dim(1 + step * (n - 1), 0) for n, step in zip(sizes, dilation))
+    return tuple(
+        n if step == 1 else max_dim(1 + step * (n - 1), 0) for n, step in zip(sizes, dilation)
+    )
 
 
 def window_counts(

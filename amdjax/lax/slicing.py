@@ -27,6 +27,7 @@ from amdjax.lax._rules import (
 )
 from amdjax.lax.elementwise import sub
 from amdjax.lax.filling import full
+from amdjax.lax.padding import dilated
 from amdjax.lax.selection import select
 from amdjax.lax.shape import broadcast, broadcast_in_dim, squeeze
 from amdjax.transforms import ops
@@ -209,10 +210,8 @@ def _pad_type(x: Any, value: Any, *, padding_config: Padding) -> ShapedArray:
         raise ValueError(f"pad: padding_config must have one entry for each axis, {given}.")
     if any(interior < 0 for _, _, interior in padding_config):
         raise ValueError(f"pad: interior padding in padding_config must be nonnegative, {given}.")
-    shape = [
-        low + n + high + interior * max(n - 1, 0)
-        for n, (low, high, interior) in zip(x.shape, padding_config)
-    ]
+    between = dilated(x.shape, [interior + 1 for _, _, interior in padding_config])
+    shape = [low + n + high for n, (low, high, _) in zip(between, padding_config)]
     if any(n < 0 for n in shape):
         raise ValueError(
             f"pad: Dimension size after padding is not at least 0 in {tuple(shape)}, {given}."

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import as_size
 from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Decompose, Element
 from amdjax.core.primitive import Primitive
@@ -437,7 +438,7 @@ def make_window(
         reach = dilated(dims, window_dilation)
         pads = tuple(padtype_to_pads(shape, reach, strides, padding))
     else:
-        pads = tuple((int(low), int(high)) for low, high in padding)
+        pads = tuple((as_size(low), as_size(high)) for low, high in padding)
     window = Window(dims, strides, pads, default(base_dilation, "base_dilation"), window_dilation)
     window.check("reduce_window", shape)
     return window

@@ -10,7 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.dims import is_symbolic_dim, max_dim
 from amdjax.numpy._util import dtype_of, is_arraylike
 
 Ints = int | Sequence[int]
@@ -88,7 +88,7 @@ def pads(
             raise ValueError(
                 f"{name}: padding must be 'SAME', 'VALID' or integers, got {padding!r}."
             )
-        totals = [max(w - (n % s or s), 0) for n, w, s in zip(space, window, strides)]
+        totals = [max_dim(w - 1 - (n - 1) % s, 0) for n, w, s in zip(space, window, strides)]
         return tuple((t // 2, t - t // 2) for t in totals)
     entries: Any = padding if hasattr(padding, "__len__") else (padding,) * len(space)
     per_axis = tuple(entries)

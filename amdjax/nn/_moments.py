@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.dims import is_multiple, is_natural, is_symbolic_dim
 
 Pair = tuple[Array, Array]
 
@@ -63,10 +64,12 @@ def _blocks(
     """`(outer, blocks, rows, inner)` for neighboring axes that are summed, with inner ones kept."""
     first, end = min(axes, default=0), max(axes, default=0) + 1
     rows, inner = math.prod(shape[first:end]), math.prod(shape[end:])
-    if len(axes) != end - first or inner == 1 or not math.prod(shape):
+    if len(axes) != end - first or is_symbolic_dim(inner) or inner == 1 or not math.prod(shape):
         return None
-    most = min(_BLOCK // (inner * itemsize), rows // 2)
-    size = max((n for n in range(1, most + 1) if rows % n == 0), default=1)
-    if size < 8:
+    # Of symbolic sizes, blocks are of those that divide all, at least twice.
+    most = _BLOCK // (inner * itemsize)
+    fitting = (n for n in range(most, 7, -1) if is_multiple(rows, n) and is_natural(rows - 2 * n))
+    size = next(fitting, None)
+    if size is None:
         return None
     return math.prod(shape[:first]), rows // size, size, inner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.nn._arguments import Ints, check_floating, ints
 from amdjax.nn._taps import adaptive_windows, gather_taps, mean_taps
 from amdjax.nn.pooling import avg_pool, max_pool, space_axes
@@ -87,7 +89,8 @@ def _checked(
 
 def _equal_windows(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...] | None:
     """The window of an ordinary pool, if all are of one size and do not overlap."""
-    if any(x.shape[axis] % m for axis, m in zip(axes, new)):
+    symbolic = any(is_symbolic_dim(x.shape[axis]) for axis in axes)
+    if symbolic or any(x.shape[axis] % m for axis, m in zip(axes, new)):
         return None
     return tuple(x.shape[axis] // m for axis, m in zip(axes, new))
 
@@ -96,14 +99,27 @@ def _equal_windows(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> tup
 def _adaptive_avg_pool(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> Array:
     dtype = x.dtype
     x = convert(x, np.float32) if dtypes.finfo(dtype).bits < 32 else x
-    taps = {axis: mean_taps(x.shape[axis], m) for axis, m in zip(axes, new)}
+    symbolic = [axis for axis in axes if is_symbolic_dim(x.shape[axis])]
+    sizes = dict(zip(axes, new))
+    for axis in symbolic:
+        means = jnp.tensordot(x, _mean_weights(x.shape[axis], sizes[axis], x.dtype), (axis, 1))
+        x = jnp.moveaxis(means, -1, axis)
+    taps = {axis: mean_taps(x.shape[axis], sizes[axis]) for axis in axes if axis not in symbolic}
     return convert(gather_taps(x, taps), dtype)
+
+
+def _mean_weights(size: int, new: int, dtype: Any) -> Array:
+    """The share of each of `size` samples in each of `new` means, for symbolic sizes."""
+    i, place = jnp.arange(new)[:, None], jnp.arange(size)[None]
+    start, end = i * size // new, -(-(i + 1) * size // new)
+    return jnp.where((start <= place) & (place < end), 1 / (end - start).astype(dtype), 0)
 
 
 @composite(static_argnames=("new", "with_indices"))
 def _adaptive_max_pool(x: Array, new: tuple[int, ...], with_indices: bool) -> tuple[Array, ...]:
     """The elements, and the positions if they are wanted, for channels last."""
     n, *space, channels = x.shape
+    space = [*map(operator.index, space)]  # which elements are compared is known while tracing
     rows = lax.reshape(x, (n, math.prod(space), channels))
     if with_indices:
         indices = _positions(rows, tuple(space), new)

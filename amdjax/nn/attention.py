@@ -10,6 +10,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.lax.attention import attention
 from amdjax.nn import _random as random
 from amdjax.nn._arguments import check_share
@@ -97,6 +98,8 @@ def dot_product_attention(
     for which, x in zip(("query_seq_lengths", "key_value_seq_lengths"), lengths):
         if x is not None and x.shape != (q.shape[0],):
             raise ValueError(f"{name}: {which} must have shape {(q.shape[0],)}, got {x.shape}.")
+    if scale is None and is_symbolic_dim(q.shape[-1]):
+        q, query_scale, scale = *_scaled(q, query_scale), 1.0
     scale = float(1 / np.sqrt(q.shape[-1])) if scale is None else scale
     check_share(name, "dropout_rate", dropout_rate, "a probability in [0, 1]")
     rate = float(dropout_rate)
@@ -120,6 +123,14 @@ def _seeds(key: Any, batch: int) -> Any:
     if key is None:
         raise ValueError(f"{_NAME}: dropout_key must be a key where weights are dropped, got None.")
     return random.bits(key, (batch, 2), np.uint32)
+
+
+def _scaled(q: Array, query_scale: ArrayLike | None) -> tuple[Array, Any]:
+    """Queries, or the scale that they have, by the root of a symbolic number of features."""
+    factor = 1 / jnp.sqrt(q.shape[-1])
+    if query_scale is not None or q.dtype.itemsize == 1:
+        return q, factor * (1.0 if query_scale is None else query_scale)
+    return convert(q * factor, q.dtype), None
 
 
 def _factors(q: Array, *scales: ArrayLike | None) -> Array | None:

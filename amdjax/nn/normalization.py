@@ -336,7 +336,7 @@ def _group_norm(
     """The result; and mean, variance and inverse standard deviation, `(n, groups)` each."""
     normalize = _groups_last if axis == x.ndim - 1 else _groups_within
     y, *statistics = normalize(_wide(x), scale, bias, groups, axis, epsilon)
-    mean, variance, inverse = (lax.reshape(part, (len(x), groups)) for part in statistics)
+    mean, variance, inverse = (lax.reshape(part, (x.shape[0], groups)) for part in statistics)
     return lax.reshape(convert(y, x.dtype), x.shape), mean, variance, inverse
 
 
@@ -345,7 +345,7 @@ def _groups_last(
 ) -> tuple[Array, Array, Array, Array]:
     """Channels last: sums of channels first, since the elements of a group lie apart."""
     moments = moments_of(x, tuple(range(1, axis)))
-    by_group = (len(x), groups, x.shape[axis] // groups)
+    by_group = (x.shape[0], groups, x.shape[axis] // groups)
     mean, variance = merged((lax.reshape(part, by_group) for part in moments), mean_over(2))
     inverse = lax.rsqrt(variance + epsilon)
     center, factor = (

@@ -13,6 +13,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.lax.comparison import ge_p
 from amdjax.lax.windows import window_winner_p
 from amdjax.nn._arguments import (
@@ -56,21 +57,26 @@ class Windows(NamedTuple):
     def all_pads(self) -> Pads:
         return tuple((low, high + more) for (low, high), more in zip(self.pads, self.more))
 
-    def starts(self, shape: tuple[int, ...], axis: int) -> np.ndarray:
-        """Where the windows along an axis begin; negative in the padding."""
+    def starts(self, shape: tuple[int, ...], axis: int) -> Any:
+        """Where the windows along an axis begin; negative in the padding.
+
+        A NumPy array, but where sizes are symbolic.
+        """
         reach = dilated(self.size, self.dilation)[axis]
         low, high = self.all_pads[axis]
         count = (shape[axis] + low + high - reach) // self.strides[axis] + 1
-        return np.arange(count) * self.strides[axis] - low
+        xp = jnp if is_symbolic_dim(count) else np
+        return xp.arange(count) * self.strides[axis] - low
 
-    def counts(self, shape: tuple[int, ...], with_pads: bool) -> np.ndarray:
+    def counts(self, shape: tuple[int, ...], with_pads: bool) -> Any:
         """How many elements of each window count, broadcastable to the result."""
-        counts = np.ones((1,) * len(shape), np.int64)
+        xp = jnp if any(map(is_symbolic_dim, shape)) else np
+        counts = xp.ones((1,) * len(shape), int)
         for axis in self.space:
             low, high = self.pads[axis] if with_pads else (0, 0)
             starts = self.starts(shape, axis)
-            ends = np.minimum(starts + self.size[axis], shape[axis] + high)
-            inside = ends - np.maximum(starts, -low)
+            ends = xp.minimum(starts + self.size[axis], shape[axis] + high)
+            inside = ends - xp.maximum(starts, -low)
             across = [-1 if i == axis else 1 for i in range(len(shape))]
             counts = counts * inside.reshape(across)
         return counts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.nn._arguments import (
     Ints,
     check_floating,
@@ -93,7 +95,7 @@ def _new_size(
         )
     if size is not None:
         new = ints("upsample", "size", size, len(old))
-        return new, tuple(n / m for n, m in zip(old, new))
+        return new, tuple(1.0 if is_symbolic_dim(n) else n / m for n, m in zip(old, new))
     several = isinstance(scale_factor, (tuple, list))
     factors = tuple(scale_factor) if several else (scale_factor,) * len(old)
     if len(factors) != len(old) or not all(
@@ -103,7 +105,11 @@ def _new_size(
             "upsample: scale_factor must be a positive number, or one for each of the "
             f"{len(old)} spatial axes, got {scale_factor!r}."
         )
-    new = tuple(math.floor(n * f) for n, f in zip(old, factors))
+    # Sizes may be symbolic, which are multiplied by integers alone.
+    new = tuple(
+        n * int(f) if f == int(f) else math.floor(operator.index(n) * f)
+        for n, f in zip(old, factors)
+    )
     if 0 in new:
         raise ValueError(f"upsample: {scale_factor=} leaves nothing of spatial size {old}.")
     return new, tuple(1 / f for f in factors)
@@ -119,6 +125,10 @@ def _upsample(
     whole = all(m == n * f and s * f == 1 for n, m, f, s in zip(old, new, factors, scales))
     if kind.startswith("nearest") and whole:
         return _repeated(x, factors, first)
+    if not align_corners and kind == "linear" and any(map(is_symbolic_dim, old)):
+        shape = (*x.shape[:first], *new, *x.shape[first + len(new) :])
+        return resized(x, shape, kind, False, None)
+    old = tuple(map(operator.index, old))  # where samples lie is known while tracing
     dtype = x.dtype
     if dtypes.issubdtype(dtype, np.floating) and dtypes.finfo(dtype).bits < 32:
         x = convert(x, np.float32)
