@@ -78,7 +78,7 @@ def _turns(x: Array, axis: int, sign: int) -> Array:
 
 
 def _dct(x: Array, axis: int, norm: str | None) -> Array:
-    n = x.shape[axis]
+    n = operator.index(x.shape[axis])
     spectrum = jnp.fft.fft(jnp.take(x, _folded(n), axis=axis), axis=axis)
     out = lax.real(spectrum * _turns(x, axis, -1))
     factors = 2 * _orthogonal(n) if norm == "ortho" else np.full(n, 2.0)
@@ -86,7 +86,7 @@ def _dct(x: Array, axis: int, norm: str | None) -> Array:
 
 
 def _idct(x: Array, axis: int, norm: str | None) -> Array:
-    n = x.shape[axis]
+    n = operator.index(x.shape[axis])
     # The transform is undone by its transpose where it is orthogonal, so a plain one is made so.
     factors = 2 * n * _orthogonal(n) ** (1 if norm == "ortho" else 2)
     scaled = x * _along(factors, x, axis, x.dtype)

@@ -10,12 +10,19 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
+import amdjax.scipy.fft
+import amdjax.scipy.linalg
+import amdjax.scipy.special
 from amdjax import ShapeDtypeStruct, lax
 from amdjax.core.dims import Dim, SymbolicScope, at_sizes
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.export import symbolic_shape
 
-MODULES = {"jnp": jnp, "lax": lax, "linalg": jnp.linalg, "fft": jnp.fft, "lax.linalg": lax.linalg}
+MODULES = {
+    "jnp": jnp, "lax": lax, "linalg": jnp.linalg, "fft": jnp.fft, "lax.linalg": lax.linalg,
+    "scipy.special": amdjax.scipy.special, "scipy.linalg": amdjax.scipy.linalg,
+    "scipy.fft": amdjax.scipy.fft,
+}  # fmt: skip
 SIZES = ({"a": 2, "b": 3}, {"a": 3, "b": 7}, {"a": 7, "b": 2}, {"a": 3, "b": 2}, {"a": 7, "b": 7})
 
 #: Shapes of arguments that are tried, the first that a function takes at given sizes is its call.
@@ -261,6 +268,9 @@ PADS = ("constant", "edge", "linear_ramp", "maximum", "mean", "median", "minimum
 RAISE = {
     "jnp.poly": "Asked in 'poly'",  # a step for each root
     "jnp.polydiv": "Asked in 'polydiv'",  # a step for each coefficient of the quotient
+    **dict.fromkeys(("scipy.fft.dct", "scipy.fft.dctn"), "requires a constant"),  # a known order
+    **dict.fromkeys(("scipy.fft.idct", "scipy.fft.idctn"), "requires a constant"),
+    "scipy.linalg.fiedler_companion": "'b - 1' used",  # products of several lengths
     "lax.associative_scan": "'floordiv(a, 2)' < '2'",  # halves until one is left
 }
 
@@ -281,6 +291,12 @@ NO_ARRAYS = {
     "lax.pswapaxes", "lax.pvary", "lax.ragged_all_to_all", "lax.ragged_dot_general",
     "lax.reduce_window_shape_tuple", "lax.rng_bit_generator", "lax.shape_as_value",
     "lax.with_sharding_constraint", "jnp.iterable",
+    "scipy.special.bernoulli", "scipy.special.bessel_jn", "scipy.special.hyp2f1",
+    "scipy.special.multigammaln", "scipy.special.sph_harm_y", "scipy.linalg.cho_solve",
+    "scipy.linalg.convolution_matrix", "scipy.linalg.dft", "scipy.linalg.eigh_tridiagonal",
+    "scipy.linalg.funm", "scipy.linalg.hadamard", "scipy.linalg.helmert", "scipy.linalg.hilbert",
+    "scipy.linalg.invhilbert", "scipy.linalg.invpascal", "scipy.linalg.leslie",
+    "scipy.linalg.lu_solve", "scipy.linalg.pascal", "scipy.linalg.solve_sylvester",
 }  # fmt: skip
 
 

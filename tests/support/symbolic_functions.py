@@ -2,6 +2,7 @@
 
 import amdjax.numpy as jnp
 from amdjax import checkpoint, grad, image, jit, jvp, lax, linearize, nn, ops, random, vmap
+from amdjax.scipy import linalg
 
 CONSTRAINTS = ("t >= 4",)
 
@@ -183,6 +184,8 @@ FUNCTIONS = {
     "einsum3": (lambda x, y: jnp.einsum("ij,jk,ik->i", x, y, x @ y), "a, b", "b, 3"),
     "lstsq": (lambda x, y: x @ jnp.linalg.lstsq(x, y)[0], "a, b", "a"),
     "svd": (lambda x: jnp.linalg.svd(x, compute_uv=False), "a, b"),
+    "toeplitz": (lambda x: (linalg.toeplitz(x), linalg.circulant(x)), "a"),
+    "plu": (lambda x: linalg.lu(x, permute_l=True), "a, b"),
     "branch": (lambda x: x + 1 if x.shape[0] - 9 else x, "a"),
     "percentile": (lambda x: jnp.percentile(x, 30), "a"),
 }

@@ -12,6 +12,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import min_dim
 from amdjax.numpy._util import ArrayLike, is_kind, promote_dtypes_inexact
 from amdjax.numpy.decompositions import adjoint
 
@@ -250,7 +251,7 @@ def lu(
     (a,) = inexact(a)
     packed, _, permutation = lax.linalg.lu(a)
     m, n = a.shape
-    k = min(m, n)
+    k = min_dim(m, n)
     lower = jnp.tril(packed, -1)[:, :k] + jnp.eye(m, k, dtype=a.dtype)
     upper = jnp.triu(packed)[:k, :]
     if permute_l:

@@ -12,6 +12,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
+from amdjax.core.dims import is_symbolic_dim
 from amdjax.numpy._util import (
     ArrayLike,
     DTypeLike,
@@ -55,9 +56,13 @@ def block_diag(*arrs: ArrayLike) -> Array:
     return jnp.concatenate(rows)
 
 
-def _sliding(values: Array, start: np.ndarray) -> Array:
+def _sliding(values: Array, start: np.ndarray | Array) -> Array:
     """`values[..., start]`: each row of the matrix is a window of the vector."""
     return jnp.take(values, start, axis=-1)
+
+
+def _places(n: int) -> np.ndarray | Array:
+    return jnp.arange(n) if is_symbolic_dim(n) else np.arange(n)
 
 
 def _joined(c: Array, r: Array) -> tuple[Array, Array]:
@@ -88,7 +93,7 @@ def toeplitz(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     if m == 0 or n == 0:
         return jnp.zeros((*column.shape[:-1], m, n), column.dtype)
     values = jnp.concatenate([jnp.flip(column, -1), row[..., 1:]], axis=-1)
-    return _sliding(values, m - 1 - np.arange(m)[:, None] + np.arange(n))
+    return _sliding(values, m - 1 - _places(m)[:, None] + _places(n))
 
 
 @composite
@@ -117,7 +122,7 @@ def hankel(c: ArrayLike, r: ArrayLike | None = None) -> Array:
     if m == 0 or n == 0:
         return jnp.zeros((*column.shape[:-1], m, n), column.dtype)
     values = jnp.concatenate([column, row[..., 1:]], axis=-1)
-    return _sliding(values, np.arange(m)[:, None] + np.arange(n))
+    return _sliding(values, _places(m)[:, None] + _places(n))
 
 
 @composite
@@ -134,7 +139,7 @@ def circulant(c: ArrayLike) -> Array:
     """
     check_arraylike("circulant", c)
     column = jnp.atleast_1d(c)
-    places = np.arange(column.shape[-1])
+    places = _places(column.shape[-1])
     return _sliding(column, (places[:, None] - places) % max(column.shape[-1], 1))
 
 

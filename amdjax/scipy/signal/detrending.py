@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,7 +20,7 @@ def _detrend(data: ArrayLike, axis: int, type: str, breaks: tuple[int, ...]) -> 
     (x,) = promote_dtypes_inexact(jnp.asarray(data))
     if type == "constant":
         return x - x.mean(axis, keepdims=True)
-    length = x.shape[axis]
+    length = operator.index(x.shape[axis])
     ends = np.unique([0, *breaks, length])
     if ends[0] < 0 or ends[-1] > length:
         raise ValueError(
