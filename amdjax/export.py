@@ -71,12 +71,20 @@ def symbolic_args_specs(
         raise ValueError("symbolic_args_specs: give constraints to the scope when it is made")
     scope = SymbolicScope(constraints) if scope is None else scope
     leaves, tree = tree_flatten(args)
-    specs = broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
-    found = []
+    try:
+        specs = broadcast_prefix(shapes_specs, args, is_leaf=lambda x: x is None)
+    except ValueError as e:
+        raise ValueError(f"symbolic_args_specs: shapes_specs is no prefix of args: {e}") from None
+    found: list[Any] = []
     for leaf, spec in zip(leaves, specs):
         aval = get_aval(leaf)
         text = "..." if spec is None else spec
-        shape = symbolic_shape(text, scope=scope, like=aval.shape)
+        try:
+            shape = symbolic_shape(text, scope=scope, like=aval.shape)
+        except ValueError as e:
+            raise ValueError(
+                f"symbolic_args_specs: leaf {len(found)} of args, of shape {aval.shape}: {e}"
+            ) from None
         found.append(ShapeDtypeStruct(shape, aval.dtype, weak_type=aval.weak_type))
     return tree.unflatten(found)
 
@@ -222,8 +230,11 @@ def deserialize(blob: bytes | bytearray) -> Exported:
       blob: the bytes.
 
     Raises:
+      TypeError: they are no bytes.
       ValueError: they are damaged, of another version, or were written with another `enable_x64`.
     """
+    if not isinstance(blob, (bytes, bytearray, memoryview)):
+        raise TypeError(f"deserialize: blob must be bytes, got {type(blob).__name__}")
     blob = bytes(blob)
     start = len(_MAGIC) + _DIGEST
     if not blob.startswith(_MAGIC) or len(blob) < start + 8:

@@ -19,6 +19,7 @@ from amdjax.core.array import Array, ConcreteArray, asarray_concrete, require_sc
 from amdjax.core.aval import register_aval
 from amdjax.core.backend import get_backend
 from amdjax.core.context import Context, context
+from amdjax.core.dims import Dim
 from amdjax.core.errors import (
     ConcretizationTypeError,
     TracerArrayConversionError,
@@ -340,6 +341,16 @@ register_aval(Tracer, lambda x: x.aval)
 def is_float0(x: Any) -> bool:
     """Whether `x` is an array of the tangents of integers."""
     return isinstance(x, np.ndarray) and x.dtype == dtypes.float0
+
+
+def float0_zeros(shape: Any) -> np.ndarray:
+    """The tangent of integers of a shape. NumPy has none of symbolic shapes: with one the function
+    is traced for each size.
+    """
+    for size in shape:
+        if isinstance(size, Dim):
+            size.scope.undecided[()] = None
+    return np.zeros(shape, dtypes.float0)
 
 
 def check_leaks(watch: weakref.ref[Any]) -> None:

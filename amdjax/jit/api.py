@@ -136,7 +136,8 @@ class _Programs:
     """The signatures of a function that were traced and compiled."""
 
     __slots__ = (
-        "__weakref__", "compiled", "compiled_flat", "dynamic", "served", "traced", "variants",
+        "__weakref__", "compiled", "compiled_flat", "dynamic", "served", "single_compiles",
+        "traced", "traces", "variants",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -148,7 +149,19 @@ class _Programs:
             collections.deque()
         )  # keys of the signatures that such programs serve
         self.dynamic = DynamicShapes()
+        self.traces = self.single_compiles = (
+            0  # how often it was traced, and compiled for single sizes
+        )
         _all_programs.add(self)
+
+    @property
+    def work(self) -> recompiles.Work:
+        """What was made so far."""
+        variants = [v for found in self.variants.values() for v in found.known]
+        planned = sum(len(v.guards) for v in variants)
+        return recompiles.Work(
+            self.traces, self.single_compiles + planned, self.single_compiles + len(variants)
+        )
 
     def keep(self, key: Any, found: _Signature) -> None:
         """Remember a signature; of those that programs of symbolic shapes serve, the last ones."""
@@ -289,9 +302,9 @@ class JitFunction:
         except Exception as e:
             raise _incomparable(self._name, e) from e
         if found is None:
-            start = time.perf_counter()
+            start, before = time.perf_counter(), self._programs.work
             found = self._compile(leaves, tree, static, place)
-            self._note_compiled(key, found, time.perf_counter() - start)
+            self._note_compiled(key, found, time.perf_counter() - start, before)
             self._programs.keep(key, found)
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
@@ -303,7 +316,9 @@ class JitFunction:
                 outs = found.run(leaves)
         return found.tree.unflatten(outs)
 
-    def _note_compiled(self, key: Any, found: _Signature, seconds: float) -> None:
+    def _note_compiled(
+        self, key: Any, found: _Signature, seconds: float, before: recompiles.Work
+    ) -> None:
         """Keep for `explain_recompiles` what a new signature was."""
         tree, static, _, _, *avals = key
         where = f"{self._name} ({fun_location(self._fun)})"
@@ -312,7 +327,8 @@ class JitFunction:
         if self._is_dynamic:
             refused = self._programs.dynamic.reason(avals, tree, static)
         known = reversed(self._compiled)
-        recompiles.note(where, known, key, names, seconds, found.symbolic, refused)
+        work = self._programs.work.since(before)
+        recompiles.note(where, known, key, names, seconds, work, found.symbolic, refused)
 
     @property
     def _is_dynamic(self) -> bool:
@@ -360,6 +376,7 @@ class JitFunction:
         if found is not None:
             return *found, []
         self._before_tracing(key)
+        self._programs.traces += 1
         closed, out_tree = self._trace(avals, tree, static)
         closed, hoisted = hoist_tracers(closed)
         if not hoisted:  # programs that mention an enclosing trace are only good inside it
@@ -405,12 +422,14 @@ class JitFunction:
             donated = self._parameters.donations(tree, static)
             flags = (*donated, *(False,) * len(self._length_types))
             if types is None or not serves:
+                self._programs.single_compiles += 1
                 run = get_backend().compile(closed, flags, refs, place)
             else:
                 key = (tree, static, config.trace_key(), place, *types.avals)
                 variants = self._variants(key, closed, flags, refs, place)
                 if self._buckets is None:
                     run = variants.runner(types.sizes)
+                    self._programs.single_compiles += variants.reason is not None
                 else:
                     run = self._bucketed(variants, types, tree, static, out_avals)
             if types is not None and self._buckets is not None:
@@ -436,6 +455,7 @@ class JitFunction:
         padded = [type_at(a, sizes) for a in types.avals]
         if types.scope.is_apart(sizes):
             closed, _, refs = self._program([*padded, *self._length_types], tree, static)
+            self._programs.single_compiles += 1
             run = get_backend().compile(closed, variants.donated, refs, variants.place)
         else:
             run = variants.runner(sizes)

@@ -166,7 +166,7 @@ class Parameters:
         for name, x in named:
             if type(x) in abstract_types:
                 return TypeError(
-                    f"Argument '{name}' of shape {get_aval(x)} of type {type(x)} is not a valid "
+                    f"Argument '{name}' of shape {_described(x)} of type {type(x)} is not a valid "
                     f"JAX type. A {type(x).__name__} does not have a value: {self.name} can be "
                     "traced or lowered with it, not called."
                 )
@@ -218,6 +218,11 @@ class Parameters:
         fixed = {i for i, _ in static[1]}
         kept = [i for i in range(n) if i not in fixed]
         return {k for k, i in enumerate(kept) if i in positions}
+
+
+def _described(x: Any) -> Any:
+    """The type of an abstract value, of which dimensions may be texts."""
+    return x if str in map(type, getattr(x, "shape", ())) else get_aval(x)
 
 
 def _resolve(fun: Any, nums: Any, names: Any, what: str) -> tuple[tuple[int, ...], frozenset[str]]:

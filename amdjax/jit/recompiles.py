@@ -7,25 +7,44 @@ import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from amdjax.jit.symbolic import shape_of, with_shape
 
-__all__ = ["explain_recompiles", "note"]
+__all__ = ["Work", "explain_recompiles", "note"]
 
 _KEPT = 10_000
 _FIRST = "first call"
 
 
+class Work(NamedTuple):
+    """How often something was made.
+
+    Attributes:
+      traced: the function.
+      planned: the programs, for sizes.
+      compiled: those of which none was there already.
+    """
+
+    traced: int = 0
+    planned: int = 0
+    compiled: int = 0
+
+    def since(self, before: Work) -> Work:
+        """What came after."""
+        return Work(*(now - then for now, then in zip(self, before)))
+
+
 @dataclass(frozen=True)
 class _Compilation:
-    """A signature that was compiled.
+    """A signature that was met, and what was made for it.
 
     Attributes:
       function: its name and place.
       reason: what is new in it.
       sizes: of axes that differ from a former signature, before and now, by argument and axis.
       seconds: how long tracing and compiling took.
+      work: how often something was traced, planned and compiled for it.
       symbolic: the types for which it serves, if they are symbolic.
       refused: why sizes did not become symbolic, where they were to.
     """
@@ -34,6 +53,7 @@ class _Compilation:
     reason: str
     sizes: dict[tuple[str, int], tuple[int, int]]
     seconds: float
+    work: Work
     symbolic: str | None
     refused: str | None
 
@@ -42,10 +62,10 @@ _compilations: collections.deque[_Compilation] = collections.deque(maxlen=_KEPT)
 
 
 def note(
-    function: str, known: Iterable[Any], key: Any, names: Sequence[str], seconds: float,
+    function: str, known: Iterable[Any], key: Any, names: Sequence[str], seconds: float, work: Work,
     symbolic: Sequence[Any] | None, refused: str | None,
 ) -> None:  # fmt: skip
-    """Note that a signature was compiled.
+    """Note that a signature was met for the first time.
 
     Args:
       function: the function's name and place.
@@ -54,6 +74,7 @@ def note(
       key: that of this one.
       names: what the function calls the leaves of its arguments.
       seconds: how long it took.
+      work: what was made for it; nothing where a program for other sizes serves it, too.
       symbolic: the types for which the program serves, if they are symbolic.
       refused: why sizes did not become symbolic, where they were to.
     """
@@ -61,8 +82,8 @@ def note(
     types = None
     if symbolic is not None:
         types = ", ".join(f"{n}: {a.str_short()}" for n, a in zip(names, symbolic))
-    _compilations.append(_Compilation(function, reason, sizes, seconds, types, refused))
-    if reason == _FIRST or "logging" not in sys.modules:
+    _compilations.append(_Compilation(function, reason, sizes, seconds, work, types, refused))
+    if not any(work) or reason == _FIRST or "logging" not in sys.modules:
         return
     # late: programs that log have it loaded
     import logging
@@ -119,8 +140,9 @@ def explain_recompiles() -> str:
     """What functions were compiled more than once in this process, why, and what to do about it.
 
     Returns:
-      A text for people to read: for each function the signatures that were compiled, which axis
-      of which argument, or what else, made each new, and how long it took. What took longest comes
+      A text for people to read: for each function the signatures for which it was traced, planned
+      or compiled, which axis of which argument, or what else, made each new, and how long it took.
+      Signatures that a program made for others serves are only counted. What took longest comes
       first.
 
     Example:
@@ -136,7 +158,7 @@ def explain_recompiles() -> str:
     by_function: dict[str, list[_Compilation]] = {}
     for compilation in list(_compilations):
         by_function.setdefault(compilation.function, []).append(compilation)
-    several = [x for x in by_function.items() if len(x[1]) > 1]
+    several = [x for x in by_function.items() if sum(c.work.compiled for c in x[1]) > 1]
     several.sort(key=lambda item: -sum(c.seconds for c in item[1]))
     if not several:
         return "No function was compiled more than once."
@@ -144,11 +166,18 @@ def explain_recompiles() -> str:
 
 
 def _described(function: str, compiled: Sequence[_Compilation]) -> str:
-    total = sum(c.seconds for c in compiled)
-    lines = [f"{function} was compiled {len(compiled)} times, in {total:.3f} s"]
-    for c in compiled:
+    made = [c for c in compiled if any(c.work)]
+    traced, planned, programs = (sum(counts) for counts in zip(*(c.work for c in made)))
+    total, rest = sum(c.seconds for c in made), len(compiled) - len(made)
+    lines = [
+        f"{function} was compiled {programs} times, in {total:.3f} s; traced {traced} times, "
+        f"planned {planned} times; {rest} more signatures needed none of it"
+    ]
+    for c in made:
         served = f" (serves {c.symbolic})" if c.symbolic else ""
-        lines.append(f"  {c.seconds:8.3f} s  {c.reason}{served}")
+        done = ("traced", "planned anew, as before" if not c.work.compiled else "compiled")
+        what = ", ".join(word for word, n in zip(done, (c.work.traced, c.work.planned)) if n)
+        lines.append(f"  {c.seconds:8.3f} s  {what}: {c.reason}{served}")
     refused = next((c.refused for c in compiled if c.refused), None)
     if refused:
         lines.append(f"  Sizes cannot be symbolic: {refused}")

@@ -257,6 +257,8 @@ class Lowered(AfterTracing):
         """
         options = compiler_options or {}
         if has_symbolic_dims(self.traced.jaxpr.in_avals):
+            with _options(options):  # raises now for what there is not
+                _default_target() if target is None else _target(target)
 
             def of_sizes(traced: Traced) -> Compiled:
                 with _options(options):

@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dims import (
     Dim,
@@ -23,8 +25,8 @@ from amdjax.transforms.flat import signature
 from amdjax.transforms.staging import ShapeDtypeStruct
 
 __all__ = [
-    "SymbolicShapes", "SymbolicTypes", "checked_sizes", "has_symbolic_dims", "scope_of", "shape_of",
-    "with_read_shapes", "with_shape",
+    "SymbolicShapes", "SymbolicTypes", "checked_sizes", "given_sizes", "has_symbolic_dims",
+    "scope_of", "shape_of", "with_read_shapes", "with_shape",
 ]  # fmt: skip
 
 
@@ -286,9 +288,40 @@ def with_read_shapes(leaves: Sequence[Any]) -> Sequence[Any]:
     if not any(type(x) is ShapeDtypeStruct and str in map(type, x.shape) for x in leaves):
         return leaves
     scope = scope_of(leaves) or SymbolicScope()
-    return [
-        x.update(shape=[symbolic_dimension(d, scope) if isinstance(d, str) else d for d in x.shape])
-        if type(x) is ShapeDtypeStruct
-        else x
-        for x in leaves
-    ]
+    return [_read(x, scope) if type(x) is ShapeDtypeStruct else x for x in leaves]
+
+
+def _read(x: ShapeDtypeStruct, scope: SymbolicScope) -> ShapeDtypeStruct:
+    try:
+        return x.update(
+            shape=[symbolic_dimension(d, scope) if isinstance(d, str) else d for d in x.shape]
+        )
+    except (TypeError, ValueError) as e:
+        raise type(e)(f"ShapeDtypeStruct of shape {x.shape}: {e}") from None
+
+
+def given_sizes(sizes: Any, scope: SymbolicScope, avals: Sequence[Any]) -> dict[str, int]:
+    """Sizes of the variables of some types, as users give them.
+
+    Raises:
+      TypeError: they are no dictionary, or one is no integer.
+      ValueError: a variable has none, one is negative, there is no such variable, or they violate a
+        constraint.
+    """
+    dims = [d for a in avals for d in shape_of(a) if isinstance(d, Dim)]
+    names = sorted(set().union(*(d.variables() for d in dims)))
+    if not isinstance(sizes, Mapping):
+        raise TypeError(f"at: sizes must be a dictionary by variable, of {names}, got {sizes!r}")
+    if missing := [name for name in names if name not in sizes]:
+        raise ValueError(f"at: sizes lacks {missing[0]!r}; the variables are {names}")
+    if unknown := [name for name in sizes if name not in names]:
+        raise ValueError(f"at: sizes names {unknown[0]!r}; the variables are {names}")
+    for name, size in sizes.items():
+        if not isinstance(size, (int, np.integer)) or isinstance(size, bool):
+            raise TypeError(f"at: the size of {name!r} must be an integer, got {size!r}")
+        if size < 0:
+            raise ValueError(f"at: the size of {name!r} must not be negative, got {size}")
+    found = {name: int(size) for name, size in sizes.items()}
+    if (violated := scope.violated(found)) is not None:
+        raise ValueError(f"at: the constraint '{violated}' does not hold of {found}")
+    return found

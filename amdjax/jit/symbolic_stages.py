@@ -18,7 +18,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.core.pytree import tree_unflatten
 from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, leaf_names
-from amdjax.jit.symbolic import checked_sizes, scope_of
+from amdjax.jit.symbolic import checked_sizes, given_sizes, scope_of
 from amdjax.jit.variants import Variants
 from amdjax.schedule.equations import own_cost
 
@@ -66,13 +66,11 @@ class SymbolicCompiled(AfterTracing):
           A `Compiled`.
 
         Raises:
-          KeyError: a variable has no size.
-          ValueError: sizes violate a constraint, or the function has to be traced for them alone,
-            and is not there.
+          TypeError: sizes are no dictionary of integers.
+          ValueError: a variable has no size, or there is none of a name; sizes violate a
+            constraint, or the function has to be traced for them alone, and is not there.
         """
-        violated = self.scope.violated(sizes)
-        if violated is not None:
-            raise ValueError(f"at: the constraint '{violated}' does not hold of {dict(sizes)}")
+        sizes = given_sizes(sizes, self.scope, self.traced.jaxpr.in_avals)
         key = tuple(sorted(sizes.items()))
         found = self._compiled.get(key)
         if found is None:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.ref import AbstractRef
-from amdjax.core.trace import is_float0
+from amdjax.core.trace import float0_zeros, is_float0
 from amdjax.transforms import ops
 
 not_mapped = None
@@ -66,7 +64,7 @@ def batch_at(axis: AxisData, x: Any, dim: int | None, to: int | None) -> Any:
         return x
     if is_float0(x):
         aval = batched_aval(axis, unbatched_aval(get_aval(x), dim), to)
-        return np.zeros(aval.shape, aval.dtype)
+        return float0_zeros(aval.shape)
     if to is None:
         raise ValueError("a batched value cannot be made unbatched")
     if dim is None:

@@ -19,6 +19,7 @@ from amdjax.core.pytree import (
     tree_transpose,
     tree_unflatten,
 )
+from amdjax.core.trace import float0_zeros
 from amdjax.transforms import ops
 from amdjax.transforms.differentiate import (
     Argnums,
@@ -172,7 +173,7 @@ def _basis(tree: Any) -> Any:
         tangent = aval.to_tangent()
         shape = (total, *aval.shape)
         if tangent.dtype == float0:
-            parts.append(np.zeros(shape, float0))
+            parts.append(float0_zeros(shape))
         else:
             rows = ops.eye(total, aval.size, -offset, tangent.dtype)
             parts.append(ops.reshape(rows, shape))
@@ -217,5 +218,5 @@ def _typed_like(x: Any, aval: Any) -> Any:
 
 def _reshape(x: Any, shape: tuple[int, ...]) -> Any:
     if get_aval(x).dtype == float0:
-        return np.zeros(shape, float0)
+        return float0_zeros(shape)
     return ops.reshape(x, shape)

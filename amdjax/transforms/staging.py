@@ -59,6 +59,10 @@ class ShapeDtypeStruct:
     ):  # fmt: skip
         if dtype is None:
             raise ValueError("ShapeDtypeStruct: dtype must be specified.")
+        if isinstance(shape, str):
+            raise TypeError(
+                f"ShapeDtypeStruct: shape must be a sequence, as ('b', 128), got the text {shape!r}"
+            )
         if not (sharding is None or isinstance(sharding, (Format, PartitionSpec, Sharding))):
             raise ValueError(
                 f"ShapeDtypeStruct: sharding must be a Sharding, a PartitionSpec or a Format, got "

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from amdjax.core import dtypes
 from amdjax.core.array import Array, asarray_concrete
 from amdjax.core.aval import AbstractValue, ShapedArray, Typed, get_aval, register_aval
@@ -13,6 +11,7 @@ from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_map
 from amdjax.core.ref import AbstractRef
+from amdjax.core.trace import float0_zeros
 from amdjax.transforms import ops
 from amdjax.transforms.axes import batch_at
 
@@ -114,13 +113,13 @@ def zeros_like_aval(aval: Any) -> Any:
     """
     if isinstance(aval, ShapedArray):
         if aval.dtype == dtypes.float0:
-            return np.zeros(aval.shape, dtypes.float0)
+            return float0_zeros(aval.shape)
         zero = getattr(getattr(aval.dtype, "_rules", None), "zero", None)
         if zero is not None:
             return ops.broadcast_in_dim(zero(aval.dtype), aval.shape, ())
         return ops.full(aval.shape, 0, aval.dtype, aval.weak_type)
     if type(aval) is AbstractRef:  # reverse mode gives no cotangents of references
-        return np.zeros(aval.shape, dtypes.float0)
+        return float0_zeros(aval.shape)
     raise TypeError(f"there are no zeros of type {aval}")
 
 

@@ -9,6 +9,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax.core.config import State
+from amdjax.jit.backend import CompilerBackend
 from tests.support.jit_helpers import run_python
 
 
@@ -108,13 +109,81 @@ def test_what_was_compiled_and_why(caplog):
     report = amdjax.explain_recompiles()
     assert re.search(r"<lambda> \(.*test_dynamic\.py:\d+\) was compiled 4 times, in \d", report)
     for text in [
-        "s  first call", "axis 0 of 'x['a']' is 5, was 3", "'w' is i32[], was f32[]",
+        "s  traced, compiled: first call",
+        "axis 0 of 'x['a']' is 5, was 3", "'w' is i32[], was f32[]",
         "arguments of another structure", "Sizes differ: axis 0 of 'x['a']' (3, 5). Name them",
     ]:  # fmt: skip
         assert text in report
     assert any("is 5, was 3" in r.getMessage() for r in caplog.records)
     amdjax.clear_caches()
     assert amdjax.explain_recompiles() == "No function was compiled more than once."
+
+
+def compiled_programs(monkeypatch):
+    """Counts what is compiled: programs of single sizes, and for many."""
+    made = []
+    for method in ("compile", "compile_sized"):
+        original = getattr(CompilerBackend, method)
+        monkeypatch.setattr(
+            CompilerBackend,
+            method,
+            lambda *args, original=original: (made.append(0), original(*args))[1],
+        )
+    return made
+
+
+#: Functions, and what they are called with at a size.
+ANYTHING = {
+    "an argument": (lambda x: jnp.tanh(x).sum(0), lambda n: (array(n, 4),)),
+    "NumPy arrays": (lambda x: (x * 2).sum(), lambda n: (np.asarray(array(n, 3)),)),
+    "several": (lambda x, y: x @ y, lambda n: (array(n, 4), array(4, n + 9))),
+    "a pytree": (
+        lambda p: {"z": p["a"][0] + p["a"][1].sum(0), "n": p["b"].mean()},
+        lambda n: ({"a": [array(n), array(5, n)], "b": array(n + 3)},),
+    ),
+    "weak types": (lambda x, y: x * y + 1, lambda n: (array(n), 2.0)),
+    "integers": (lambda x, i: x[i], lambda n: (array(n), np.arange(n + 7) % n)),
+    "a gradient": (
+        amdjax.grad(lambda w, x: jnp.tanh(x @ w).sum()), lambda n: (array(4, 3), array(n, 4)),
+    ),
+    "of no size": (lambda x, y: x.sum() + y, lambda n: (array(n, n + 2), array())),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("keywords", [False, True])
+@pytest.mark.parametrize("name", ANYTHING)
+def test_no_third_program_is_traced(name, keywords, monkeypatch):
+    """From the second on all sizes are those of one trace, and of few variants that are told."""
+    function, arguments = ANYTHING[name]
+    amdjax.clear_caches()
+    made, traced = compiled_programs(monkeypatch), []
+
+    def f(*args, **kwargs):
+        traced.append(0)
+        return function(*args, *kwargs.values())
+
+    f = amdjax.jit(f, dynamic="auto")
+    counts = []
+    for n in (11, 6, 13, 6, 17, 24, 35, 14, 15, 16, 100):
+        args = arguments(n)
+        got = f(args[0], **{f"k{i}": x for i, x in enumerate(args[1:])}) if keywords else f(*args)
+        counts.append(len(made))
+        for x, y in zip(amdjax.tree.leaves(got), amdjax.tree.leaves(function(*args)), strict=True):
+            np.testing.assert_allclose(x, y, rtol=2e-5)
+    assert len(traced) == 2 and counts[0] == 1
+    told = amdjax.explain_recompiles()
+    pattern = r"compiled (\d+) times.*traced (\d+) times, planned (\d+) times; (\d+) more"
+    compiled, tracings, planned, rest = map(int, re.search(pattern, told).groups())
+    assert tracings == 2 and planned == len(made) and compiled <= 1 + 5
+    assert rest + len(re.findall(r" s  (?:traced|compiled|planned)", told)) == 10
+
+
+def test_donated_arguments_of_dynamic_functions():
+    f = amdjax.jit(lambda x, y: x + y, dynamic="auto", donate_argnums=0)
+    for n in (3, 5, 9, 20):
+        x, y = jnp.ones(n), jnp.arange(float(n))
+        np.testing.assert_array_equal(f(x, y), 1 + np.arange(n))
+        assert x.is_deleted() and not y.is_deleted()
 
 
 def test_what_serves_many_sizes_is_told():

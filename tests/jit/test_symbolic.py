@@ -1,7 +1,9 @@
 """`jit(f, symbolic=…)`: one trace for many sizes computes what a trace of each would."""
 
 import collections
+import gc
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.export import symbolic_shape
+from amdjax.jit import api, recompiles, variants
 from tests.support.symbolic_functions import CONSTRAINTS, FUNCTIONS
 from tests.support.turns import in_turn
 
@@ -332,6 +335,106 @@ def test_lowered_from_arrays_of_a_symbolic_function():
     np.testing.assert_array_equal(compiled(x), x[::-1])
     with pytest.raises(ValueError, match="constraint 'n >= 2'"):
         compiled(x[:1])
+
+
+SPEC = amdjax.ShapeDtypeStruct(("b", 8), jnp.float32)
+MISTAKES = {
+    "at a text": (lambda c: c.at("b"), TypeError, "must be a dictionary by variable, of ['b']"),
+    "at nothing": (lambda c: c.at({}), ValueError, "at: sizes lacks 'b'; the variables are ['b']"),
+    "at another": (lambda c: c.at({"b": 3, "c": 2}), ValueError, "at: sizes names 'c'"),
+    "at a fraction": (lambda c: c.at({"b": 2.5}), TypeError, "the size of 'b' must be an integer"),
+    "at less": (lambda c: c.at({"b": -1}), ValueError, "the size of 'b' must not be negative"),
+    "a text as shape": (
+        lambda c: amdjax.ShapeDtypeStruct("b, 8", jnp.float32), TypeError, "got the text 'b, 8'"),
+    "no dimension": (
+        lambda c: amdjax.jit(jnp.sin).lower(amdjax.ShapeDtypeStruct(("b c", 8), jnp.float32)),
+        ValueError, "ShapeDtypeStruct of shape ('b c', 8): syntax error"),
+    "called": (lambda c: amdjax.jit(jnp.sin)(SPEC), TypeError, "can be traced or lowered with it"),
+    "target": (
+        lambda c: amdjax.jit(jnp.sin).lower(SPEC).compile("gfx943"), ValueError, "mean 'gfx942'?"),
+    "option": (
+        lambda c: amdjax.jit(jnp.sin).lower(SPEC).compile(compiler_options={"fast": 1}),
+        RuntimeError, "No such compile option: 'fast'"),
+    "bytes": (lambda c: amdjax.export.deserialize("abc"), TypeError, "blob must be bytes, got str"),
+    "specs": (
+        lambda c: amdjax.export.symbolic_args_specs((np.ones(3), np.ones((3, 2))), "b"),
+        ValueError, "symbolic_args_specs: leaf 1 of args, of shape (3, 2): "),
+    "prefix": (
+        lambda c: amdjax.export.symbolic_args_specs((np.ones(3), np.ones(3)), ("b",)),
+        ValueError, "shapes_specs is no prefix of args"),
+    "scope": (lambda c: symbolic_shape("b", scope=3), TypeError, "must be a SymbolicScope, got 3"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_ahead_of_time_are_named(name):
+    mistake, error, message = MISTAKES[name]
+    compiled = amdjax.jit(lambda x: x * 2).lower(SPEC).compile()
+    with pytest.raises(error, match=re.escape(message)):
+        mistake(compiled)
+
+
+@pytest.mark.parametrize("options", [{"symbolic": "n"}, {"dynamic": "auto"}])
+def test_tangents_of_integers(options):
+    """They have no bits, and no symbolic shapes."""
+    grad = amdjax.grad(lambda x: (x * 1.5).sum(), allow_int=True)
+    both = amdjax.grad(lambda x, i: (x * i).sum(), (0, 1), allow_int=True)
+    inside, outside = amdjax.jit(grad, **options), amdjax.grad(
+        amdjax.jit(lambda x: (x * 1.5).sum(), **options), allow_int=True)  # fmt: skip
+    for n in (3, 5, 7, 3):
+        for g in (inside, outside):
+            zeros = g(np.arange(n))
+            assert zeros.shape == (n,) and zeros.dtype == amdjax.dtypes.float0
+        x, i = amdjax.jit(both, **options)(np.ones(n, np.float32), np.arange(n))
+        np.testing.assert_array_equal(x, np.arange(n))
+        assert i.shape == (n,) and i.dtype == amdjax.dtypes.float0
+
+
+def calls_of(function, *args):
+    """How many functions, of Python and of C, a call calls."""
+    calls = []
+    sys.setprofile(lambda frame, event, arg: calls.append(event) if "call" in event else None)
+    try:
+        function(*args)
+    finally:
+        sys.setprofile(None)
+    return len(calls)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"symbolic": "n, m"}, {"dynamic": "auto"}, {"symbolic": "n, m", "static_argnames": "k"}],
+)
+def test_a_call_at_a_known_size_does_no_more_than_any_compiled_call(options):
+    function = lambda x, y, k=1: (x * y).sum(0)
+    symbolic, static = amdjax.jit(function, **options), amdjax.jit(
+        function, **{k: v for k, v in options.items() if k == "static_argnames"})  # fmt: skip
+    arrays = [(jnp.ones((n, 5)), jnp.ones((n, 5))) for n in (3, 7, 4)]
+    for f in (symbolic, static):
+        for args in (*arrays, *arrays):
+            f(*args)
+    for args in arrays[1:]:
+        assert calls_of(symbolic, *args) <= calls_of(static, *args) + 1
+
+
+def test_memory_does_not_grow_with_sizes(monkeypatch):
+    """What is kept of sizes is bounded: after many more of them there are no more objects."""
+    monkeypatch.setattr(api, "_KEPT", 20)
+    monkeypatch.setattr(variants, "_KEPT", 20)
+    monkeypatch.setattr(recompiles, "_compilations", collections.deque(maxlen=20))
+    f = amdjax.jit(lambda x: jnp.tanh(x).sum() * x.shape[0], symbolic="n")
+    g = amdjax.jit(lambda x: x * 2 + x.sum(), dynamic="auto")
+
+    def objects(sizes):
+        for n in sizes:
+            x = np.ones(n, np.float32)
+            f(x), g(x)
+        gc.collect()
+        return len(gc.get_objects())
+
+    objects(range(5, 65))
+    before = objects(range(65, 125))
+    assert objects(range(125, 305)) <= before + 600  # of 180 sizes
 
 
 @pytest.mark.share(1)

@@ -32,6 +32,7 @@ def symbolic_shape(
       A tuple of integers and symbolic dimensions.
 
     Raises:
+      TypeError: `scope` is none.
       ValueError: the text is no shape, `like` has no size where one is needed, no sizes satisfy the
         constraints, or both `scope` and `constraints` are given.
 
@@ -44,6 +45,8 @@ def symbolic_shape(
         raise ValueError("symbolic_shape: give constraints to the scope when it is made, not here")
     if not isinstance(shape_spec, str):
         raise ValueError(f"symbolic_shape: shape_spec must be a string, got {shape_spec!r}")
+    if scope is not None and not isinstance(scope, SymbolicScope):
+        raise TypeError(f"symbolic_shape: scope must be a SymbolicScope, got {scope!r}")
     scope = SymbolicScope(constraints) if scope is None else scope
     parts = split_shape(shape_spec)
     known = None if like is None else list(like)
