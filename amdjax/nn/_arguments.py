@@ -10,7 +10,8 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.core.dims import is_symbolic_dim, max_dim
+from amdjax.core.dims import is_symbolic_dim
+from amdjax.lax.padding import padtype_to_pads
 from amdjax.numpy._util import dtype_of, is_arraylike
 
 Ints = int | Sequence[int]
@@ -82,14 +83,11 @@ def pads(
     """
     if isinstance(padding, str):
         rule = padding.upper()
-        if rule == "VALID":
-            return ((0, 0),) * len(space)
-        if rule != "SAME":
+        if rule not in ("SAME", "VALID"):
             raise ValueError(
                 f"{name}: padding must be 'SAME', 'VALID' or integers, got {padding!r}."
             )
-        totals = [max_dim(w - 1 - (n - 1) % s, 0) for n, w, s in zip(space, window, strides)]
-        return tuple((t // 2, t - t // 2) for t in totals)
+        return tuple(padtype_to_pads(space, window, strides, rule))
     entries: Any = padding if hasattr(padding, "__len__") else (padding,) * len(space)
     per_axis = tuple(entries)
     if len(per_axis) != len(space):

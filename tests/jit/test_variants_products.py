@@ -157,3 +157,17 @@ def test_few_columns_that_are_many_of_other_sizes(after, monkeypatch):
     (made,) = compiled._programs.variants.values()
     assert made.reason is None and len(made.known) == 1
     assert not made.known[0].guards[0].required
+
+
+def test_windows_that_leave_even_and_odd_images_otherwise(monkeypatch):
+    monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 1)
+    f = lambda x, w: nn.conv(x, w, strides=2, padding="SAME")
+    compiled = amdjax.jit(f, symbolic=["b, t, t, 8", None])
+    rng = np.random.default_rng(0)
+    w = rng.integers(-4, 5, (3, 3, 8, 16)).astype("float32")
+    for t in 18, 17, 6, 31:
+        # Sums of such numbers are exact.
+        x = rng.integers(-4, 5, (3, t, t, 8)).astype("float32")
+        np.testing.assert_array_equal(compiled(x, w), f(x, w))
+    (made,) = compiled._programs.variants.values()
+    assert made.reason is None and len(made.known) == 1

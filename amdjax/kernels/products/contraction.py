@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple, cast
 
-from amdjax.core.dims import Dim, size_hint, surely_equal
+from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
@@ -330,10 +330,23 @@ class WindowAxis:
 
     @property
     def leaves(self) -> bool:
-        """Whether some tap of some position lies outside the operand."""
+        """Whether some tap of some position lies outside the operand.
+
+        What asks of each tap whether it does is right of other sizes, where none does.
+        """
         if not self.taps:
             return False
-        return self.start < 0 or self.start + self.reach(self.positions) > self.extent
+        with choosing():
+            outside = self._begins_outside or self._ends_outside
+        return outside or self._begins_outside or self._ends_outside
+
+    @property
+    def _begins_outside(self) -> bool:
+        return self.start < 0
+
+    @property
+    def _ends_outside(self) -> bool:
+        return self.start + self.reach(self.positions) > self.extent
 
     def reach(self, positions: int) -> int:
         """Coordinates from the first tap of a position to the last one of the last of several."""
