@@ -124,7 +124,8 @@ def _contractions(
     text: str, shapes: tuple[tuple[int, ...], ...], optimize: Any
 ) -> tuple[Step, ...]:
     """The steps: which operands to take from the list, and what to do with them as `"ab,b->a"`."""
-    if isinstance(optimize, (str, bool)) and len(shapes) <= 2 and _fit(text, shapes):
+    fit = _fit(text, shapes)  # which compares symbolic sizes
+    if isinstance(optimize, (str, bool)) and len(shapes) <= 2 and fit:
         inputs, output = text.split("->")
         backwards = ",".join(inputs.split(",")[::-1])
         return ((tuple(range(len(shapes)))[::-1], f"{backwards}->{output}"),)

@@ -187,8 +187,10 @@ def _mapped_size(
         sizes[shape[axis]].append(i)
     if axis_size is not None:
         sizes.setdefault(axis_size, [])
-    if len(sizes) == 1:
-        return next(iter(sizes))
+    first, *others = sizes or [0]
+    # Symbolic sizes are compared: a table finds them by their hashes.
+    if sizes and all(size == first for size in others):
+        return first
     if not sizes:
         raise ValueError(
             "vmap must have at least one non-None value in in_axes, or an axis_size."

@@ -449,12 +449,15 @@ def scan_length(what: str, xs: Any, rows: Sequence[Any], length: Any) -> int:
             f"The `length` argument to `{what}` expects a concrete `int` value. For a number of "
             "steps that is known only at run time use lax.while_loop or lax.fori_loop.",
         )
-    sizes = {shape[0] for shape in shapes}
+    sizes: list[Any] = []  # no set, in which symbolic sizes would not be compared
+    for size, *_ in shapes:
+        if all(size != other for other in sizes):
+            sizes.append(size)
     if length is None and not sizes:
         raise ValueError(f"{what}: without arrays in xs, `length` must be given.")
     if length is None and len(sizes) == 1:
         return sizes.pop()
-    if length is not None and sizes <= {length}:
+    if length is not None and all(size == length for size in sizes):
         if length < 0:
             raise ValueError(f"{what}: length must not be negative, got {length}.")
         return length
