@@ -120,10 +120,21 @@ def check_floating(name: str, x: Array, argument: str = "x") -> None:
         raise TypeError(f"{name}: {argument} must have a floating-point dtype, got {x.dtype}.")
 
 
+def check_real(name: str, x: Array, argument: str = "x") -> None:
+    """Raise TypeError unless `x` is real and floating-point."""
+    if not dtypes.issubdtype(x.dtype, np.floating):
+        raise TypeError(f"{name}: {argument} must have a real floating-point dtype, got {x.dtype}.")
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a value is an integer of Python or NumPy, as products of shapes are."""
+    return isinstance(value, (int, np.integer))
+
+
 def check_positive(name: str, **sizes: Any) -> None:
     """Raise ValueError unless all sizes are positive integers, or symbolic and positive."""
     for argument, value in sizes.items():
-        if not (isinstance(value, int) or is_symbolic_dim(value)) or value < 1:
+        if not (is_integer(value) or is_symbolic_dim(value)) or value < 1:
             raise ValueError(f"{name}: {argument} must be a positive integer, got {value!r}.")
 
 
@@ -135,7 +146,7 @@ def check_sizes(name: str, **sizes: Any) -> tuple[int, ...]:
     """
     ((argument, value),) = sizes.items()
     found = tuple(value) if isinstance(value, (tuple, list)) else (value,)
-    if not found or not all(isinstance(n, int) and n > 0 for n in found):
+    if not found or not all(is_integer(n) and n > 0 for n in found):
         raise ValueError(
             f"{name}: {argument} must be a positive integer or a tuple of them, got {value!r}."
         )
@@ -143,7 +154,9 @@ def check_sizes(name: str, **sizes: Any) -> tuple[int, ...]:
 
 
 def hashable(value: Any) -> Any:
-    """Static fields are compared and hashed; lists become tuples."""
+    """Static fields are compared, hashed and saved: tuples and integers of Python."""
+    if isinstance(value, np.integer):
+        return int(value)
     return tuple(map(hashable, value)) if isinstance(value, (list, tuple)) else value
 
 

@@ -11,6 +11,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_map
+from amdjax.nn._arguments import is_integer
 from amdjax.numpy._util import dtype_of
 from amdjax.transforms.differentiate import value_and_grad
 from amdjax.transforms.staging import eval_shape
@@ -45,7 +46,7 @@ def accumulate_gradients(
         >>> float(value), float(grad)
         (3.5, -3.0)
     """
-    if not isinstance(microbatches, int) or microbatches < 1:
+    if not is_integer(microbatches) or microbatches < 1:
         raise ValueError(
             f"accumulate_gradients: microbatches must be a positive integer, got {microbatches!r}."
         )

@@ -8,12 +8,14 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.trace import Tracer
 from amdjax.lax.attention import attention
 from amdjax.nn import _random as random
-from amdjax.nn._arguments import check_share
+from amdjax.nn._arguments import check_integer, check_share, is_integer
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
 _NAME = "dot_product_attention"
@@ -49,7 +51,7 @@ def dot_product_attention(
       bias: added to the logits; broadcasts to `(batch, N, T, S)`.
       mask: boolean of that shape; false entries take no part. Where a position attends to none at
         all, all keys have the same weight.
-      scale: factor of the logits; None means `1 / sqrt(H)`.
+      scale: factor of the logits; None means `1 / sqrt(H)`. One that is traced multiplies `query`.
       is_causal: each position attends to itself and earlier ones only.
       query_seq_lengths: of shape `(batch,)`: positions from there on are padding, their result 0.
       key_value_seq_lengths: of shape `(batch,)`: keys from there on are ignored.
@@ -91,23 +93,28 @@ def dot_product_attention(
     pairs = (q.shape[0], q.shape[2], q.shape[1], k.shape[1])
     for which, x in (("bias", bias), ("mask", mask)):
         _check_broadcasts(which, x, pairs)
-    window = local_window_size
-    if isinstance(window, int):
-        window = (window, window)
+    window = _window(local_window_size)
     lengths = opt(query_seq_lengths), opt(key_value_seq_lengths)
     for which, x in zip(("query_seq_lengths", "key_value_seq_lengths"), lengths):
-        if x is not None and x.shape != (q.shape[0],):
+        if x is None:
+            continue
+        check_integer(name, which, x)
+        if x.shape != (q.shape[0],):
             raise ValueError(f"{name}: {which} must have shape {(q.shape[0],)}, got {x.shape}.")
     if scale is None and is_symbolic_dim(q.shape[-1]):
         q, query_scale, scale = *_scaled(q, query_scale), 1.0
     scale = float(1 / np.sqrt(q.shape[-1])) if scale is None else scale
+    if isinstance(scale, Tracer):
+        q, scale = _multiplied(q, scale), 1.0
     check_share(name, "dropout_rate", dropout_rate, "a probability in [0, 1]")
     rate = float(dropout_rate)
     seeds = _seeds(dropout_key, q.shape[0]) if 0 < rate < 1 else None
     factors = _factors(q, query_scale, key_scale, value_scale)
     if out_dtype is None:
         out_dtype = np.float32 if q.dtype.itemsize == 1 else q.dtype
-    dtype = np.dtype(out_dtype)
+    dtype = dtypes.dtype(out_dtype)
+    if not jnp.issubdtype(dtype, np.floating):
+        raise ValueError(f"{name}: out_dtype must be a floating dtype, got {dtype}.")
     out, residual = _attend(
         q, k, v, bias, mask, *lengths, seeds, factors, scale, bool(is_causal), window,
         0.0 if seeds is None else rate, None if factors is None else dtype,
@@ -116,6 +123,30 @@ def dot_product_attention(
     if rank == 3:
         out, residual = (lax.squeeze(x, (0,)) for x in (out, residual))
     return (out, residual) if return_residual else out
+
+
+def _window(window: Any) -> tuple[int, int] | None:
+    """How many positions take part to the left and to the right."""
+    if window is None:
+        return None
+    pair = (window, window) if is_integer(window) else window
+    if not (isinstance(pair, (tuple, list)) and len(pair) == 2 and all(map(is_integer, pair))):
+        raise ValueError(
+            f"{_NAME}: local_window_size must be an integer or a pair of integers, got {window!r}."
+        )
+    return int(pair[0]), int(pair[1])
+
+
+def _multiplied(q: Array, scale: Array) -> Array:
+    """Queries times a factor of all logits that only a run will tell, as one that is trained."""
+    if q.dtype.itemsize == 1:
+        raise ValueError(
+            f"{_NAME}: scale must be a number where query is {q.dtype}; query_scale may be traced."
+        )
+    if scale.shape:
+        raise ValueError(f"{_NAME}: scale must be a scalar, got shape {scale.shape}.")
+    wide = jnp.promote_types(q.dtype, np.float32)
+    return convert(q.astype(wide) * scale.astype(wide), q.dtype)
 
 
 def _seeds(key: Any, batch: int) -> Any:
@@ -180,6 +211,8 @@ def _check_broadcasts(which: str, x: Array | None, pairs: tuple[int, ...]) -> No
     """Whether a bias or mask has an element for each pair, or one for all along an axis."""
     if x is None:
         return
+    if jnp.issubdtype(x.dtype, np.complexfloating):
+        raise ValueError(f"{_NAME}: {which} must be real, got {x.dtype}.")
     if x.ndim != 4 or any(n not in (1, m) for n, m in zip(x.shape, pairs)):
         raise ValueError(f"{_NAME}: {which} must broadcast to {pairs}, got shape {x.shape}.")
 

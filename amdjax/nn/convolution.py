@@ -7,7 +7,17 @@ import numpy as np
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import Ints, Padding, Pads, check_layout, dilated, ints, pads, space_rank
+from amdjax.nn._arguments import (
+    Ints,
+    Padding,
+    Pads,
+    check_layout,
+    dilated,
+    ints,
+    is_integer,
+    pads,
+    space_rank,
+)
 from amdjax.numpy._util import ArrayLike, as_array, convert, promote_dtypes
 
 __all__ = ["conv", "conv_transpose"]
@@ -123,7 +133,7 @@ def _check_shapes(
         raise ValueError(
             f"{name}: kernel must have as many axes as x, got shapes {kernel.shape} and {x.shape}."
         )
-    if not isinstance(groups, int) or groups < 1:
+    if not is_integer(groups) or groups < 1:
         raise ValueError(f"{name}: groups must be a positive integer, got {groups!r}.")
     channels = x.shape[-1 if last else 1]
     inputs, features = kernel.shape[-2:] if last else (kernel.shape[1], kernel.shape[0])

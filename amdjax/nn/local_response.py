@@ -11,7 +11,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_floating, check_layout, check_positive, space_rank
+from amdjax.nn._arguments import check_layout, check_positive, check_real, space_rank
 from amdjax.numpy._util import ArrayLike, as_array, constant, convert
 
 __all__ = ["local_response_norm"]
@@ -46,7 +46,7 @@ def local_response_norm(
         Array([[[0.333, 0.25 , 0.333]]], dtype=float32)
     """
     x = as_array("local_response_norm", x)
-    check_floating("local_response_norm", x)
+    check_real("local_response_norm", x)
     rank, last = space_rank("local_response_norm", x), check_layout("local_response_norm", layout)
     check_options("local_response_norm", size, mode, layout)
     channel = x.ndim - 1 if last else 1

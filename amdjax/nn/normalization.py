@@ -13,7 +13,7 @@ from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_floating
+from amdjax.nn._arguments import check_real, is_integer
 from amdjax.nn._moments import Pair, mean_over, merged, moments_of
 from amdjax.numpy._util import ArrayLike, as_array, canonical_axes, canonical_axis, convert
 
@@ -62,7 +62,7 @@ def _parameter(name: str, argument: str, value: ArrayLike, shape: tuple[int, ...
 
 def _input(name: str, x: ArrayLike, argument: str = "x") -> Array:
     x = as_array(name, x)
-    check_floating(name, x, argument)
+    check_real(name, x, argument)
     return x
 
 
@@ -311,7 +311,7 @@ def group_norm(
         Array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
     x, channels = _channels("group_norm", x, axis)
-    if not isinstance(groups, int) or groups < 1 or x.shape[channels] % groups:
+    if not is_integer(groups) or groups < 1 or x.shape[channels] % groups:
         raise ValueError(
             f"group_norm: groups must be a divisor of the {x.shape[channels]} channels, got "
             f"{groups!r}."

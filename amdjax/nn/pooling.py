@@ -22,8 +22,10 @@ from amdjax.nn._arguments import (
     Pads,
     check_floating,
     check_layout,
+    check_real,
     dilated,
     ints,
+    is_integer,
     pads,
     space_rank,
 )
@@ -148,7 +150,7 @@ def avg_pool(
 
 
 def check_divisor(name: str, divisor: Any) -> None:
-    if divisor is not None and (not isinstance(divisor, int) or divisor == 0):
+    if divisor is not None and (not is_integer(divisor) or divisor == 0):
         raise ValueError(f"{name}: divisor must be an integer other than 0, got {divisor!r}.")
 
 
@@ -179,7 +181,7 @@ def lp_pool(
         Array([[[5.]]], dtype=float32)
     """
     x = as_array("lp_pool", x)
-    check_floating("lp_pool", x)
+    check_real("lp_pool", x)
     check_exponent("lp_pool", p)
     windows = _windows("lp_pool", x, window, strides, padding, layout, 1, ceil_mode)
     return _lp_pool(x, windows, float(p))

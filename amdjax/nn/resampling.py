@@ -96,14 +96,13 @@ def _new_size(
     if size is not None:
         new = ints("upsample", "size", size, len(old))
         return new, tuple(1.0 if is_symbolic_dim(n) else n / m for n, m in zip(old, new))
-    several = isinstance(scale_factor, (tuple, list))
-    factors = tuple(scale_factor) if several else (scale_factor,) * len(old)
-    if len(factors) != len(old) or not all(
-        isinstance(f, (int, float)) and f > 0 and math.isfinite(f) for f in factors
-    ):
+    factors = check_factors("upsample", scale_factor)
+    if not isinstance(scale_factor, (tuple, list)):
+        factors *= len(old)
+    if len(factors) != len(old):
         raise ValueError(
-            "upsample: scale_factor must be a positive number, or one for each of the "
-            f"{len(old)} spatial axes, got {scale_factor!r}."
+            f"upsample: scale_factor must have one entry for each of the {len(old)} spatial axes, "
+            f"got {scale_factor!r}."
         )
     # Sizes may be symbolic, which are multiplied by integers alone.
     new = tuple(
@@ -113,6 +112,18 @@ def _new_size(
     if 0 in new:
         raise ValueError(f"upsample: {scale_factor=} leaves nothing of spatial size {old}.")
     return new, tuple(1 / f for f in factors)
+
+
+def check_factors(name: str, scale_factor: Any) -> tuple[float, ...]:
+    """Raise ValueError unless factors are positive numbers."""
+    several = isinstance(scale_factor, (tuple, list))
+    factors = tuple(scale_factor) if several else (scale_factor,)
+    if not all(isinstance(f, (int, float)) and f > 0 and math.isfinite(f) for f in factors):
+        raise ValueError(
+            f"{name}: scale_factor must be a positive number, or one for each spatial axis, got "
+            f"{scale_factor!r}."
+        )
+    return factors
 
 
 @composite(static_argnames=("new", "scales", "kind", "align_corners", "first"))

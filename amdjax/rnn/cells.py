@@ -8,6 +8,7 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.nn import initializers
+from amdjax.nn._arguments import is_integer
 from amdjax.nn._random import checked_key
 from amdjax.nn.functions import relu, sigmoid
 from amdjax.numpy._util import ArrayLike, as_arrays
@@ -96,7 +97,7 @@ def new_weights(
     if projected_features is not None:
         sizes["projected_features"] = projected_features
     for size, value in sizes.items():
-        if not isinstance(value, int) or value < 1:
+        if not is_integer(value) or value < 1:
             raise ValueError(f"{name}: {size} must be a positive integer, got {value!r}.")
     if gates != 4 and (peepholes or projected_features is not None):
         raise ValueError(f"{name}: peepholes and projected_features are an LSTM's alone.")

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
-from amdjax.nn._arguments import check_rate
+from amdjax.nn._arguments import check_rate, is_integer
 from amdjax.nn._random import checked_key
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import TorchTensor
@@ -44,18 +44,21 @@ class _Recurrent(Module):
         self, in_features: int, hidden_features: int, *, key: Any, layers: int = 1,
         rate: float = 0.0, use_bias: bool = True, reverse: bool = False,
         bidirectional: bool = False, input_mode: str = "linear", time_major: bool = True,
-        dtype: Any = None, **options: Any,
+        projected_features: int | None = None, peepholes: bool = False, dtype: Any = None,
     ) -> None:  # fmt: skip
         name = type(self).__name__
-        if not isinstance(layers, int) or layers < 1:
+        if not is_integer(layers) or layers < 1:
             raise ValueError(f"{name}: layers must be a positive integer, got {layers!r}.")
         check_rate(name, rate)
         if reverse and bidirectional:
             raise ValueError(f"{name}: reverse must be False where bidirectional=True.")
         directions = 2 if bidirectional else 1
-        options = {"gates": self._gates, "use_bias": use_bias, "dtype": dtype, **options}
+        options: dict[str, Any] = {
+            "gates": self._gates, "use_bias": use_bias, "dtype": dtype, "peepholes": peepholes,
+            "projected_features": projected_features,
+        }  # fmt: skip
         keys = random.split(checked_key(name, key), layers * directions)
-        features = options.get("projected_features") or hidden_features
+        features = projected_features or hidden_features
         self.weights = tuple(
             new_weights(name, k, in_features, hidden_features, input_mode=input_mode, **options)
             if i < directions

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import amdjax
 from amdjax import nn, optim, random, rnn
 
 KEY = random.key(0)
@@ -57,6 +58,21 @@ WRONG = {
     "blank": (lambda: nn.ctc_loss(np.ones((3, 2, 4)), [3, 3], np.ones((2, 2), int), [1, 1],
                                   blank=1.5), TypeError, "ctc_loss: blank must be an integer"),
     "delta": (lambda: nn.huber(X, X, delta=-1), ValueError, "huber: delta must not be negative"),
+    "complex norm": (lambda: nn.layer_norm(X + 0j), TypeError, "layer_norm: x must have a real"),
+    "complex batch": (lambda: nn.batch_norm(X + 0j, None, None, X[0], X[0], train=True), TypeError,
+                      "batch_norm: x must have a real"),
+    "complex lp": (lambda: nn.lp_pool(TEXT + 0j, 2, 2), TypeError, "lp_pool: x must have a real"),
+    "complex lrn": (lambda: nn.local_response_norm(TEXT + 0j, 3), TypeError,
+                    "local_response_norm: x must have a real"),
+    "complex loss": (lambda: nn.mse(X + 0j, X), TypeError, "mse: a loss is of real numbers"),
+    "scale_factor": (lambda: nn.Upsample(scale_factor="a"), ValueError,
+                     "Upsample: scale_factor must be a pos"),
+    "size": (lambda: nn.Upsample("a"), ValueError, "Upsample: size must be a positive integer"),
+    "alpha": (lambda: nn.LocalResponseNorm(3, alpha="a"), TypeError,
+              "LocalResponseNorm: alpha must be a number"),
+    "axis": (lambda: nn.PReLU(axis="a"), TypeError, "PReLU: axis must be an integer"),
+    "misspelled": (lambda: rnn.LSTM(3, 4, key=KEY, bidirectionl=True), TypeError,
+                   r"^LSTM\(\) got an unexpected .* 'bidirectionl'"),
     "beta": (lambda: nn.smooth_l1(X, X, beta=-1), ValueError, "smooth_l1: beta must not be"),
     "batch_size": (lambda: nn.data.batches(X, 2.5), TypeError, "batches: batch_size must be an"),
     "prefetch": (lambda: nn.data.batches(X, 2, prefetch="a"), TypeError, "batches: prefetch must"),
@@ -64,6 +80,25 @@ WRONG = {
     "train": (lambda: nn.apply(nn.relu, X, train="no"), TypeError, "train must be True, False"),
     "mask": (lambda: optim.masked(optim.sgd(0.1), 3).init(X), TypeError, "masked: mask must be a"),
 }  # fmt: skip
+
+
+def test_sizes_may_be_integers_of_numpy():
+    """As products of shapes are."""
+    for n in (np.int64(4), np.int32(4)):
+        layers = (
+            nn.Dense(n, n, key=KEY), nn.Conv(n, n, n, groups=n, key=KEY), nn.BatchNorm(n),
+            nn.LayerNorm(n), nn.GroupNorm(n, groups=n), rnn.LSTM(n, n, layers=n, key=KEY),
+            nn.MultiHeadAttention(n, n, key=KEY), nn.Embedding(n, n, key=KEY),
+        )  # fmt: skip
+        plain = (
+            nn.Dense(4, 4, key=KEY), nn.Conv(4, 4, 4, groups=4, key=KEY), nn.BatchNorm(4),
+            nn.LayerNorm(4), nn.GroupNorm(4, groups=4), rnn.LSTM(4, 4, layers=4, key=KEY),
+            nn.MultiHeadAttention(4, 4, key=KEY), nn.Embedding(4, 4, key=KEY),
+        )  # fmt: skip
+        assert amdjax.tree.structure(layers) == amdjax.tree.structure(plain)
+        image = np.ones((2, 4, 4, n), np.float32)
+        np.testing.assert_array_equal(layers[1](image), plain[1](image))
+        np.testing.assert_array_equal(layers[4](image), plain[4](image))
 
 
 @pytest.mark.parametrize("which", WRONG)

@@ -161,6 +161,7 @@ def test_residual_has_no_derivative():
         (lambda q, k, v: (q, k, v, jnp.zeros((3, 1, 1, 1))), "bias must broadcast"),
         (lambda q, k, v: (q, k, v, None, jnp.ones((2, 1, 4, 6), bool)), "mask must broadcast"),
         (lambda q, k, v: (q, k, v, None, jnp.ones((2, 1, 5, 6))), "mask must be boolean"),
+        (lambda q, k, v: (q, k, v, jnp.ones((2, 1, 5, 6), complex)), "bias must be real"),
         (lambda q, k, v: tuple(x.astype(int) for x in (q, k, v)), "floating dtype"),
     ],
 )
@@ -170,6 +171,44 @@ def test_errors(change, message):
         nn.dot_product_attention(*change(*drawn()))
     with pytest.raises(ValueError, match="key_value_seq_lengths"):
         nn.dot_product_attention(*drawn(), key_value_seq_lengths=jnp.ones((3,), int))
+
+
+@pytest.mark.parametrize(
+    "name,value,error",
+    [
+        ("key_value_seq_lengths", jnp.array([1.5, 2.0]), TypeError),
+        ("query_seq_lengths", jnp.array([True, False]), TypeError),
+        *(("local_window_size", w, ValueError) for w in (1.5, (1,), (1, 2, 3), (1, 1.5), "a")),
+        ("out_dtype", int, ValueError),
+        ("out_dtype", "complex64", ValueError),
+    ],
+)
+@pytest.mark.cpu_only("nothing is computed")
+def test_options_of_another_type_are_refused(name, value, error):
+    with pytest.raises(error, match=f"^dot_product_attention: {name} must be"):
+        nn.dot_product_attention(*drawn(), **{name: value})
+
+
+@pytest.mark.cpu_only("integers of NumPy")
+def test_a_window_may_be_of_any_integers():
+    args = drawn()
+    expected = nn.dot_product_attention(*args, local_window_size=(1, 2))
+    for window in ([1, 2], (np.int64(1), np.int32(2))):
+        found = nn.dot_product_attention(*args, local_window_size=window)
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_scale_may_be_trained():
+    q, k, v = drawn()
+    f = lambda q, scale: nn.dot_product_attention(q, k, v, scale=scale)
+    close(amdjax.jit(f)(q, 0.7), f(q, 0.7))
+    ct = normal(2, 5, 4, 8)
+    loss = lambda q, scale: (f(q, scale) * ct).sum()
+    step = 1e-2
+    slope = (loss(q, 0.7 + step) - loss(q, 0.7 - step)) / (2 * step)
+    by_query, found = amdjax.grad(loss, (0, 1))(q, 0.7)
+    np.testing.assert_allclose(found, slope, rtol=2e-3)
+    close(by_query, amdjax.grad(loss)(q, 0.7))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

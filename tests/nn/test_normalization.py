@@ -200,7 +200,11 @@ IMAGE = np.ones((2, 4, 4, 6), np.float32)
     ("call", "error", "words"),
     [
         (lambda: nn.add_layer_norm(IMAGE, IMAGE[0]), ValueError, "residual must have the shape"),
-        (lambda: nn.add_layer_norm(IMAGE, IMAGE > 0), TypeError, "residual must have a floating"),
+        (
+            lambda: nn.add_layer_norm(IMAGE, IMAGE > 0),
+            TypeError,
+            "residual must have a real",
+        ),
         (lambda: nn.instance_norm(IMAGE, mean=np.ones(6)), TypeError, "given together"),
         (lambda: nn.instance_norm(IMAGE, train=False), ValueError, "instance_norm: train=False"),
         (lambda: nn.instance_norm(IMAGE, axis=0), ValueError, "instance_norm: axis"),

@@ -8,7 +8,7 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
-from amdjax.nn._arguments import check_callable, check_positive
+from amdjax.nn._arguments import check_callable, check_integer, check_positive
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.activations import prelu
 from amdjax.nn.functions import sigmoid
@@ -44,6 +44,7 @@ class PReLU(Module):
         self, features: int = 1, *, alpha: float = 0.25, axis: int = -1, dtype: Any = None
     ) -> None:
         check_positive("PReLU", features=features)
+        check_integer("PReLU", "axis", axis)
         self.alpha, self.axis = jnp.full(features, alpha, dtype or float), axis
 
     def __call__(self, x: ArrayLike) -> Array:

@@ -101,7 +101,7 @@ class MultiHeadAttention(Module):
         self.keys = Dense(context, kv_heads * head, key=ks[1], **options)
         self.values = Dense(context, kv_heads * head, key=ks[2], **options)
         self.out = Dense(heads * head, features, key=ks[3], **options)
-        self.heads, self.rate = heads, rate
+        self.heads, self.rate = int(heads), rate
         self.rope, self.rope_base, self.rope_scaling = rope, rope_base, rope_scaling
 
     def __call__(

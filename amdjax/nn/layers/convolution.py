@@ -48,7 +48,7 @@ class _ConvBase(Module):
                 f"{name}: groups must divide in_channels and out_channels, got "
                 f"{groups=}, {in_channels=}, {out_channels=}."
             )
-        rank = 2 if isinstance(kernel_size, int) else len(kernel_size)
+        rank = len(kernel_size) if hasattr(kernel_size, "__len__") else 2
         size = ints(name, "kernel_size", kernel_size, rank)
         ints(name, "strides", strides, rank)
         ints(name, "dilation", dilation, rank)
@@ -64,7 +64,7 @@ class _ConvBase(Module):
         self.kernel = kernel_init(key, shape, dtype)
         self.bias = bias_init(bias_key, (out_channels,), dtype) if use_bias else None
         self.strides, self.dilation = hashable(strides), hashable(dilation)
-        self.padding, self.groups, self.layout = hashable(padding), groups, layout
+        self.padding, self.groups, self.layout = hashable(padding), int(groups), layout
 
     def _options(self) -> dict[str, Any]:
         names = ("strides", "padding", "dilation", "groups", "layout")

@@ -13,6 +13,7 @@ from amdjax.core.pytree import tree_leaves
 from amdjax.nn._arguments import (
     Ints,
     check_not_negative,
+    check_number,
     check_positive,
     check_share,
     check_sizes,
@@ -126,7 +127,7 @@ class BatchNorm(Module):
         shape = check_sizes("BatchNorm", features=features)
         check_share("BatchNorm", "momentum", momentum)
         check_not_negative("BatchNorm", epsilon=epsilon)
-        if len(shape) != (1 if isinstance(axis, int) else len(axis)):
+        if len(shape) != (len(axis) if hasattr(axis, "__len__") else 1):
             raise ValueError(
                 f"BatchNorm: axis must have an entry for each of features, got {axis=} and "
                 f"{features=}."
@@ -281,7 +282,7 @@ class GroupNorm(Module):
             raise ValueError(f"GroupNorm: groups must divide {channels=}, got {groups=}.")
         self.scale = jnp.ones(channels, dtype) if affine else None
         self.bias = jnp.zeros(channels, dtype) if affine else None
-        self.groups, self.axis, self.epsilon = groups, axis, epsilon
+        self.groups, self.axis, self.epsilon = int(groups), axis, epsilon
 
     def __call__(self, x: ArrayLike) -> Array:
         """`nn.group_norm` with these parameters."""
@@ -382,6 +383,8 @@ class LocalResponseNorm(FunctionLayer):
 
     def __post_init__(self) -> None:
         check_options("LocalResponseNorm", self.size, self.mode, self.layout)
+        for option in ("alpha", "beta", "k"):
+            check_number("LocalResponseNorm", option, getattr(self, option))
 
     def __call__(self, x: ArrayLike) -> Array:
         """Normalize `x` of shape `(n, *space, channels)`."""

@@ -9,7 +9,14 @@ from amdjax.nn._arguments import Ints, check_layout, check_positive, check_sizes
 from amdjax.nn._function_layer import FunctionLayer
 from amdjax.nn._resizing import METHODS
 from amdjax.nn.module import static
-from amdjax.nn.resampling import check_method, pixel_shuffle, pixel_unshuffle, resize, upsample
+from amdjax.nn.resampling import (
+    check_factors,
+    check_method,
+    pixel_shuffle,
+    pixel_unshuffle,
+    resize,
+    upsample,
+)
 from amdjax.numpy._util import ArrayLike
 
 __all__ = ["PixelShuffle", "PixelUnshuffle", "Resize", "Upsample"]
@@ -44,6 +51,10 @@ class Upsample(FunctionLayer):
                 f"Upsample: either size or scale_factor must be given, got {size=} and "
                 f"{scale_factor=}."
             )
+        if size is None:
+            check_factors("Upsample", scale_factor)
+        else:
+            check_sizes("Upsample", size=size)
         check_method("Upsample", self.method, self.align_corners)
         check_layout("Upsample", self.layout)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 import amdjax.numpy as jnp
+from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.numpy._util import convert
+from amdjax.numpy._util import ArrayLike, convert, promote_args_inexact
 
 REDUCTIONS = ("mean", "sum", "none")
 
@@ -24,6 +25,15 @@ def reduced(name: str, losses: Array, reduction: str, weight: Array | None = Non
     # 16-bit floats cannot count beyond some hundred examples.
     wide = jnp.promote_types(losses.dtype, np.float32)
     return convert(jnp.sum(losses, dtype=wide) / jnp.sum(weight, dtype=wide), losses.dtype)
+
+
+def promote_reals(name: str, *args: ArrayLike) -> list[Array]:
+    """Arrays of one floating dtype; TypeError for complex ones, whose losses would be none."""
+    arrays = promote_args_inexact(name, *args)
+    for x in arrays:
+        if dtypes.issubdtype(x.dtype, np.complexfloating):
+            raise TypeError(f"{name}: a loss is of real numbers, got {x.dtype}.")
+    return arrays
 
 
 def check_same_shape(name: str, **arrays: Array) -> None:

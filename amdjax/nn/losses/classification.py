@@ -14,7 +14,7 @@ from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.nn._arguments import check_integer, check_share
 from amdjax.nn.functions import log_sigmoid, log_softmax, sigmoid
-from amdjax.nn.losses._reduction import check_same_shape, reduced
+from amdjax.nn.losses._reduction import check_same_shape, promote_reals, reduced
 from amdjax.numpy._util import (
     ArrayLike,
     as_array,
@@ -22,7 +22,6 @@ from amdjax.numpy._util import (
     broadcast_to,
     canonical_axis,
     convert,
-    promote_args_inexact,
 )
 from amdjax.transforms import custom_jvp
 
@@ -60,7 +59,7 @@ def softmax_cross_entropy(
     """
     name = "softmax_cross_entropy"
     logits, labels = as_arrays(name, logits, labels)
-    (logits,) = promote_args_inexact(name, logits)
+    (logits,) = promote_reals(name, logits)
     axis = canonical_axis(axis, logits.ndim)
     check_share(name, "label_smoothing", label_smoothing)
     factors = _class_weights(name, weight, logits, axis)
@@ -97,7 +96,7 @@ def nll_loss(
     """
     name = "nll_loss"
     log_p, labels = as_arrays(name, log_probabilities, labels)
-    (log_p,) = promote_args_inexact(name, log_p)
+    (log_p,) = promote_reals(name, log_p)
     axis = canonical_axis(axis, log_p.ndim)
     if not dtypes.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"{name}: labels must be integers, got {labels.dtype}.")
@@ -198,7 +197,7 @@ def sigmoid_cross_entropy(
         Array(0.410..., dtype=float32)
     """
     name = "sigmoid_cross_entropy"
-    logits, labels = promote_args_inexact(name, logits, labels)
+    logits, labels = promote_reals(name, logits, labels)
     check_same_shape(name, logits=logits, labels=labels)
     yes = _factor(name, "pos_weight", pos_weight, labels)
     losses = -yes * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits)
@@ -257,7 +256,7 @@ def binary_cross_entropy(
         Array([0.6931472 , 0.28768206], dtype=float32)
     """
     name = "binary_cross_entropy"
-    p, labels = promote_args_inexact(name, probabilities, labels)
+    p, labels = promote_reals(name, probabilities, labels)
     check_same_shape(name, probabilities=p, labels=labels)
     losses = _binary_cross_entropy(p, labels)
     return reduced(name, _factor(name, "weight", weight, losses), reduction)
@@ -280,7 +279,7 @@ def focal_loss(
         Array([0.04332, 0.     ], dtype=float32)
     """
     name = "focal_loss"
-    logits, labels = promote_args_inexact(name, logits, labels)
+    logits, labels = promote_reals(name, logits, labels)
     check_same_shape(name, logits=logits, labels=labels)
     losses = -labels * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits)
     # `1 - p` without the cancellation where p is almost 1.
@@ -313,7 +312,7 @@ def kl_divergence(
         Array(0.6931472, dtype=float32)
     """
     name = "kl_divergence"
-    log_q, p = promote_args_inexact(name, log_predictions, targets)
+    log_q, p = promote_reals(name, log_predictions, targets)
     check_same_shape(name, log_predictions=log_q, targets=p)
     if log_targets:
         terms = jnp.exp(p) * (p - log_q)

@@ -14,8 +14,8 @@ from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.nn._arguments import check_integer
 from amdjax.nn.functions import log_softmax
-from amdjax.nn.losses._reduction import REDUCTIONS
-from amdjax.numpy._util import ArrayLike, as_array, convert, promote_args_inexact
+from amdjax.nn.losses._reduction import REDUCTIONS, promote_reals
+from amdjax.numpy._util import ArrayLike, as_array, convert
 from amdjax.transforms import custom_jvp
 
 __all__ = ["ctc_loss"]
@@ -59,7 +59,7 @@ def ctc_loss(
         Array(0.2876..., dtype=float32)
     """
     name = "ctc_loss"
-    (x,) = promote_args_inexact(name, logits)
+    (x,) = promote_reals(name, logits)
     if x.ndim != 3:
         form = "(time, batch, classes)" if time_major else "(batch, time, classes)"
         raise ValueError(f"{name}: logits must have shape {form}, got {x.shape}.")

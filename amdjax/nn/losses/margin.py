@@ -11,9 +11,9 @@ from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.nn.functions import softplus
-from amdjax.nn.losses._reduction import check_same_shape, positive_part, reduced
+from amdjax.nn.losses._reduction import check_same_shape, positive_part, promote_reals, reduced
 from amdjax.nn.losses.classification import sigmoid_cross_entropy
-from amdjax.numpy._util import ArrayLike, as_array, convert, promote_args_inexact
+from amdjax.numpy._util import ArrayLike, as_array, convert
 
 __all__ = [
     "cosine_embedding_loss", "hinge_embedding_loss", "margin_ranking_loss", "multi_margin_loss",
@@ -34,7 +34,7 @@ def soft_margin_loss(
         >>> nn.soft_margin_loss(jnp.array([0.0, 2.0]), jnp.array([1, -1]), reduction="none")
         Array([0.6931472, 2.126928 ], dtype=float32)
     """
-    x, y = promote_args_inexact("soft_margin_loss", predictions, targets)
+    x, y = promote_reals("soft_margin_loss", predictions, targets)
     check_same_shape("soft_margin_loss", predictions=x, targets=y)
     return reduced("soft_margin_loss", softplus(-y * x), reduction)
 
@@ -43,7 +43,7 @@ def _rows(
     name: str, predictions: ArrayLike, labels: ArrayLike, of_classes: bool
 ) -> tuple[Array, Array]:
     """Scores `(..., classes)` and integer labels, one a row or a row as long."""
-    (x,) = promote_args_inexact(name, predictions)
+    (x,) = promote_reals(name, predictions)
     labels = as_array(name, labels)
     if not dtypes.issubdtype(labels.dtype, np.integer):
         raise TypeError(f"{name}: labels must be integers, got {labels.dtype}.")
@@ -163,7 +163,7 @@ def hinge_embedding_loss(
         >>> nn.hinge_embedding_loss(jnp.array([0.3, 0.3]), jnp.array([1, -1]), reduction="none")
         Array([0.3, 0.7], dtype=float32)
     """
-    x, y = promote_args_inexact("hinge_embedding_loss", distances, targets)
+    x, y = promote_reals("hinge_embedding_loss", distances, targets)
     check_same_shape("hinge_embedding_loss", distances=x, targets=y)
     together, apart = jnp.where(y == -1, 0, x), jnp.where(y == 1, 0, positive_part(margin - x))
     return reduced("hinge_embedding_loss", together + apart, reduction)
@@ -186,7 +186,7 @@ def margin_ranking_loss(
         Array(2., dtype=float32)
     """
     name = "margin_ranking_loss"
-    first, second, targets = promote_args_inexact(name, first, second, targets)
+    first, second, targets = promote_reals(name, first, second, targets)
     check_same_shape(name, first=first, second=second, targets=targets)
     return reduced(name, positive_part(-targets * (first - second) + margin), reduction)
 
@@ -215,7 +215,7 @@ def cosine_embedding_loss(
         Array(1., dtype=float32)
     """
     name = "cosine_embedding_loss"
-    first, second = promote_args_inexact(name, first, second)
+    first, second = promote_reals(name, first, second)
     targets = as_array(name, targets)
     check_same_shape(name, first=first, second=second)
     if targets.shape != first.shape[:-1]:
@@ -256,7 +256,7 @@ def triplet_margin_loss(
         Array(2., dtype=float32)
     """
     name = "triplet_margin_loss"
-    a, b, c = promote_args_inexact(name, anchor, positive, negative)
+    a, b, c = promote_reals(name, anchor, positive, negative)
     check_same_shape(name, anchor=a, positive=b, negative=c)
     distance = lambda x, y: jnp.linalg.norm(x - y + epsilon, ord=p, axis=-1)
     far = distance(a, c)

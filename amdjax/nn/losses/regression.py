@@ -10,8 +10,8 @@ from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
 from amdjax.nn._arguments import check_not_negative
-from amdjax.nn.losses._reduction import check_same_shape, reduced
-from amdjax.numpy._util import ArrayLike, broadcast_to, promote_args_inexact
+from amdjax.nn.losses._reduction import check_same_shape, promote_reals, reduced
+from amdjax.numpy._util import ArrayLike, broadcast_to
 
 __all__ = ["gaussian_nll_loss", "huber", "mae", "mse", "poisson_nll_loss", "smooth_l1"]
 
@@ -37,7 +37,7 @@ def mae(predictions: ArrayLike, targets: ArrayLike, *, reduction: str = "mean") 
 
 
 def _difference(name: str, predictions: ArrayLike, targets: ArrayLike) -> Array:
-    predictions, targets = promote_args_inexact(name, predictions, targets)
+    predictions, targets = promote_reals(name, predictions, targets)
     check_same_shape(name, predictions=predictions, targets=targets)
     return predictions - targets
 
@@ -116,7 +116,7 @@ def poisson_nll_loss(
         Array([1.        , 0.71828175], dtype=float32)
     """
     name = "poisson_nll_loss"
-    x, y = promote_args_inexact(name, predictions, targets)
+    x, y = promote_reals(name, predictions, targets)
     check_same_shape(name, predictions=x, targets=y)
     losses = jnp.exp(x) - y * x if log_predictions else x - y * jnp.log(x + epsilon)
     if full:
@@ -147,7 +147,7 @@ def gaussian_nll_loss(
         Array(1., dtype=float32)
     """
     name = "gaussian_nll_loss"
-    x, y, variance = promote_args_inexact(name, predictions, targets, variance)
+    x, y, variance = promote_reals(name, predictions, targets, variance)
     check_same_shape(name, predictions=x, targets=y)
     variance = broadcast_to(variance, x.shape)
     # In value only: where a variance is too small, its slope must still make it larger.
