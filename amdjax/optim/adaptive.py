@@ -17,6 +17,7 @@ from amdjax.optim.moments import (
     cast_like,
     check_decays,
     count_of_updates,
+    gained,
     incremented,
     squared,
     squares_like,
@@ -154,18 +155,29 @@ def _by_moments(
 
 def scale_by_adam(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, eps_root: float = 0.0,
-    mu_dtype: Any = None, *, nesterov: bool = False,
+    mu_dtype: Any = None, *, nesterov: bool = False, bias_correction: bool = True,
 ) -> GradientTransformation:  # fmt: skip
     """The mean gradient divided by the root of the mean square, both freed of their start at zero.
 
     As in Kingma & Ba (2015); with `nesterov`, Dozat (2016).
 
-    >>> adam = optim.scale_by_adam()
-    >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
-    Array([1.], dtype=float32)
+    Args:
+      bias_correction: whether they are freed; without, there is no `nesterov`.
+
+    Raises:
+      ValueError: a share of what remains is not in [0, 1), or there is `nesterov` without
+        `bias_correction`.
+
+        >>> adam = optim.scale_by_adam()
+        >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
+        Array([1.], dtype=float32)
     """
+    if nesterov and not bias_correction:
+        raise ValueError("adam: nesterov=True needs bias_correction=True.")
 
     def updates(count: Array, mu: Updates, nu: Updates, grads: Updates) -> Updates:
+        if not bias_correction:
+            return _quotient(mu, nu, eps, eps_root)
         mean, square = _mean_ahead(b1, count, mu, grads, nesterov), unbiased(b2, count, nu)
         return _quotient(mean, square, eps, eps_root)
 
@@ -174,13 +186,16 @@ def scale_by_adam(
 
 def scale_by_amsgrad(
     b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8, eps_root: float = 0.0,
-    mu_dtype: Any = None, bias_correction_mu: bool = True, bias_correction_nu: bool = True,
+    mu_dtype: Any = None, bias_correction_mu: bool = True, bias_correction_nu: bool = True, *,
+    correct_largest: bool = False,
 ) -> GradientTransformation:  # fmt: skip
     """As `scale_by_adam`, by the largest mean square there has been (Reddi et al., 2018).
 
     Args:
       bias_correction_mu: whether the mean is freed of its start at zero.
       bias_correction_nu: whether the mean square is.
+      correct_largest: whether the largest of mean squares as they are is freed of their start, as
+        in PyTorch and MIOpen, rather than the largest taken of freed ones, as in optax.
 
         >>> amsgrad = optim.scale_by_amsgrad()
         >>> amsgrad.update(jnp.array([5.0]), amsgrad.init(jnp.zeros(1)))[0].round(3)
@@ -189,8 +204,8 @@ def scale_by_amsgrad(
     check_decays("amsgrad", b1=b1, b2=b2)
 
     def init(params: Params) -> ScaleByAmsgradState:
-        nu = squares_like(params)
-        return ScaleByAmsgradState(count_of_updates(), zeros_like(params, mu_dtype), nu, nu)
+        mu, nu, largest = zeros_like(params, mu_dtype), squares_like(params), squares_like(params)
+        return ScaleByAmsgradState(count_of_updates(), mu, nu, largest)
 
     def update(
         grads: Updates, state: ScaleByAmsgradState, params: Params = None
@@ -198,11 +213,12 @@ def scale_by_amsgrad(
         count = incremented(state.count)
         mu, nu = average(b1, state.mu, grads), average(b2, state.nu, grads, power=2)
         mean = unbiased(b1, count, mu) if bias_correction_mu else mu
-        square = unbiased(b2, count, nu) if bias_correction_nu else nu
-        largest = tree_map(jnp.maximum, state.nu_max, square)
+        freed = (lambda x: unbiased(b2, count, x)) if bias_correction_nu else (lambda x: x)
+        largest = tree_map(jnp.maximum, state.nu_max, nu if correct_largest else freed(nu))
         kept = (cast_like(*pair) for pair in
                 ((mu, state.mu), (nu, state.nu), (largest, state.nu_max)))  # fmt: skip
-        return _quotient(mean, largest, eps, eps_root), ScaleByAmsgradState(count, *kept)
+        by = freed(largest) if correct_largest else largest
+        return _quotient(mean, by, eps, eps_root), ScaleByAmsgradState(count, *kept)
 
     return transformation(init, update)
 
@@ -244,9 +260,8 @@ def scale_by_radam(
     """
 
     def updates(count: Array, mu: Updates, nu: Updates, grads: Updates) -> Updates:
-        most = 2 / (1 - b2) - 1
-        power = b2 ** count.astype(jnp.float32)
-        freedom = most - 2 * count * power / (1 - power)
+        most, share = 2 / (1 - b2) - 1, gained(b2, count)
+        freedom = most - 2 * count * (1 - share) / share
         sure = freedom >= threshold
         ratio = (freedom - 4) * (freedom - 2) * most / ((most - 4) * (most - 2) * freedom)
         rectifier = jnp.sqrt(jnp.where(sure, ratio, 1))

@@ -51,10 +51,17 @@ def cast_like(tree: Updates, like: Updates) -> Updates:
     return tree_map(lambda x, y: x.astype(y.dtype), tree, like)
 
 
+def gained(decay: Any, count: Array) -> Array:
+    """`1 - decay**count`, what of an average is not its start; to full precision near 1."""
+    known = isinstance(decay, (int, float))
+    log = (float(np.log(decay)) if decay else -np.inf) if known else jnp.log(decay)
+    return -jnp.expm1(count.astype(jnp.float32) * log)
+
+
 def unbiased(decay: Any, count: Array, averages: Updates) -> Updates:
     """Averages freed of their start at zero."""
     # One division for all; those of elements would be half of an update's time.
-    factor = 1 / (1 - decay ** count.astype(jnp.float32))
+    factor = 1 / gained(decay, count)
     return tree_map(lambda a: a * factor.astype(jnp.real(a).dtype), averages)
 
 

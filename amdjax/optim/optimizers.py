@@ -65,15 +65,21 @@ def sgd(
 def adam(
     learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
     eps_root: float = 0.0, mu_dtype: Any = None, *, nesterov: bool = False,
+    bias_correction: bool = True,
 ) -> GradientTransformation:  # fmt: skip
     """Adam (Kingma & Ba, 2015).
 
-    >>> optimizer = optim.adam(0.1)
-    >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
-    Array([-0.1], dtype=float32)
+    Args:
+      bias_correction: whether both means are freed of their start at zero; without, there is no
+        `nesterov`.
+
+        >>> optimizer = optim.adam(0.1)
+        >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
+        Array([-0.1], dtype=float32)
     """
+    how = {"nesterov": nesterov, "bias_correction": bias_correction}
     return chain(
-        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
+        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, **how),
         scale_by_learning_rate(learning_rate),
     )
 
@@ -96,16 +102,21 @@ def nadam(
 def adamw(
     learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
     eps_root: float = 0.0, mu_dtype: Any = None, weight_decay: float | Array | Schedule = 1e-4,
-    mask: Mask = None, *, nesterov: bool = False,
+    mask: Mask = None, *, nesterov: bool = False, bias_correction: bool = True,
 ) -> GradientTransformation:  # fmt: skip
     """Adam with weights that decay apart from the gradient (Loshchilov & Hutter, 2019).
 
-    >>> optimizer, w = optim.adamw(0.1, weight_decay=0.5), jnp.array([1.0])
-    >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
-    Array([-0.15], dtype=float32)
+    Args:
+      bias_correction: whether both means are freed of their start at zero; without, there is no
+        `nesterov`.
+
+        >>> optimizer, w = optim.adamw(0.1, weight_decay=0.5), jnp.array([1.0])
+        >>> optimizer.update(jnp.array([5.0]), optimizer.init(w), w)[0].round(5)
+        Array([-0.15], dtype=float32)
     """
+    how = {"nesterov": nesterov, "bias_correction": bias_correction}
     return chain(
-        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, nesterov=nesterov),
+        scale_by_adam(b1, b2, eps, eps_root, mu_dtype, **how),
         add_decayed_weights(weight_decay, mask),
         scale_by_learning_rate(learning_rate),
     )
@@ -128,15 +139,15 @@ def nadamw(
 def amsgrad(
     learning_rate: LearningRate, b1: float = 0.9, b2: float = 0.999, eps: float = 1e-8,
     eps_root: float = 0.0, mu_dtype: Any = None, bias_correction_mu: bool = True,
-    bias_correction_nu: bool = True,
+    bias_correction_nu: bool = True, *, correct_largest: bool = False,
 ) -> GradientTransformation:  # fmt: skip
     """Adam whose steps in a direction never grow: by the largest mean square (Reddi et al., 2018).
-
-    The largest is that of means freed of their start, as in optax; PyTorch frees the largest.
 
     Args:
       bias_correction_mu: whether the mean gradient is freed of its start at zero.
       bias_correction_nu: whether the mean square is.
+      correct_largest: whether the largest of mean squares as they are is freed of their start, as
+        in PyTorch and MIOpen, rather than the largest taken of freed ones, as in optax.
 
         >>> optimizer = optim.amsgrad(0.1)
         >>> optimizer.update(jnp.array([5.0]), optimizer.init(jnp.array([1.0])))[0].round(5)
@@ -144,7 +155,9 @@ def amsgrad(
     """
     correct = bias_correction_mu, bias_correction_nu
     return chain(
-        scale_by_amsgrad(b1, b2, eps, eps_root, mu_dtype, *correct),
+        scale_by_amsgrad(
+            b1, b2, eps, eps_root, mu_dtype, *correct, correct_largest=correct_largest
+        ),
         scale_by_learning_rate(learning_rate),
     )
 

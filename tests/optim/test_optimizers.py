@@ -42,6 +42,32 @@ def adam(g, p, s, t, lr=0.1, b1=0.8, b2=0.95, eps=1e-6, decay=0.0):
     return -lr * (mean / (np.sqrt(square) + eps) + decay * p)
 
 
+def uncorrected(g, p, s, t, lr=0.1, b1=0.8, b2=0.95, eps=1e-6, decay=0.0):
+    s["m"] = b1 * s.get("m", 0) + (1 - b1) * g
+    s["v"] = b2 * s.get("v", 0) + (1 - b2) * g**2
+    return -lr * (s["m"] / (np.sqrt(s["v"]) + eps) + decay * p)
+
+
+def amsgrad(g, p, s, t, lr=0.1, b1=0.8, b2=0.95, eps=1e-6):
+    """As in PyTorch: the largest is corrected."""
+    s["m"] = b1 * s.get("m", 0) + (1 - b1) * g
+    s["v"] = b2 * s.get("v", 0) + (1 - b2) * g**2
+    s["x"] = np.maximum(s.get("x", 0), s["v"])
+    mean, square = s["m"] / (1 - b1**t), s["x"] / (1 - b2**t)
+    return -lr * mean / (np.sqrt(square) + eps)
+
+
+def radam(g, p, s, t, lr=0.1, b1=0.8, b2=0.999, eps=1e-6):
+    s["m"] = b1 * s.get("m", 0) + (1 - b1) * g
+    s["v"] = b2 * s.get("v", 0) + (1 - b2) * g**2
+    mean, most = s["m"] / (1 - b1**t), 2 / (1 - b2) - 1
+    rho = most - 2 * t * b2**t / (1 - b2**t)
+    if rho < 5:
+        return -lr * mean
+    ratio = (rho - 4) * (rho - 2) * most / ((most - 4) * (most - 2) * rho)
+    return -lr * np.sqrt(ratio) * mean / (np.sqrt(s["v"] / (1 - b2**t)) + eps)
+
+
 def nadam(g, p, s, t, lr=0.1, b1=0.8, b2=0.95, eps=1e-6):
     s["m"] = b1 * s.get("m", 0) + (1 - b1) * g
     s["v"] = b2 * s.get("v", 0) + (1 - b2) * g**2
@@ -70,6 +96,10 @@ CASES = {
     "momentum": (optim.sgd(0.1, 0.9), momentum),
     "nesterov": (optim.sgd(0.1, 0.9, nesterov=True), nesterov),
     "adam": (optim.adam(0.1, **ADAM), adam),
+    "adam uncorrected": (optim.adam(0.1, **ADAM, bias_correction=False), uncorrected),
+    "adamw uncorrected": (optim.adamw(0.1, **ADAM, weight_decay=0.3, bias_correction=False),
+                          lambda *a: uncorrected(*a, decay=0.3)),
+    "amsgrad, largest corrected": (optim.amsgrad(0.1, **ADAM, correct_largest=True), amsgrad),
     "nadam": (optim.adam(0.1, **ADAM, nesterov=True), nadam),
     "adamw": (optim.adamw(0.1, **ADAM, weight_decay=0.3),
               lambda *a: adam(*a, decay=0.3)),
@@ -105,6 +135,24 @@ def test_against_numpy(name, jit):
         for t, grads in enumerate(GRADS, 1):
             p = p + reference(grads[leaf].astype(np.float64), p, memory, t)
         np.testing.assert_allclose(result[leaf], p, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "optimizer,reference",
+    [
+        (optim.radam(0.1, 0.8, 0.999, 1e-6), radam),
+        (optim.adam(0.1, 0.8, 0.999, 1e-6), lambda *a: adam(*a, b2=0.999)),
+    ],
+)
+def test_first_steps_of_slow_means_are_exact(optimizer, reference):
+    """`1 - b2**t` is known to few digits where it is computed so in float32."""
+    grads = [np.float32([1.5, -0.25, 3.0]) * (0.9**t + t % 3) for t in range(12)]
+    params = np.zeros(3, np.float32)
+    state, memory = optimizer.init(params), {}
+    for t, g in enumerate(grads, 1):
+        update, state = optimizer.update(g, state)
+        expected = reference(g.astype(np.float64), 0, memory, t)
+        np.testing.assert_allclose(update, expected, rtol=1e-4 if reference is radam else 2e-6)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -13,6 +13,8 @@ from tests.optim import trajectories
 RECORDED = np.load(Path(__file__).with_name("recorded.npz"))
 TOLERANCE = {"float32": 2e-5, "bfloat16": 0.05}
 """Of the largest update. bfloat16 has 8 bits, and XLA rounds to it less often, as do we."""
+LESS_EXACT = {("radam", "float32"): 2e-4}
+"""Where optax keeps few digits: it subtracts `b2**t` in float32 from 1, and that from the most."""
 
 
 @pytest.mark.parametrize("dtype", trajectories.DTYPES)
@@ -24,11 +26,12 @@ def test_as_in_optax(name, dtype):
     spoiled = name in trajectories.NOT_FINITE
     rounds = trajectories.run(optimizer, optim, amdjax.tree.map, jnp.asarray, amdjax.jit, dtype,
                               spoiled)  # fmt: skip
+    tolerance = LESS_EXACT.get((name, dtype), TOLERANCE[dtype])
     for leaf, updates in rounds.items():
         expected = RECORDED[f"{name}/{dtype}/{leaf}"]
         size = np.nanmax(np.abs(expected), initial=0, where=np.isfinite(expected))
         np.testing.assert_allclose(
-            updates, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * size, err_msg=leaf
+            updates, expected, rtol=tolerance, atol=tolerance * size, err_msg=leaf
         )
 
 
