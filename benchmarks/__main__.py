@@ -36,6 +36,7 @@ def arguments() -> argparse.Namespace:
         default=",".join(NAMES),
         help=f"comma-separated, of {', '.join(NAMES)} (torch* for both of torch)",
     )
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="for everyone")
     parser.add_argument("--threads", type=int, default=0, metavar="N", help="cores for everyone")
     parser.add_argument("--rounds", type=int, default=0, metavar="N", help="rounds of A B C ...")
     parser.add_argument(
@@ -82,13 +83,16 @@ def matches(workload: Any, patterns: list[str]) -> bool:
     )
 
 
-def environment(threads: int, scratch: str) -> dict[str, str]:
-    """Equal terms: the same cores, the CPU, and no kernels from earlier runs on disk."""
+def environment(threads: int, scratch: str, device: str) -> dict[str, str]:
+    """Equal terms: the same cores, one device, and no kernels from earlier runs on disk."""
+    platforms = "cpu" if device == "cpu" else f"{device},cpu"
     return os.environ | {
         "AMDJAX_NUM_THREADS": str(threads),
         "AMDJAX_CACHE_DIR": os.path.join(scratch, "amdjax"),
         "OMP_NUM_THREADS": str(threads),
-        "JAX_PLATFORMS": "cpu",
+        "AMDJAX_PLATFORMS": platforms,
+        "JAX_PLATFORMS": platforms,
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
         "JAX_ENABLE_COMPILATION_CACHE": "false",
         "TORCHINDUCTOR_CACHE_DIR": os.path.join(scratch, "inductor"),
         "BENCHMARKS_SCRATCH": scratch,
@@ -188,6 +192,7 @@ def run(args: argparse.Namespace, libs: list[str], scratch: str) -> list[report.
     options = {
         "libs": libs,
         "quick": args.quick,
+        "device": args.device,
         "threads": args.threads,
         "rounds": args.rounds or (3 if args.quick else 9),
         "min_rounds": min(args.rounds or 3, 3),
@@ -195,7 +200,7 @@ def run(args: argparse.Namespace, libs: list[str], scratch: str) -> list[report.
         "budget": 2.0 if args.quick else 12.0,
     }
     terminal = report.Terminal(libs)
-    worker = Worker(options, environment(args.threads, scratch), cpus)
+    worker = Worker(options, environment(args.threads, scratch, args.device), cpus)
     rows = []
     with tqdm(chosen, unit="workload", dynamic_ncols=True) as progress:
         if args.quick:
@@ -245,10 +250,10 @@ def main() -> None:
     else:
         with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
             rows = run(args, libs, scratch)
-        about = machine.describe(args.threads)
+        about = machine.describe(args.threads, args.device)
     if args.json:
         args.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
-    partial = args.quick or args.only or args.no_write or args.samples
+    partial = args.quick or args.only or args.no_write or args.samples or args.device != "cpu"
     whole = not partial and set(libs) == set(NAMES)
     page = args.markdown or (DOCS / "benchmarks.md" if whole else None)
     if page:

@@ -94,7 +94,7 @@ def _recurrence(l, xs):
 
 
 def _recurrence_torch(t, xs):
-    h, hs = t.zeros(xs.shape[1:]), []
+    h, hs = xs.new_zeros(xs.shape[1:]), []
     for x in xs:
         h = 0.9 * h + x
         hs.append(h)

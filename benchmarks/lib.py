@@ -20,10 +20,11 @@ class SkipWorkload(Exception):
 class JaxLike:
     """amdjax or JAX: ``lib.np``, ``lib.lax``, ``lib.nn``, ``lib.random``, ``lib.jit`` and co."""
 
-    def __init__(self, name: str, quick: bool = False):
-        self.name = name
-        self.quick = quick
+    def __init__(self, name: str, quick: bool = False, device: str = "cpu"):
+        self.name, self.quick, self.device = name, quick, device
         self.module = importlib.import_module(name)
+        if name == "jax" and device != "cpu":  # full precision, as the others compute
+            self.module.config.update("jax_default_matmul_precision", "highest")
 
     def __getattr__(self, attribute: str) -> Any:
         return getattr(self.module, attribute)
@@ -49,7 +50,10 @@ class JaxLike:
 
     def arrays(self, tree: Any) -> Any:
         """NumPy arrays of nested tuples, lists and dicts as arrays of this library."""
-        return map_leaves(self.np.asarray, tree)
+        if self.device == "cpu":
+            return map_leaves(self.np.asarray, tree)
+        device = self.module.devices(self.device)[0]
+        return map_leaves(lambda x: self.module.device_put(self.np.asarray(x), device), tree)
 
     def block(self, result: Any) -> None:
         self.module.block_until_ready(result)
@@ -61,12 +65,12 @@ class JaxLike:
 class Torch:
     """PyTorch, eager or with ``torch.compile`` around every function."""
 
-    def __init__(self, name: str, quick: bool = False):
+    def __init__(self, name: str, quick: bool = False, device: str = "cpu"):
         import torch
 
-        self.name = name
-        self.quick = quick
+        self.name, self.quick, self.device = name, quick, device
         self.torch = torch
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         self.compiled = name == "torch.compile"
         if self.compiled:
             torch._dynamo.reset()
@@ -82,13 +86,14 @@ class Torch:
         return self.torch.compile(function, dynamic=dynamic) if self.compiled else function
 
     def arrays(self, tree: Any) -> Any:
-        return map_leaves(lambda x: self.torch.from_numpy(np.array(x)), tree)
+        return map_leaves(lambda x: self.torch.from_numpy(np.array(x)).to(self.device), tree)
 
     def block(self, result: Any) -> None:
-        pass
+        if self.device != "cpu":
+            self.torch.cuda.synchronize()
 
     def bfloat16(self, x: np.ndarray) -> Any:
-        return self.torch.from_numpy(x).to(self.torch.bfloat16)
+        return self.torch.from_numpy(x).to(self.device, self.torch.bfloat16)
 
     def grad(self, function: Callable, argnums: tuple[int, ...], dynamic: bool = False) -> Callable:
         """``(*args, cotangent) -> gradients``, forward pass included."""
@@ -107,8 +112,9 @@ class Torch:
 Lib = JaxLike | Torch
 
 
-def load(name: str, quick: bool) -> Lib:
-    return Torch(name, quick) if name.startswith("torch") else JaxLike(name, quick)
+def load(name: str, quick: bool, device: str = "cpu") -> Lib:
+    """A library whose arrays are on a device, "cpu" or "cuda"."""
+    return (Torch if name.startswith("torch") else JaxLike)(name, quick, device)
 
 
 def map_leaves(function: Callable, tree: Any) -> Any:
@@ -132,6 +138,22 @@ def to_host(x: Any) -> np.ndarray:
     """A leaf of any library as a NumPy array, half precisions widened."""
     if hasattr(x, "detach"):
         x = x.detach()
-        x = (x.float() if x.is_floating_point() and x.element_size() < 4 else x).numpy()
+        x = (x.float() if x.is_floating_point() and x.element_size() < 4 else x).cpu().numpy()
     host = np.asarray(x)
     return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
+
+
+def difference(result: list[np.ndarray], reference: list[np.ndarray]) -> float:
+    """The greatest difference as a fraction of the greatest magnitude, over all leaves."""
+    if len(result) != len(reference):
+        return float("inf")
+    worst = 0.0
+    for got, want in zip(result, reference, strict=True):
+        if got.shape != want.shape:
+            return float("inf")
+        if not want.size:
+            continue
+        scale = max(float(np.max(np.abs(want))), 1e-30)
+        error = float(np.max(np.abs(got.astype(np.float64) - want.astype(np.float64)))) / scale
+        worst = max(worst, error if np.isfinite(error) else float("inf"))
+    return worst

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -54,12 +55,22 @@ def version(package: str) -> str:
         return "not installed"
 
 
-def describe(threads: int) -> dict[str, str]:
+def gpu_model() -> str:
+    """The name of the first NVIDIA GPU, as its driver tells."""
+    query = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    try:
+        return subprocess.run(query, capture_output=True, text=True).stdout.partition("\n")[0]
+    except OSError:
+        return "unknown"
+
+
+def describe(threads: int, device: str = "cpu") -> dict[str, str]:
     """Machine and versions as labeled text."""
     packages = ("amdjax", "llvmlite", "jax", "jaxlib", "torch", "numpy")
     extensions = vector_extensions()
     return {
         "CPU": cpu_model() + (f" ({extensions})" if extensions else ""),
+        **({} if device == "cpu" else {"GPU": gpu_model()}),
         "cores used": str(threads),
         "memory": f"{memory_gib():.0f} GiB",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",

@@ -123,7 +123,7 @@ def _inference_torch(lib: Torch) -> Prepared:
     params, images, _ = _model(np.random.default_rng(0), lib.quick)
     params = map_leaves(partial(_torch_kernel, lib), lib.arrays(params))
     x = _batch_to_torch(lib, lib.arrays(images))
-    statistics = (lib.torch.zeros(512), lib.torch.ones(512))
+    statistics = lib.arrays((np.zeros(512, np.float32), np.ones(512, np.float32)))
     forward = lib.compile(partial(_forward_torch, lib.torch))
 
     def run():

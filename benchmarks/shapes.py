@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from . import conv, reductions, resnet, rnn
-from .lib import JaxLike, Lib, Torch
+from .lib import JaxLike, Lib, Torch, difference, leaves, to_host
 from .workload import Prepared, Workload
 
 Size = tuple[int, int]
@@ -105,7 +105,10 @@ class Program:
         def loss(*args: Any) -> Any:
             return lib.torch.sum(lib.torch.sin(self.torch(lib.torch, *args)))
 
-        gradients, one = lib.grad(loss, self.argnums, dynamic=True), lib.torch.tensor(1.0)
+        gradients, one = (
+            lib.grad(loss, self.argnums, dynamic=True),
+            lib.arrays(np.ones((), np.float32)),
+        )
         return lambda *args: gradients(*args, one)
 
     def chosen(self, lib: Lib) -> tuple[Size, ...]:
@@ -135,8 +138,9 @@ def _prepare_torch(program: Program, lib: Torch) -> Prepared:
 def _figures(lib: JaxLike, program: Program, symbolic: Any, calls: Sequence[Any]) -> dict[str, str]:
     """What amdjax has to tell of a program, calls in turns with programs of single sizes."""
     static = lib.jit(lambda *args: program.function(lib)(*args))
-    ratios, extra = [], []
-    for args in calls:
+    ratios, extra, sizes = [], [], program.chosen(lib)
+    for size, args in zip(sizes, calls, strict=True):
+        _compare(program, size, symbolic(*args), static(*args))
         ours, theirs = _in_turns(lib, (symbolic, static), args)
         ratios.append(theirs / ours)
         if theirs < 2e-5:  # where a call is mostly dispatch
@@ -146,12 +150,21 @@ def _figures(lib: JaxLike, program: Program, symbolic: Any, calls: Sequence[Any]
     reason = next((v.reason for v in variants if v.reason), None)
     return {
         "against programs of one size": f"median {statistics.median(ratios):.2f}×, "
-        f"worst {min(ratios):.2f}×",
+        f"worst {min(ratios):.2f}× ({'×'.join(map(str, sizes[ratios.index(min(ratios))]))})",
+        "each": " ".join(f"{ratio:.2f}" for ratio in ratios),
         "variants": f"{sum(len(v.known) for v in variants)} for {len(calls)} sizes"
         + (f" (compiled for each size: {reason})"[:120] if reason else ""),
         "compile": f"{compiles[0] / compiles[1]:.2f}× of one size's",
         **({"dispatch": f"{1e6 * statistics.median(extra):+.1f} µs"} if extra else {}),
     }
+
+
+def _compare(program: Program, size: Size, symbolic: Any, static: Any) -> None:
+    """Raise ArithmeticError where the results of both programs differ."""
+    one, other = ([to_host(x) for x in leaves(result)] for result in (symbolic, static))
+    off = difference(one, other)
+    if off > program.tolerance:
+        raise ArithmeticError(f"{size}: results differ by {off:.1e} of a static program's")
 
 
 def _in_turns(lib: JaxLike, functions: Sequence[Any], args: Any) -> list[float]:
@@ -275,9 +288,14 @@ def _block_torch(
     return x + f.gelu(norm(t, x, scale, bias) @ up, approximate="tanh") @ down
 
 
-def _attention_torch(t: Any, q: Any, k: Any, v: Any) -> Any:
+def _attention(causal: bool, l: Any, q: Any, k: Any, v: Any) -> Any:
+    return l.nn.dot_product_attention(q, k, v, is_causal=causal)
+
+
+def _attention_torch(causal: bool, t: Any, q: Any, k: Any, v: Any) -> Any:
     turned = (x.transpose(1, 2) for x in (q, k, v))
-    return t.nn.functional.scaled_dot_product_attention(*turned, is_causal=True).transpose(1, 2)
+    attend = t.nn.functional.scaled_dot_product_attention
+    return attend(*turned, is_causal=causal).transpose(1, 2)
 
 
 def _convolved(t: Any, x: Any, w: Any) -> Any:
@@ -354,7 +372,7 @@ def _resnet(train: bool, l: Any, x: Any, *params: Any) -> Any:
 
 def _resnet_torch(train: bool, t: Any, x: Any, *params: Any) -> Any:
     turned = _resnet_params(params, lambda w: w.permute(3, 2, 0, 1))
-    statistics = None if train else (t.zeros(512), t.ones(512))
+    statistics = None if train else (x.new_zeros(512), x.new_ones(512))
     return resnet._forward_torch(t, turned, x.permute(0, 3, 1, 2), train, statistics)
 
 
@@ -370,12 +388,13 @@ _softmax = Program(
 )
 _norm = Program("layernorm, b×t×256", ROWS, reductions._layernorm, reductions._layernorm_torch)
 _attend = Program(
-    "causal attention, b×t×4×32",
-    HEADS,
-    lambda l, q, k, v: l.nn.dot_product_attention(q, k, v, is_causal=True),
-    _attention_torch,
+    "causal attention, b×t×4×32", HEADS, partial(_attention, True), partial(_attention_torch, True),
     sizes=tuple((min(b, 16), t) for b, t in SIZES),
-)
+)  # fmt: skip
+_attend_all = replace(
+    _attend, name="attention, b×t×4×32", jaxlike=partial(_attention, False),
+    torch=partial(_attention_torch, False),
+)  # fmt: skip
 _convolution = Program(
     "convolution 3×3, b×t×t×32", ("b, t, t, 32", "3, 3, 32, 32"),
     partial(conv._conv, 1, 1), _convolved, sizes=IMAGES,
@@ -423,6 +442,8 @@ PROGRAMS = [
     Program("products, b of t×32×t", ("b, t, 32", "b, 32, t"), _product, _product),
     _attend,
     _attend.gradient(0, 1, 2),
+    _attend_all,
+    _attend_all.gradient(0, 1, 2),
     _convolution,
     _convolution.gradient(0, 1),
     Program(

@@ -34,7 +34,7 @@ def _histogram(l, values, bins):
 
 
 def _histogram_torch(t, values, bins):
-    return t.zeros(1000).index_add(0, bins, values)
+    return values.new_zeros(1000).index_add(0, bins, values)
 
 
 WORKLOADS = [

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .lib import SkipWorkload, leaves, load, to_host
+from .lib import SkipWorkload, difference, leaves, load, to_host
 from .workload import Prepared, Workload
 
 
@@ -57,22 +57,6 @@ def short(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:160]
 
 
-def difference(result: list[np.ndarray], reference: list[np.ndarray]) -> float:
-    """The greatest difference as a fraction of the greatest magnitude, over all leaves."""
-    if len(result) != len(reference):
-        return float("inf")
-    worst = 0.0
-    for got, want in zip(result, reference, strict=True):
-        if got.shape != want.shape:
-            return float("inf")
-        if not want.size:
-            continue
-        scale = max(float(np.max(np.abs(want))), 1e-30)
-        error = float(np.max(np.abs(got.astype(np.float64) - want.astype(np.float64)))) / scale
-        worst = max(worst, error if np.isfinite(error) else float("inf"))
-    return worst
-
-
 def measure(workload: Workload, libs: list[str], options: dict[str, Any], tell: Any) -> dict:
     """Samples of every library in turn: A B C, A B C, ... so that the machine's drift cancels."""
     errors: dict[str, str] = {}
@@ -82,7 +66,7 @@ def measure(workload: Workload, libs: list[str], options: dict[str, Any], tell: 
     for name in sorted(libs, key=lambda n: n != "jax"):
         tell(stage="prepare", lib=name)
         try:
-            lib = load(name, options["quick"])
+            lib = load(name, options["quick"], options["device"])
             prepared = workload.prepare(lib)
             if prepared.sample is None:
                 result = prepared.run()
