@@ -130,12 +130,13 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
         square = _transposition(domain, target, lane_var, across)
         plans.append(CpuMapPlan(domain, lane_var, outer=others, transposition=square))
     flat = is_flat(domain)
-    count = lane_count(domain, target, 1 << 20 if flat else lane_var.extent)
+    unrolled = unrolled_loop(domain, lane_var, domain.stores)
+    steps = unrolled.extent if unrolled is not None else 1
+    count = lane_count(domain, target, 1 << 20 if flat else lane_var.extent, steps)
     most = min(CHUNK, int(CHUNK_COST / max(size_hint(domain.cost), 1.0)))
     chunks = dict.fromkeys(round_up(max(most // part, 1), count) for part in (1, 2, 4))
     if flat:
         return [CpuMapPlan(domain, lane_var, count, chunk, flat=True) for chunk in chunks]
-    unrolled = unrolled_loop(domain, lane_var, domain.stores)
     if unrolled is not None:
         outer = outer[:-1]
     with choosing():

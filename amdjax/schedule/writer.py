@@ -166,12 +166,13 @@ def is_large(var: Var) -> bool:
         return var.aval.nbytes >= STREAM_FROM
 
 
-def lane_count(domain: Domain, target: Machine, extent: int) -> int:
+def lane_count(domain: Domain, target: Machine, extent: int, steps: int = 1) -> int:
     """Elements in a tile: four registers of the widest dtype, fewer where much is alive.
 
-    A short loop has fewer, of a symbolic length a register's.
+    A short loop has fewer, of a symbolic length a register's. `steps` of a loop are written out.
     """
-    registers = 4 if domain.operations < 60 else 2 if domain.operations < 200 else 1
+    operations = domain.operations * steps
+    registers = 4 if operations < 60 else 2 if operations < 200 else 1
     full = max(4, registers * target.vectors.vector_bits // max(domain.widest, 8))
     full = min(full, 128)
     if not isinstance(extent, Dim):

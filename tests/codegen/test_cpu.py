@@ -44,17 +44,22 @@ def test_the_grid_may_be_cut_anywhere():
     np.testing.assert_array_equal(y, [0, 0, 0, 0, 12, 15, 18, 0, 0, 0])
 
 
+def lone_page():
+    """Bytes between memory that is not mapped."""
+    page = mmap.PAGESIZE
+    whole = np.frombuffer(mmap.mmap(-1, 3 * page), np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for side in (0, 2):
+        assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + side * page), page, 0)
+    return whole[page : 2 * page]
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "i8", "i16"])
 @pytest.mark.parametrize("stride", [-5, -4, -3, -2, -1, 2, 3, 4])
 def test_near_neighbors_beside_unmapped_memory(stride, dtype):
     """Lanes that are read with what lies between them, up to the ends of a page."""
-    kind, page = {"f32": "f4", "f64": "f8", "i8": "i1", "i16": "i2"}[dtype], mmap.PAGESIZE
-    memory = mmap.mmap(-1, 3 * page)
-    whole = np.frombuffer(memory, np.uint8)
-    libc = ctypes.CDLL(None, use_errno=True)
-    for side in (0, 2):
-        assert not libc.mprotect(ctypes.c_void_p(whole.ctypes.data + side * page), page, 0)
-    x = whole[page : 2 * page].view(kind)
+    kind = {"f32": "f4", "f64": "f8", "i8": "i1", "i16": "i2"}[dtype]
+    x = lone_page().view(kind)
     x[:] = np.random.default_rng(3).integers(-100, 100, len(x))
     for lanes in (4, 8, 64):
         reach = abs(stride) * (lanes - 1)
@@ -69,3 +74,24 @@ def test_near_neighbors_beside_unmapped_memory(stride, dtype):
             run_kernel(write, x, y, x=(dtype, "in"), y=(dtype, "out"))
             between = np.arange(reach + 1) % abs(stride) != 0
             np.testing.assert_array_equal(y, np.where(between, 0, x[low : low + reach + 1]))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i32", "f64", "i16"])
+@pytest.mark.parametrize("count", [2, 3, 4, 6])
+def test_rows_that_are_gathered_beside_unmapped_memory(count, dtype):
+    """The elements behind computed places, up to the ends of a page."""
+    x = lone_page().view({"f32": "f4", "i32": "i4", "f64": "f8", "i16": "i2"}[dtype])
+    x[:] = np.random.default_rng(4).integers(-100, 100, len(x))
+    for lanes in (2, 4, 8, 32, 24):
+        at = np.random.default_rng(lanes).integers(0, len(x) - count + 1, lanes)
+        at[[0, -1]] = len(x) - count, 0
+        y = np.zeros((count, lanes), x.dtype)
+
+        def write(k, x, at, y, lanes=lanes):
+            where = k.load(at, 0, (lanes,))
+            found = [k.load_at(x, where + j if j else where) for j in range(count)]
+            for j, row in enumerate(found):
+                k.store(y, j * lanes, row)
+
+        run_kernel(write, x, at, y, x=(dtype, "in"), at=("i64", "in"), y=(dtype, "out"))
+        np.testing.assert_array_equal(y, x[at + np.arange(count)[:, None]])

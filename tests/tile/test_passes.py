@@ -134,6 +134,50 @@ def test_positions():
     assert found == text.format("positional=True ")
 
 
+GATHERS = """\
+  %0: index = const 0
+  %1: index[8] = load at strides=(1) %0
+  %2: index = const 1
+  %3: index[8] = broadcast %2
+  %4: index[8] = add %1, %3
+  %5: f32[8] = load_at x %1
+  %6: bool[8] = const True
+  {between}
+  %8: index = const 2
+  %9: index[8] = broadcast %8
+  %10: index[8] = add %1, %9
+  %11: f32[8] = load_at x {masked}%{second}
+  %12: f32[8] = load_at x %{third}
+  %13: f32[8] = add %11, %12
+  %14: f32[8] = add %5, %13
+  store y strides=(1) %0, %14
+"""
+
+
+@pytest.mark.parametrize(
+    "changed, rows",
+    [
+        ({}, ["count=3 %1"]),
+        ({"third": 1}, ["count=2 %1"]),
+        ({"second": 10, "third": 4}, []),
+        ({"masked": "masked=True other=0 ", "second": "4, %6"}, []),
+        ({"between": "store y strides=(1) %0, %5"}, ["count=2 %4"]),
+    ],
+)
+def test_gathers_of_neighbors_are_rows(changed, rows):
+    numbers = {"second": 4, "third": 10, "masked": "", "between": "%7: index = const 3"}
+    text = GATHERS.format(**{**numbers, **changed})
+    head = "kernel test(x: in f32, at: in index, y: out f32) grid=1 {\n"
+    kernel = parse_kernel(head + text + "}")
+    verify(kernel)
+    found = passes.join_gathers(kernel)
+    verify(found)
+    lines = str(found).splitlines()
+    assert [line.split("load_rows x ")[1] for line in lines if "load_rows" in line] == rows
+    others = sum("load_at" in line for line in lines)
+    assert others == 3 - sum(int(row[len("count=")]) for row in rows)  # each is read once
+
+
 def test_changes_reach_into_blocks_and_what_leaves_them():
     text = """\
   %0: index = const 0

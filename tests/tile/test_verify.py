@@ -63,6 +63,7 @@ WRONG = {
     "store of f32 in memory of f64": ["store y:f64 strides=(1) %0, %1"],
     "store takes 3 operands": ["store y strides=(1) masked=True %0, %1, %1, %4"],
     "offsets of f32": ["%6: f32[8] = load_at x %1"],
+    "load_rows takes a row of offsets": ["%6: f32[8], %7: f32[8] = load_rows x count=2 %1"],
     "arrive counts": ["%6: bool = arrive c programs=0 %0"],
     "grid_barrier counts": ["grid_barrier c times=0 %0, %0, %0"],
     "grid_barrier takes 3": ["grid_barrier c times=1 %0, %0"],

@@ -7,7 +7,7 @@ from typing import Any
 from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.cpu.emitter import CpuEmitter, Rep, memory_element, rowwise
-from amdjax.codegen.cpu.transpose import transpose_rows
+from amdjax.codegen.cpu.transpose import interleaved, transpose_rows
 from amdjax.codegen.emitter import Lowerings, arrival, atomic_operation
 from amdjax.codegen.llvm import I64, PTR, Function, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES
@@ -225,6 +225,38 @@ def _load_scalar_at(
         mask, lambda: [c.f.load(kind, c.address(buffer, offset), kind.bits // 8)], lambda: [other]
     )
     return loaded
+
+
+@LOWERINGS.of(ops.LoadRows)
+def lower_load_rows(c: CpuEmitter, op: ops.LoadRows) -> list[Rep]:
+    """Rows of lanes that lie apart in a vector, behind each other, and interleaved.
+
+    Each block of as many lanes as a row is wide then holds one element of those lanes' rows.
+    """
+    f, buffer, count = c.f, op.buffer, op.count
+    width = 2 if count == 2 else 4
+    kind = Type(memory_element(buffer.dtype))
+    row_type, align = kind.with_lanes(width), kind.bits // 8
+    some = llvm.vector("i1", [i < count for i in range(width)])
+    offsets = c.scalar(op.offsets)
+
+    def row(lane: int) -> Value:
+        pointer = c.address(buffer, f.extract(offsets, lane))
+        if count == width:
+            return f.load(row_type, pointer, align)
+        return f.masked_load(row_type, pointer, some, llvm.zero(row_type), align)
+
+    lanes = offsets.type.lanes
+    n = min(lanes, REGISTER // kind.bits)
+    found: list[list[Value]] = []
+    for first in range(0, lanes, n):
+        apart = [
+            _joined(f, [row(lane) for lane in range(first + i, first + n, width)])
+            for i in range(width)
+        ]
+        found.append(interleaved(f, apart, width))
+    results = [_joined(f, list(parts)) for parts in zip(*found, strict=True)]
+    return [_from_memory(f, x, buffer.dtype) for x in results[:count]]
 
 
 @LOWERINGS.of(ops.StoreAt)

@@ -55,7 +55,7 @@ def _transpose_blocks(f: Function, rows: list[Value], width: int) -> list[Value]
     the shuffles are written so, for LLVM takes long to find its way from others.
     """
     n = len(rows)
-    blocks = [_interleaved(f, rows[i : i + width], width, 1) for i in range(0, n, width)]
+    blocks = [interleaved(f, rows[i : i + width], width) for i in range(0, n, width)]
     if rows[0].type.elem in ("float", "double"):
         # Costs nothing, and ends LLVM's search for one shuffle that does what two do.
         blocks = [[f.intrinsic("arithmetic.fence", x.type, x) for x in g] for g in blocks]
@@ -63,7 +63,7 @@ def _transpose_blocks(f: Function, rows: list[Value], width: int) -> list[Value]
     return [column[i] for i in range(n // width) for column in columns]
 
 
-def _interleaved(f: Function, rows: list[Value], width: int, run: int) -> list[Value]:
+def interleaved(f: Function, rows: list[Value], width: int, run: int = 1) -> list[Value]:
     """Rows that hold, block by block of `width` lanes, one lane's elements of all given rows."""
     if len(rows) == 1:
         return rows
@@ -80,7 +80,7 @@ def _interleaved(f: Function, rows: list[Value], width: int, run: int) -> list[V
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
     low = [halves(a, b, 0) for a, b in pairs]
     high = [halves(a, b, width // 2) for a, b in pairs]
-    return _interleaved(f, low, width, 2 * run) + _interleaved(f, high, width, 2 * run)
+    return interleaved(f, low, width, 2 * run) + interleaved(f, high, width, 2 * run)
 
 
 def _gathered(f: Function, rows: list[Value], width: int) -> list[Value]:

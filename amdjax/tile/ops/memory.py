@@ -7,7 +7,7 @@ from amdjax.tile.ir import Buffer, Op, Operand, Trait, Value, expect, expect_sca
 from amdjax.tile.types import BOOL, INTEGERS, TileType, itemsize
 
 __all__ = [
-    "Arrive", "Atomic", "GridBarrier", "Load", "LoadAt", "Prefetch", "ProgramBarrier",
+    "Arrive", "Atomic", "GridBarrier", "Load", "LoadAt", "LoadRows", "Prefetch", "ProgramBarrier",
     "Store", "StoreAt",
 ]  # fmt: skip
 
@@ -133,6 +133,26 @@ class LoadAt(Scattered, name="load_at", traits=Trait.READS):
     def check(self) -> None:
         _check_role(self, self.buffer, "in", "inout", "out", "scratch")
         self._check_offsets(self.offsets.shape)
+
+
+class LoadRows(Op, name="load_rows", traits=Trait.READS):
+    """Gather of short rows: result `j` has the element `j` behind each offset.
+
+    CPUs have it, for which `join_gathers` writes it.
+    """
+
+    __slots__ = ()
+    buffer = Memory()
+    offsets = Operand(0)
+    count = Attribute[int]()
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (TileType(self.buffer.dtype, self.offsets.shape),) * self.count
+
+    def check(self) -> None:
+        _check_role(self, self.buffer, "in", "inout", "out", "scratch")
+        fits = len(self.offsets.shape) == 1 and self.offsets.dtype in INTEGERS
+        expect(fits and self.count > 1, "load_rows takes a row of offsets")
 
 
 class StoreAt(Scattered, name="store_at", traits=Trait.WRITES):

@@ -12,13 +12,14 @@ from amdjax.core.config import config
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.accesses import annotate_accesses
 from amdjax.tile.passes.divisions import annotate_divisions
+from amdjax.tile.passes.gathers import join_gathers
 from amdjax.tile.passes.masked_selects import fold_masked_selects
 from amdjax.tile.passes.positions import mark_positional_comparisons
 from amdjax.tile.passes.prefetches import place_prefetches
 from amdjax.tile.verify import verify
 
 __all__ = [
-    "Pass", "annotate_accesses", "annotate_divisions", "fold_masked_selects",
+    "Pass", "annotate_accesses", "annotate_divisions", "fold_masked_selects", "join_gathers",
     "mark_positional_comparisons", "place_prefetches", "run",
 ]  # fmt: skip
 
