@@ -482,18 +482,40 @@ class JitFunction:
             types = self._shapes.of(avals, tree, static)
         elif dynamic is not None:
             types = dynamic.of(avals, tree, static)
-        if types is not None and types.sizes and not types.scope.is_apart(types.sizes):
-            try:
-                program = self._program([*types.avals, *lengths], tree, static)
-            except Exception as e:
-                if dynamic is not None:
-                    dynamic.refuse(avals, tree, static, self._name, e)
-                elif not types.scope.is_apart(types.sizes):
-                    raise
-            else:  # tracing told what it took for unequal
-                if not types.scope.is_apart(types.sizes):
-                    return types, True, program
+        served = None if types is None else self._serving(types, dynamic, avals, tree, static)
+        if served is not None:
+            return served[0], True, served[1]
         return types, False, self._program([*avals, *lengths], tree, static)
+
+    def _serving(
+        self, types: SymbolicTypes, dynamic: Any, avals: Sequence[Any], tree: PyTreeDef, static: Any
+    ) -> tuple[SymbolicTypes, tuple[ClosedJaxpr, PyTreeDef, list[Any]]] | None:
+        """The most general types of a signature of which the program serves it, and that program.
+
+        Where the program for all sizes does not, as some are equal or 1, one with fewer variables
+        may; None where it takes numbers for all of them.
+        """
+        most_general = types
+        while types.sizes:
+            case = types.scope.special_case(types.sizes)
+            if case:
+                types = types.where(case)
+                continue
+            if types.scope.is_apart(types.sizes):  # for all sizes that are as these
+                return None
+            try:
+                program = self._program([*types.avals, *self._length_types], tree, static)
+            except Exception as e:
+                if types.scope.is_apart(types.sizes):  # tracing told what it took for unequal
+                    continue
+                if types is most_general and dynamic is None:
+                    raise
+                if types is most_general:
+                    dynamic.refuse(avals, tree, static, self._name, e)
+                return None
+            if not types.scope.is_apart(types.sizes):
+                return types, program
+        return None
 
     def _variants(
         self, key: Any, closed: ClosedJaxpr, donated: Any, refs: Sequence[Any], place: Any

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from amdjax.core.dims import (
     symbolic_dimension,
     symbolic_shape,
 )
+from amdjax.core.dims.expression import wrapped
+from amdjax.core.dims.polynomial import Polynomial, of
+from amdjax.core.instantiate import type_at
 from amdjax.core.pytree import PyTreeDef, broadcast_prefix, tree_leaves
 from amdjax.core.ref import AbstractRef
 from amdjax.jit.arguments import Parameters
@@ -42,6 +45,14 @@ class SymbolicTypes(NamedTuple):
     avals: list[Any]
     sizes: Mapping[str, int]
     scope: SymbolicScope
+
+    def where(self, case: Mapping[str, Polynomial]) -> SymbolicTypes:
+        """The same with polynomials in place of some variables."""
+        instead = {name: wrapped(self.scope, a) for name, a in case.items()}
+        others = {n: size for n, size in self.sizes.items() if n not in case}
+        values = {**{n: Dim(self.scope, of(n)) for n in others}, **instead}
+        avals = [type_at(a, cast("Mapping[str, int]", values)) for a in self.avals]
+        return SymbolicTypes(avals, others, self.scope)
 
 
 class SymbolicShapes:

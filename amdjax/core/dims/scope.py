@@ -265,17 +265,39 @@ class SymbolicScope:
         constraint of another function that was called, the function is traced apart. Sizes may be
         dimensions of another scope, which takes them for unequal in turn.
         """
+        return self._departure(sizes) is not None
+
+    def special_case(self, sizes: Mapping[str, int]) -> dict[str, Polynomial]:
+        """What to put in place of variables, where a program traced for all sizes is apart.
+
+        Where two of them are equal, or one is a number, the program with one variable less may
+        serve these sizes, and others like them. Empty if they are not apart.
+        """
+        a = self._departure(sizes)
+        if a is None:
+            return {}
+        if evaluate(a, sizes.__getitem__) == 0:
+            for monomial, factor in a:
+                rest = scale(tuple(term for term in a if term[0] != monomial), -factor)
+                name = atom_of(((monomial, 1),)) if monomial else None
+                single = constant_of(rest) is not None or isinstance(atom_of(rest), str)
+                if isinstance(name, str) and abs(factor) == 1 and single:
+                    return {name: rest}
+        return {name: of(sizes[name]) for name in variables(a)}
+
+    def _departure(self, sizes: Mapping[str, Any]) -> Polynomial | None:
+        """What has a value at sizes that it was taken not to have."""
         for name, size in sizes.items():
             least, most = self.range(name)
             if (least is not None and size < least) or (most is not None and size > most):
-                return True
-        known = [a for a in list(self.assumed) if variables(a) <= sizes.keys()]
-        if any(evaluate(a, sizes.__getitem__) < 0 for a in known):
-            return True
-        return any(
-            variables(difference) <= sizes.keys() and evaluate(difference, sizes.__getitem__) == 0
-            for difference in list(self.undecided)
-        )
+                return of(name)
+        for a in list(self.assumed):
+            if variables(a) <= sizes.keys() and evaluate(a, sizes.__getitem__) < 0:
+                return a
+        for a in list(self.undecided):
+            if variables(a) <= sizes.keys() and evaluate(a, sizes.__getitem__) == 0:
+                return a
+        return None
 
     def is_at_least_zero(self, a: Polynomial) -> bool | None:
         """Whether a dimension is at least zero for all sizes, for none (False), or for some."""
