@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import collections
 import functools
-import inspect
-import itertools
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -25,12 +21,20 @@ from amdjax.core.jaxpr import ClosedJaxpr, DebugInfo, jaxpr_as_fun
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
 from amdjax.core.ref import Ref
-from amdjax.core.tracebacks import hide_internal_frames, warn
+from amdjax.core.tracebacks import hide_internal_frames
 from amdjax.jit import recompiles
 from amdjax.jit.arguments import Parameters
-from amdjax.jit.dynamic import DynamicShapes
+from amdjax.jit.donations import deleting, used_donations
+from amdjax.jit.options import (
+    check_function,
+    checked_dynamic,
+    chosen_device,
+    padding_of,
+    shardings_of,
+    symbolic_shapes,
+)
+from amdjax.jit.programs import Programs, Signature, all_programs, programs_of
 from amdjax.jit.symbolic import (
-    SymbolicShapes,
     SymbolicTypes,
     has_symbolic_dims,
     with_read_shapes,
@@ -42,18 +46,14 @@ from amdjax.transforms.symbolic_calls import Sizes, bind_at_sizes, has_functions
 
 if TYPE_CHECKING:
     from amdjax.jit.arrays import Runner
-    from amdjax.jit.buckets import Buckets
     from amdjax.jit.shardings import Shardings
     from amdjax.jit.stages import Lowered, Traced
-    from amdjax.runtime.devices import Device, Placement
+    from amdjax.runtime.devices import Placement
 
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
-_KEPT = 512  # signatures of a function that programs of symbolic shapes serve
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
-_all_programs: weakref.WeakSet[_Programs] = weakref.WeakSet()
-_shared: weakref.WeakKeyDictionary[Any, dict[Any, _Programs]] = weakref.WeakKeyDictionary()
 
 
 @api_boundary
@@ -120,9 +120,10 @@ def jit(
     options: dict[str, Any] = {
         "static_argnums": static_argnums, "static_argnames": static_argnames,
         "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
-        "keep_unused": keep_unused, "inline": inline, "device": _chosen_device(device, backend),
-        "shardings": _shardings(in_shardings, out_shardings), "compiler_options": compiler_options,
-        "symbolic": symbolic, "constraints": constraints, "dynamic": dynamic,
+        "keep_unused": keep_unused, "inline": inline, "device": chosen_device(device, backend),
+        "shardings": shardings_of(in_shardings, out_shardings),
+        "compiler_options": compiler_options, "symbolic": symbolic,
+        "constraints": constraints, "dynamic": dynamic,
         "buckets": buckets, "pad_value": pad_value, "lengths": lengths,
     }  # fmt: skip
     if abstracted_axes is not None:
@@ -130,80 +131,6 @@ def jit(
     if fun is None:
         return functools.partial(JitFunction, **options)
     return JitFunction(fun, **options)
-
-
-class _Programs:
-    """The signatures of a function that were traced and compiled."""
-
-    __slots__ = (
-        "__weakref__", "compiled", "compiled_flat", "dynamic", "served", "single_compiles",
-        "traced", "traces", "variants",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.compiled: dict[Any, _Signature] = {}
-        self.compiled_flat: dict[Any, _Signature] = {}  # those whose arguments are arrays
-        self.traced: dict[Any, tuple[ClosedJaxpr, PyTreeDef]] = {}
-        self.variants: dict[Any, Variants] = {}  # of programs of symbolic shapes
-        self.served: collections.deque[Any] = (
-            collections.deque()
-        )  # keys of the signatures that such programs serve
-        self.dynamic = DynamicShapes()
-        self.traces = self.single_compiles = (
-            0  # how often it was traced, and compiled for single sizes
-        )
-        _all_programs.add(self)
-
-    @property
-    def work(self) -> recompiles.Work:
-        """What was made so far."""
-        variants = [v for found in self.variants.values() for v in found.known]
-        planned = sum(len(v.guards) for v in variants)
-        return recompiles.Work(
-            self.traces, self.single_compiles + planned, self.single_compiles + len(variants)
-        )
-
-    def keep(self, key: Any, found: _Signature) -> None:
-        """Remember a signature; of those that programs of symbolic shapes serve, the last ones."""
-        self.compiled[key] = found
-        if found.symbolic is None:
-            return
-        self.served.append(key)
-        if len(self.served) > _KEPT:
-            oldest = self.served.popleft()
-            _, _, trace_key, _, *avals = oldest
-            self.compiled.pop(oldest, None)
-            self.compiled_flat.pop((trace_key, *avals), None)
-
-    def clear(self) -> None:
-        self.compiled.clear()
-        self.compiled_flat.clear()
-        self.traced.clear()
-        self.variants.clear()
-        self.served.clear()
-        self.dynamic = DynamicShapes()
-
-
-def _check_function(fun: Any) -> None:
-    if isinstance(fun, staticmethod):
-        raise TypeError(
-            f"staticmethod arguments are not supported, got {fun!r}: put staticmethod around jit"
-        )
-    if not callable(fun):
-        raise TypeError(f"Expected a callable value: jit got {fun!r} of type {type(fun).__name__}")
-    if inspect.isgeneratorfunction(fun):
-        raise TypeError(f"Expected a function, got a generator function: {fun!r}")
-
-
-def _programs_of(fun: Callable[..., Any], kind: Any) -> _Programs:
-    """What `jit` of a function has compiled; shared by all that jit it with the same settings."""
-    hashed: Any = type(fun).__hash__
-    if hashed is not object.__hash__:  # equal ones need not be the same
-        return _Programs()
-    try:
-        return _shared.setdefault(fun, {}).setdefault(kind, _Programs())
-    except TypeError:  # no weak references
-        return _Programs()
 
 
 class JitFunction:
@@ -217,7 +144,7 @@ class JitFunction:
         constraints: Sequence[str] = (), dynamic: str | None = None,
         buckets: Any = None, pad_value: Any = 0, lengths: Any = None,
     ):  # fmt: skip
-        _check_function(fun)
+        check_function(fun)
         self._made_with = {
             "static_argnums": static_argnums, "static_argnames": static_argnames,
             "donate_argnums": donate_argnums, "donate_argnames": donate_argnames,
@@ -234,15 +161,15 @@ class JitFunction:
         self._parameters = Parameters(
             fun, static_argnums, static_argnames, donate_argnums, donate_argnames
         )
-        self._shapes = _symbolic_shapes(self._parameters, symbolic, constraints)
-        self._dynamic = _checked_dynamic(dynamic, symbolic)
-        self._buckets = _buckets(fun, symbolic, buckets, pad_value, lengths)
+        self._shapes = symbolic_shapes(self._parameters, symbolic, constraints)
+        self._dynamic = checked_dynamic(dynamic, symbolic)
+        self._buckets = padding_of(fun, symbolic, buckets, pad_value, lengths)
         self._parameters.refuse_static(
             () if self._buckets is None else self._buckets.lengths.values()
         )
         kind = self._parameters.kind, inline, keep_unused, device, dynamic
         own = shardings is not None or self._shapes is not None
-        self._programs = programs = _Programs() if own else _programs_of(fun, kind)
+        self._programs = programs = Programs() if own else programs_of(fun, kind)
         self._compiled, self._traced = programs.compiled, programs.traced
         self._compiled_flat = programs.compiled_flat
 
@@ -317,7 +244,7 @@ class JitFunction:
         return found.tree.unflatten(outs)
 
     def _note_compiled(
-        self, key: Any, found: _Signature, seconds: float, before: recompiles.Work
+        self, key: Any, found: Signature, seconds: float, before: recompiles.Work
     ) -> None:
         """Keep for `explain_recompiles` what a new signature was."""
         tree, static, _, _, *avals = key
@@ -400,7 +327,7 @@ class JitFunction:
 
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
-    ) -> _Signature:
+    ) -> Signature:
         avals = [x.aval for x in leaves]
         refuse_execution(self._name)
         if self._buckets is not None and self._shapes is not None:
@@ -435,10 +362,10 @@ class JitFunction:
             if types is not None and self._buckets is not None:
                 run = self._buckets.with_lengths(run, types.sizes)
             if any(donated):
-                run = _deleting(run, _used_donations(self._name, avals, donated, out_avals))
+                run = deleting(run, used_donations(self._name, avals, donated, out_avals))
         if self._shardings is not None:
             run = self._shardings.laid_out(run, out_tree)
-        return _Signature(run, out_tree, types.avals if types is not None and serves else None)
+        return Signature(run, out_tree, types.avals if types is not None and serves else None)
 
     def _bucketed(
         self, variants: Variants, types: SymbolicTypes, tree: PyTreeDef, static: Any, outs: Any
@@ -677,127 +604,12 @@ def _phase(name: str, category: str, event: str) -> Iterator[None]:
                    time.perf_counter() - start)  # fmt: skip
 
 
-class _Signature:
-    """A compiled signature: how to run it and what the result looks like."""
-
-    __slots__ = ("run", "symbolic", "tree")
-
-    def __init__(self, run: Runner, tree: PyTreeDef, symbolic: Sequence[Any] | None):
-        self.run, self.tree, self.symbolic = run, tree, symbolic
-
-
-def _symbolic_shapes(
-    parameters: Parameters, symbolic: Any, constraints: Sequence[str]
-) -> SymbolicShapes | None:
-    """What `jit` was told of symbolic shapes."""
-    if symbolic is None:
-        if constraints:
-            raise ValueError("jit: constraints are those of symbolic=, which is not given")
-        return None
-    return SymbolicShapes(parameters, symbolic, constraints)
-
-
-def _buckets(fun: Any, symbolic: Any, buckets: Any, pad_value: Any, lengths: Any) -> Buckets | None:
-    """What `jit` was told of padding."""
-    if buckets is None:
-        if lengths is not None:
-            raise ValueError("jit: lengths are sizes before padding: give buckets=")
-        if pad_value != 0:
-            raise ValueError("jit: pad_value fills arguments up to buckets: give buckets=")
-        return None
-    if symbolic is None:
-        raise ValueError("jit: buckets speak of the variables of symbolic=, which is not given")
-    # late: loads with the first program
-    from amdjax.jit.buckets import Buckets
-
-    return Buckets(fun, fun_name(fun), buckets, pad_value, lengths)
-
-
-def _checked_dynamic(dynamic: Any, symbolic: Any) -> str | None:
-    if dynamic not in (None, "auto", "off"):
-        raise ValueError(f'jit: dynamic must be "auto", "off" or None, got {dynamic!r}')
-    if dynamic == "auto" and symbolic is not None:
-        raise ValueError('jit: give either symbolic or dynamic="auto", not both')
-    return dynamic
-
-
-def _shardings(arguments: Any, results: Any) -> Shardings | None:
-    """What `jit` was told of the layout of arguments and results."""
-    if arguments is None and results is None:
-        return None
-    # late: loads with the first program
-    from amdjax.jit.shardings import Shardings
-
-    return Shardings(arguments, results)
-
-
-def _chosen_device(device: Any, backend: str | None) -> Device | None:
-    """The device that `jit` was given, or the first one of the platform."""
-    if device is None and backend is None:
-        return None
-    # late: loads with the first program
-    from amdjax.jit.placement import checked_device
-    from amdjax.runtime.devices import devices
-
-    if device is not None and backend is not None:
-        raise ValueError("jit: give either device or backend, not both")
-    return devices(backend)[0] if device is None else checked_device(device, "jit")
-
-
-def _used_donations(
-    name: str, avals: Sequence[Any], donated: Sequence[bool], outs: Sequence[Any]
-) -> list[bool]:
-    """Which arguments are donated and of the type of a result; a warning of those of another."""
-    wanted = collections.Counter((a.shape, a.dtype) for a in outs)
-    used, useless = [], []
-    for aval, given in zip(avals, donated):
-        kind = aval.shape, aval.dtype
-        used.append(given and wanted[kind] > 0)
-        wanted[kind] -= given
-        if given and not used[-1]:
-            useless.append(aval.str_short())
-    if useless:
-        warn(
-            f"Some donated buffers were not usable: {', '.join(useless)}. No result of {name} has "
-            "their shape and dtype."
-        )
-    return used
-
-
-def _deleting(run: Runner, used: Sequence[bool]) -> Runner:
-    """`run`, after which donated arguments are deleted, whether or not it needed their memory."""
-
-    def deleting(args: Any) -> Any:
-        _refuse_double_donation(args, used)
-        outs = run(args)
-        returned = set(map(id, outs))
-        for x in itertools.compress(args, used):
-            if isinstance(x, ConcreteArray) and id(x) not in returned:
-                x.delete()
-        return outs
-
-    return deleting
-
-
 def _incomparable(name: str, error: Exception) -> ValueError:
     """The error of a call whose key cannot be compared with those of former calls."""
     return ValueError(
         f"static arguments should be comparable using __eq__: those of {name} raise "
         f"{type(error).__name__}: {error}"
     )
-
-
-def _refuse_double_donation(args: Sequence[Any], used: Sequence[bool]) -> None:
-    """Raise RuntimeError if a donated array is another argument too."""
-    given = list(map(id, args))
-    if len(set(given)) == len(given):
-        return
-    for i, gone in enumerate(used):
-        if gone and given.count(given[i]) > 1:
-            raise RuntimeError(
-                f"Attempt to donate the same array twice, or to donate and read it: leaf {i} of "
-                f"the arguments, {args[i].aval.str_short()}, is another leaf as well."
-            )
 
 
 def clear_caches() -> None:
@@ -809,7 +621,7 @@ def clear_caches() -> None:
     from amdjax.jit.kernels import clear_loaded
 
     recompiles.forget()
-    for programs in list(_all_programs):
+    for programs in list(all_programs):
         programs.clear()
     get_backend().clear()
     clear_loaded()

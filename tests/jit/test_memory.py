@@ -105,13 +105,13 @@ def test_compiles_are_given_back():
 
 
 def test_jitted_functions_that_die_are_forgotten():
-    from amdjax.jit import api
+    from amdjax.jit import programs
 
-    before = len(api._all_programs)
+    before = len(programs.all_programs)
     for _ in range(50):
         jit(lambda x: x)(1.0)
     gc.collect()
-    assert len(api._all_programs) <= before + 1
+    assert len(programs.all_programs) <= before + 1
     amdjax.clear_caches()
 
 

@@ -12,7 +12,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.export import symbolic_shape
-from amdjax.jit import api, recompiles, variants
+from amdjax.jit import programs, recompiles, variants
 from tests.support.symbolic_functions import CONSTRAINTS, FUNCTIONS
 from tests.support.turns import in_turn
 
@@ -141,7 +141,7 @@ def test_comparisons_that_hold_of_all_sizes_but_a_few():
 
 
 def test_few_of_many_sizes_are_kept(monkeypatch):
-    monkeypatch.setattr("amdjax.jit.api._KEPT", 8)
+    monkeypatch.setattr("amdjax.jit.programs._KEPT", 8)
     monkeypatch.setattr("amdjax.jit.variants._KEPT", 4)
     f = amdjax.jit(lambda x, y: x.sum(1) * y, symbolic=("b, t", "b"))
     sizes = [(b, t) for b in (2, 3, 5) for t in range(2, 12)]
@@ -419,7 +419,7 @@ def test_a_call_at_a_known_size_does_no_more_than_any_compiled_call(options):
 
 def test_memory_does_not_grow_with_sizes(monkeypatch):
     """What is kept of sizes is bounded: after many more of them there are no more objects."""
-    monkeypatch.setattr(api, "_KEPT", 20)
+    monkeypatch.setattr(programs, "_KEPT", 20)
     monkeypatch.setattr(variants, "_KEPT", 20)
     monkeypatch.setattr(recompiles, "_compilations", collections.deque(maxlen=20))
     f = amdjax.jit(lambda x: jnp.tanh(x).sum() * x.shape[0], symbolic="n")
