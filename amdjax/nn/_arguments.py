@@ -12,7 +12,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.dims import is_symbolic_dim
 from amdjax.lax.padding import padtype_to_pads
-from amdjax.numpy._util import dtype_of, is_arraylike
+from amdjax.numpy._util import convert, dtype_of, is_arraylike
 
 Ints = int | Sequence[int]
 Padding = str | int | Sequence[int | tuple[int, int]]
@@ -124,6 +124,12 @@ def check_real(name: str, x: Array, argument: str = "x") -> None:
     """Raise TypeError unless `x` is real and floating-point."""
     if not dtypes.issubdtype(x.dtype, np.floating):
         raise TypeError(f"{name}: {argument} must have a real floating-point dtype, got {x.dtype}.")
+
+
+def widened(x: Array) -> Array:
+    """Floats of 16 bits and fewer as float32, in which their sums, squares and counts are found."""
+    small = dtypes.issubdtype(x.dtype, np.floating) and dtypes.finfo(x.dtype).bits < 32
+    return convert(x, np.float32) if small else x
 
 
 def is_integer(value: Any) -> bool:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 import amdjax.numpy as jnp
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.dims import is_symbolic_dim
+from amdjax.nn._arguments import widened
 from amdjax.nn._taps import Taps, gather_taps
 from amdjax.numpy._util import canonical_axis, convert, promote_dtypes_inexact
 
@@ -159,8 +159,7 @@ def resized(
     few = [axis for axis in axes if _are_few(x.shape, shape, axis, kind, antialias)]
     axes = [axis for axis in axes if axis not in few]
     if few:
-        dtype = x.dtype
-        x = convert(x, np.float32) if dtypes.finfo(dtype).bits < 32 else x
+        dtype, x = x.dtype, widened(x)
         real = np.dtype(jnp.result_type(float))
         taps = {d: _taps(x.shape[d], shape[d], real, kind, antialias) for d in few}
         x = convert(gather_taps(x, taps), dtype)

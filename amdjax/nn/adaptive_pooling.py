@@ -11,11 +11,10 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.dims import is_symbolic_dim
-from amdjax.nn._arguments import Ints, check_floating, ints
+from amdjax.nn._arguments import Ints, check_floating, ints, widened
 from amdjax.nn._taps import adaptive_windows, gather_taps, mean_taps
 from amdjax.nn.pooling import avg_pool, max_pool, space_axes
 from amdjax.numpy._util import ArrayLike, as_array, convert
@@ -97,8 +96,7 @@ def _equal_windows(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> tup
 
 @composite(static_argnames=("new", "axes"))
 def _adaptive_avg_pool(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> Array:
-    dtype = x.dtype
-    x = convert(x, np.float32) if dtypes.finfo(dtype).bits < 32 else x
+    dtype, x = x.dtype, widened(x)
     symbolic = [axis for axis in axes if is_symbolic_dim(x.shape[axis])]
     sizes = dict(zip(axes, new))
     for axis in symbolic:

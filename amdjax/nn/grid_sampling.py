@@ -11,10 +11,16 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import Ints, check_floating, check_layout, check_sizes, space_rank
+from amdjax.nn._arguments import (
+    Ints,
+    check_floating,
+    check_layout,
+    check_sizes,
+    space_rank,
+    widened,
+)
 from amdjax.nn.resampling import cubic_weights
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
@@ -130,7 +136,7 @@ def _grid_sample(
     x: Array, grid: Array, method: str, padding_mode: str, align_corners: bool
 ) -> Array:
     space = x.shape[1:-1]
-    wide = convert(x, np.float32) if dtypes.finfo(x.dtype).bits < 32 else x
+    wide = widened(x)
     points = convert(grid, wide.dtype)
     axes = []
     for i, size in enumerate(space):

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_layout, check_positive, check_real, space_rank
+from amdjax.nn._arguments import (
+    check_layout,
+    check_positive,
+    check_real,
+    space_rank,
+    widened,
+)
 from amdjax.numpy._util import ArrayLike, as_array, constant, convert
 
 __all__ = ["local_response_norm"]
@@ -69,7 +72,7 @@ def check_options(name: str, size: Any, mode: Any, layout: Any) -> None:
 def _local_response_norm(
     x: Array, size: int, axes: tuple[int, ...], alpha: float, beta: float, k: float
 ) -> Array:
-    wide = convert(x, np.float32) if dtypes.finfo(x.dtype).bits < 32 else x
+    wide = widened(x)
     window = tuple(size if i in axes else 1 for i in range(x.ndim))
     pads = tuple((size // 2, (size - 1) // 2) if i in axes else (0, 0) for i in range(x.ndim))
     square = jnp.square(wide)

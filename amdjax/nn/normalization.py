@@ -6,14 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_real, is_integer
+from amdjax.nn._arguments import check_real, is_integer, widened
 from amdjax.nn._moments import Pair, mean_over, merged, moments_of
 from amdjax.numpy._util import ArrayLike, as_array, canonical_axes, canonical_axis, convert
 
@@ -22,11 +19,6 @@ __all__ = [
 ]  # fmt: skip
 
 Axes = int | Sequence[int]
-
-
-def _wide(x: Array) -> Array:
-    """Statistics of 16-bit values are gathered in float32."""
-    return convert(x, np.float32) if dtypes.finfo(x.dtype).bits < 32 else x
 
 
 def _by_channel(
@@ -131,7 +123,7 @@ def _normalize_batch(
     kept = _kept(x.shape, axes)
     inverse = lax.rsqrt(variance + epsilon)
     factor = inverse if scale is None else inverse * scale
-    y = (_wide(x) - lax.reshape(mean, kept)) * lax.reshape(factor, kept)
+    y = (widened(x) - lax.reshape(mean, kept)) * lax.reshape(factor, kept)
     return convert(_affine(y, None, bias, kept), x.dtype), inverse
 
 
@@ -142,7 +134,7 @@ def _train_batch_norm(
 ) -> tuple[Array, Pair, Pair]:  # fmt: skip
     reduced = tuple(i for i in range(x.ndim) if i not in axes)
     count = math.prod(x.shape[i] for i in reduced)
-    wide = _wide(x)
+    wide = widened(x)
     moments = moments_of(wide, reduced)
     if names is not None:
         moments = merged(moments, lambda part: lax.pmean(part, names))
@@ -239,9 +231,9 @@ def _layer_norm(
     x: Array, residual: Array | None, scale: Array | None, bias: Array | None,
     axes: tuple[int, ...], epsilon: Any,
 ) -> tuple[Array, Pair]:  # fmt: skip
-    dtype, wide = x.dtype, _wide(x)
+    dtype, wide = x.dtype, widened(x)
     if residual is not None:
-        dtype, wide = jnp.promote_types(dtype, residual.dtype), wide + _wide(residual)
+        dtype, wide = jnp.promote_types(dtype, residual.dtype), wide + widened(residual)
     mean, variance = moments_of(wide, axes)
     inverse = lax.rsqrt(variance + epsilon)
     y = _affine((wide - mean) * inverse, scale, bias, _kept(x.shape, axes))
@@ -283,7 +275,7 @@ def rms_norm(
 def _rms_norm(
     x: Array, scale: Array | None, axes: tuple[int, ...], epsilon: Any
 ) -> tuple[Array, Array]:
-    wide = _wide(x)
+    wide = widened(x)
     inverse = lax.rsqrt(jnp.mean(jnp.square(wide), axes, keepdims=True) + epsilon)
     y = _affine(wide * inverse, scale, None, _kept(x.shape, axes))
     return convert(y, x.dtype), lax.squeeze(inverse, axes)
@@ -335,7 +327,7 @@ def _group_norm(
 ) -> tuple[Array, Array, Array, Array]:
     """The result; and mean, variance and inverse standard deviation, `(n, groups)` each."""
     normalize = _groups_last if axis == x.ndim - 1 else _groups_within
-    y, *statistics = normalize(_wide(x), scale, bias, groups, axis, epsilon)
+    y, *statistics = normalize(widened(x), scale, bias, groups, axis, epsilon)
     mean, variance, inverse = (lax.reshape(part, (x.shape[0], groups)) for part in statistics)
     return lax.reshape(convert(y, x.dtype), x.shape), mean, variance, inverse
 

@@ -28,8 +28,9 @@ from amdjax.nn._arguments import (
     is_integer,
     pads,
     space_rank,
+    widened,
 )
-from amdjax.numpy._util import ArrayLike, as_array, constant
+from amdjax.numpy._util import ArrayLike, as_array, constant, convert
 
 __all__ = ["avg_pool", "global_avg_pool", "global_max_pool", "lp_pool", "max_pool", "max_unpool"]
 
@@ -163,7 +164,8 @@ def lp_pool(
     Args:
       x: batch of floating-point dtype and shape `(n, *space, channels)`; `(n, channels, *space)`
         if channels come first.
-      p: the exponent, positive; 1 gives sums. Of negative sums there is a root for 1 alone.
+      p: the exponent, positive and finite; 1 gives sums. Of negative sums there is a root for 1
+        alone.
       padding: as for `max_pool`; it counts as zeros.
       ceil_mode: whether there is a window for what is left over at the end of an axis. Its sum is
         enlarged by as much as it lacks elements, as in PyTorch.
@@ -188,8 +190,8 @@ def lp_pool(
 
 
 def check_exponent(name: str, p: Any) -> None:
-    if not isinstance(p, (int, float)) or not p > 0:
-        raise ValueError(f"{name}: p must be a positive number, got {p!r}.")
+    if not isinstance(p, (int, float, np.number)) or not 0 < p < math.inf:
+        raise ValueError(f"{name}: p must be a positive and finite number, got {p!r}.")
 
 
 def max_unpool(
@@ -331,24 +333,26 @@ def _max_pool(x: Array, windows: Windows, with_indices: bool) -> Any:
 
 @composite(static_argnames=("windows", "include", "divisor"))
 def _avg_pool(x: Array, windows: Windows, include: bool, divisor: int | None) -> Array:
-    total = _sums(x, windows)
-    if divisor is not None:
-        return total / divisor
-    if not any(windows.more) and (include or not any(map(any, windows.pads))):
-        return total / math.prod(windows.size)
-    return total / windows.counts(x.shape, include).astype(x.dtype)
+    total = _sums(widened(x), windows)  # float16 can neither hold a thousand 100s nor count them
+    count: Any = divisor
+    if divisor is None:
+        count = math.prod(windows.size)
+        if any(windows.more) or not (include or not any(map(any, windows.pads))):
+            count = windows.counts(x.shape, include).astype(total.dtype)
+    return convert(total / count, x.dtype)
 
 
 @composite(static_argnames=("windows", "p"))
 def _lp_pool(x: Array, windows: Windows, p: float) -> Array:
+    dtype, x = x.dtype, widened(x)
     total = _sums(x ** int(p) if p == int(p) else x**p, windows)
     if any(windows.more):
         whole = math.prod(windows.size)
         total = total * (whole / windows.counts(x.shape, True)).astype(x.dtype)
     if p == 1:
-        return total
+        return convert(total, dtype)
     root = jnp.power(jnp.where(total == 0, 1, total), 1 / p)
-    return jnp.where(total == 0, 0, root)
+    return convert(jnp.where(total == 0, 0, root), dtype)
 
 
 def _sums(x: Array, windows: Windows) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.nn import _random as random
@@ -49,5 +50,6 @@ def dropout(
 def _dropout(key: Any, x: Array, rate: Any, shared: tuple[int, ...]) -> Array:
     shape = tuple(1 if i in shared else n for i, n in enumerate(x.shape))
     keep = random.bernoulli(key, 1 - rate, shape)
-    enlarged = (x / (1 - rate)).astype(x.dtype)
+    # Where all is dropped, the slope of what is not kept is to be 0, not 0 / 0.
+    enlarged = (x / jnp.where(jnp.asarray(rate) < 1, 1 - rate, 1)).astype(x.dtype)
     return select(broadcast_to(keep, x.shape), enlarged, constant(x, 0))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.dims import is_symbolic_dim
@@ -22,6 +21,7 @@ from amdjax.nn._arguments import (
     check_positive,
     ints,
     space_rank,
+    widened,
 )
 from amdjax.nn._resizing import METHODS, resized
 from amdjax.nn._taps import Taps, gather_taps, mean_taps
@@ -140,9 +140,7 @@ def _upsample(
         shape = (*x.shape[:first], *new, *x.shape[first + len(new) :])
         return resized(x, shape, kind, False, None)
     old = tuple(map(operator.index, old))  # where samples lie is known while tracing
-    dtype = x.dtype
-    if dtypes.issubdtype(dtype, np.floating) and dtypes.finfo(dtype).bits < 32:
-        x = convert(x, np.float32)
+    dtype, x = x.dtype, widened(x)
     axes = range(len(new)) if first == 1 else reversed(range(len(new)))
     taps = {}
     for i in axes:  # where channels come last, they are the lanes; else the axis treated first is

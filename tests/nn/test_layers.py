@@ -198,6 +198,9 @@ def test_dropout():
     assert not np.asarray(nn.dropout(key, x, 1.0)).any()
     grads = amdjax.grad(lambda x: nn.dropout(key, x, 0.25).sum())(x)
     np.testing.assert_array_equal(grads, y)
+    # A rate that only a run tells may be 1, too.
+    grads = amdjax.jit(lambda r: amdjax.grad(lambda x: nn.dropout(key, x, r).sum())(x))(1.0)
+    np.testing.assert_array_equal(grads, 0)
 
 
 def test_dense_and_embedding():

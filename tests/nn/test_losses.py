@@ -96,6 +96,50 @@ def test_sixteen_bit_losses_count_all_examples():
     np.testing.assert_allclose(float(loss), np.log(2), rtol=1e-2)
 
 
+def halves(*values):
+    return [jnp.array(v, np.float16) for v in values]
+
+
+EXTREME = {  # what float32 holds easily, and float16 only with squares and small constants apart
+    "lengths of zero": (nn.cosine_embedding_loss, *halves([[0, 0], [0, 0]], [[1, 1], [0, 0]]),
+                        [1, -1]),
+    "long vectors": (nn.cosine_embedding_loss, *halves([[300, 400]], [[400, 300]]), [1]),
+    "no distance": (nn.triplet_margin_loss, *halves([[1, 2]], [[1, 2]], [[1, 2]])),
+    "large distance": (nn.triplet_margin_loss, *halves([[0, 0]], [[300, 400]], [[500, 600]])),
+    "certain": (nn.binary_cross_entropy, *halves([0, 1, 1], [0, 1, 0.5])),
+    "nothing expected": (lambda *v, **k: nn.poisson_nll_loss(*v, log_predictions=False, **k),
+                         *halves([0, 0], [0, 1])),
+    "many": (lambda *v, **k: nn.poisson_nll_loss(*v, full=True, **k), *halves([1], [5000])),
+    "far": (nn.gaussian_nll_loss, *halves([300], [-300], [60])),
+    "easy and hard": (nn.focal_loss, *halves([30, -30, 15], [1, 1, 0])),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean"])
+@pytest.mark.parametrize("case", EXTREME)
+def test_sixteen_bit_losses_are_rounded_once(case, reduction):
+    loss, *args = EXTREME[case]
+
+    def run(dtype):
+        values = [a.astype(dtype) for a in args if hasattr(a, "dtype")]
+        rest = [jnp.array(a) for a in args if not hasattr(a, "dtype")]
+        y, pull = amdjax.vjp(lambda *v: loss(*v, *rest, reduction=reduction), *values)
+        return y, *pull(jnp.ones_like(y))
+
+    for got, exact in zip(run(np.float16), run(np.float32), strict=True):
+        assert got.dtype == np.float16
+        exact = np.clip(np.asarray(exact), -65504, 65504)  # what is larger may be infinite
+        got = np.clip(np.asarray(got, np.float32), -65504, 65504)
+        np.testing.assert_allclose(got, exact, rtol=2**-8, atol=2**-14)
+
+
+@pytest.mark.parametrize("gamma", [0, 0.5, 1, 2])
+def test_focal_slopes_of_what_is_certain(gamma):
+    logits, labels = jnp.array([200.0, -200.0, -200.0]), jnp.array([1.0, 1.0, 0.0])
+    slope = amdjax.grad(lambda x: nn.focal_loss(x, labels, gamma=gamma, alpha=None).sum())(logits)
+    np.testing.assert_array_equal(slope * 3, [0, -1, 0])
+
+
 def test_masked_classes_cost_nothing_where_they_are_no_label():
     logits = jnp.array([[1.0, -jnp.inf, 1.0]])
     loss, grad = amdjax.value_and_grad(nn.softmax_cross_entropy)(logits, jnp.array([0]))

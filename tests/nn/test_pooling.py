@@ -171,6 +171,24 @@ def test_adaptive_pools(size, layout):
             check_grads(f, (wide,), order=order, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("ceil_mode", [False, True])
+@pytest.mark.parametrize("include", [False, True])
+def test_float16_sums_and_counts_beyond_its_range(include, ceil_mode):
+    x = jnp.full((1, 301, 300, 1), 100.0, np.float16)
+    options = {"count_include_pad": include, "ceil_mode": ceil_mode, "padding": ((1, 0), 0)}
+    for f in (
+        lambda x: nn.avg_pool(x, (290, 300), strides=290, **options),
+        lambda x: nn.avg_pool(x, 300, divisor=90_000),
+        lambda x: nn.lp_pool(x, 30, 2, strides=290, ceil_mode=ceil_mode),
+    ):
+        y, pull = amdjax.vjp(f, x)
+        wide, wide_pull = amdjax.vjp(f, x.astype(np.float32))
+        close(y.astype(np.float32), wide, rtol=2**-10)
+        slope = jnp.full(y.shape, 1024.0)
+        got, expected = pull(slope.astype(np.float16))[0], wide_pull(slope)[0]
+        close(got.astype(np.float32), expected, rtol=2**-9)
+
+
 def test_bfloat16_means_are_gathered_in_float32():
     x = jnp.asarray(256 + normal(1, 7, 1), jnp.bfloat16)
     y = nn.adaptive_avg_pool(x, 3)
@@ -231,6 +249,7 @@ IMAGE = np.ones((1, 4, 4, 3), np.float32)
         ),
         (lambda: nn.avg_pool(IMAGE, 2, divisor=0), ValueError, "avg_pool: divisor"),
         (lambda: nn.lp_pool(IMAGE, 2, -1), ValueError, "lp_pool: p must be"),
+        (lambda: nn.LpPool(2, np.inf), ValueError, "LpPool: p must be"),
         (lambda: nn.lp_pool(IMAGE.astype(int), 2, 2), TypeError, "lp_pool: x must have"),
         (lambda: nn.max_unpool(IMAGE, IMAGE, 2), TypeError, "indices must be integers"),
         (lambda: nn.max_unpool(IMAGE, np.ones(3, int), 2), ValueError, "indices must have"),

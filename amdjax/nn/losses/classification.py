@@ -12,7 +12,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_integer, check_share
+from amdjax.nn._arguments import check_integer, check_share, widened
 from amdjax.nn.functions import log_sigmoid, log_softmax, sigmoid
 from amdjax.nn.losses._reduction import check_same_shape, promote_reals, reduced
 from amdjax.numpy._util import (
@@ -258,8 +258,9 @@ def binary_cross_entropy(
     name = "binary_cross_entropy"
     p, labels = promote_reals(name, probabilities, labels)
     check_same_shape(name, probabilities=p, labels=labels)
-    losses = _binary_cross_entropy(p, labels)
-    return reduced(name, _factor(name, "weight", weight, losses), reduction)
+    losses = _binary_cross_entropy(widened(p), widened(labels))
+    losses = reduced(name, _factor(name, "weight", weight, losses), reduction)
+    return convert(losses, p.dtype)
 
 
 @composite(static_argnames="reduction")
@@ -284,7 +285,9 @@ def focal_loss(
     losses = -labels * log_sigmoid(logits) - (1 - labels) * log_sigmoid(-logits)
     # `1 - p` without the cancellation where p is almost 1.
     missed = labels * sigmoid(-logits) + (1 - labels) * sigmoid(logits)
-    losses = losses * missed**gamma
+    # No slope where nothing is missed: that of a root there would be infinite.
+    easy = missed == 0
+    losses = losses * jnp.where(easy, gamma == 0, jnp.where(easy, 1, missed) ** gamma)
     if alpha is not None:
         losses = losses * (alpha * labels + (1 - alpha) * (1 - labels))
     return reduced(name, losses, reduction)

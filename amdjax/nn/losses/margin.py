@@ -10,6 +10,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
+from amdjax.nn._arguments import widened
 from amdjax.nn.functions import softplus
 from amdjax.nn.losses._reduction import check_same_shape, positive_part, promote_reals, reduced
 from amdjax.nn.losses.classification import sigmoid_cross_entropy
@@ -223,13 +224,14 @@ def cosine_embedding_loss(
             f"{name}: targets must have the shape of first without its last axis, "
             f"{first.shape[:-1]}, got {targets.shape}."
         )
+    dtype, first, second = first.dtype, widened(first), widened(second)
     product = jnp.sum(first * second, -1)
     # So that vectors of length zero are perpendicular to all.
-    lengths = [jnp.sum(v * v, -1) + 1e-12 for v in (first, second)]
-    cosine = product / jnp.sqrt(lengths[0] * lengths[1])
+    lengths = [jnp.sqrt(jnp.sum(v * v, -1) + 1e-12) for v in (first, second)]
+    cosine = product / lengths[0] / lengths[1]
     together = jnp.where(targets == 1, 1 - cosine, 0)
     apart = jnp.where(targets == -1, positive_part(cosine - margin), 0)
-    return reduced(name, together + apart, reduction)
+    return convert(reduced(name, together + apart, reduction), dtype)
 
 
 @composite(static_argnames=("p", "swap", "reduction"))
@@ -258,11 +260,13 @@ def triplet_margin_loss(
     name = "triplet_margin_loss"
     a, b, c = promote_reals(name, anchor, positive, negative)
     check_same_shape(name, anchor=a, positive=b, negative=c)
+    dtype, a, b, c = a.dtype, *map(widened, (a, b, c))
     distance = lambda x, y: jnp.linalg.norm(x - y + epsilon, ord=p, axis=-1)
     far = distance(a, c)
     if swap:
         far = jnp.minimum(far, distance(b, c))
-    return reduced(name, positive_part(margin + distance(a, b) - far), reduction)
+    losses = positive_part(margin + distance(a, b) - far)
+    return convert(reduced(name, losses, reduction), dtype)
 
 
 _public_surface(globals())

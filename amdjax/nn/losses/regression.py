@@ -9,9 +9,9 @@ from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_not_negative
+from amdjax.nn._arguments import check_not_negative, widened
 from amdjax.nn.losses._reduction import check_same_shape, promote_reals, reduced
-from amdjax.numpy._util import ArrayLike, broadcast_to
+from amdjax.numpy._util import ArrayLike, broadcast_to, convert
 
 __all__ = ["gaussian_nll_loss", "huber", "mae", "mse", "poisson_nll_loss", "smooth_l1"]
 
@@ -118,12 +118,13 @@ def poisson_nll_loss(
     name = "poisson_nll_loss"
     x, y = promote_reals(name, predictions, targets)
     check_same_shape(name, predictions=x, targets=y)
+    dtype, x, y = x.dtype, widened(x), widened(y)
     losses = jnp.exp(x) - y * x if log_predictions else x - y * jnp.log(x + epsilon)
     if full:
         many = jnp.where(y > 1, y, 1)
         stirling = many * jnp.log(many) - many + 0.5 * jnp.log(2 * math.pi * many)
         losses += jnp.where(y > 1, stirling, 0)
-    return reduced(name, losses, reduction)
+    return convert(reduced(name, losses, reduction), dtype)
 
 
 @composite(static_argnames=("full", "reduction"))
@@ -149,11 +150,12 @@ def gaussian_nll_loss(
     name = "gaussian_nll_loss"
     x, y, variance = promote_reals(name, predictions, targets, variance)
     check_same_shape(name, predictions=x, targets=y)
-    variance = broadcast_to(variance, x.shape)
+    dtype, x, y, variance = x.dtype, *map(widened, (x, y, broadcast_to(variance, x.shape)))
     # In value only: where a variance is too small, its slope must still make it larger.
     variance += lax.stop_gradient(jnp.maximum(variance, epsilon) - variance)
     losses = 0.5 * (jnp.log(variance) + jnp.square(x - y) / variance)
-    return reduced(name, losses + 0.5 * math.log(2 * math.pi) if full else losses, reduction)
+    losses = losses + 0.5 * math.log(2 * math.pi) if full else losses
+    return convert(reduced(name, losses, reduction), dtype)
 
 
 _public_surface(globals())
