@@ -37,11 +37,11 @@ from amdjax.jit.programs import Programs, Signature, all_programs, programs_of
 from amdjax.jit.symbolic import (
     SymbolicTypes,
     has_symbolic_dims,
-    with_read_shapes,
 )
 from amdjax.jit.variants import Variants
 from amdjax.transforms.calls import bind_jit
 from amdjax.transforms.flat import flatten_result, fun_location, fun_name, shaped
+from amdjax.transforms.staging import with_read_shapes
 from amdjax.transforms.symbolic_calls import Sizes, bind_at_sizes, has_functions
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class JitFunction:
         )
         self._shapes = symbolic_shapes(self._parameters, symbolic, constraints)
         self._dynamic = checked_dynamic(dynamic, symbolic)
-        self._buckets = padding_of(fun, symbolic, buckets, pad_value, lengths)
+        self._buckets = padding_of(fun, self._shapes, buckets, pad_value, lengths)
         self._parameters.refuse_static(
             () if self._buckets is None else self._buckets.lengths.values()
         )

@@ -12,7 +12,7 @@ import numpy as np
 from amdjax.core import dtypes
 from amdjax.core.array import ConcreteArray, PlacedArray, asarray_concrete
 from amdjax.core.aval import ShapedArray
-from amdjax.core.dims import Dim, symbolic_dimension
+from amdjax.core.dims import Dim, scope_of, symbolic_dimension
 from amdjax.core.dtypes import ExtendedDType
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.ref import Ref
@@ -21,7 +21,6 @@ from amdjax.jit.arrays import Runner, host_buffer
 from amdjax.jit.padding import mixing
 from amdjax.jit.padding_facts import Fact
 from amdjax.jit.placement import put
-from amdjax.jit.symbolic import scope_of
 from amdjax.transforms.flat import signature
 
 __all__ = ["Buckets"]
@@ -36,15 +35,25 @@ class Buckets:
       sizes: for each variable the sizes to choose from.
       pad_value: what arguments are filled up with.
       lengths: the parameter that takes the size before padding, or one by variable.
+      variables: those of the shapes.
 
     Raises:
-      ValueError: there are no sizes, or they are not positive; a parameter is not there.
+      ValueError: there are no sizes, or they are not positive; a parameter or a variable is not
+        there.
     """
 
-    def __init__(self, fun: Any, name: str, sizes: Any, pad_value: Any, lengths: Any):
+    def __init__(
+        self, fun: Any, name: str, sizes: Any, pad_value: Any, lengths: Any,
+        variables: frozenset[str],
+    ):  # fmt: skip
         if not isinstance(sizes, Mapping) or not sizes:
             raise ValueError(f"jit: buckets must be a dictionary by variable, got {sizes!r}")
         for variable, choices in sizes.items():
+            if variable not in variables:
+                raise ValueError(
+                    f"jit: buckets names {variable!r}, which no shape has; the variables of "
+                    f"symbolic= are {sorted(variables)}"
+                )
             several = isinstance(choices, Iterable) and not isinstance(choices, str)
             if not several or not choices or not all(map(_is_size, choices)):
                 raise ValueError(

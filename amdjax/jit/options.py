@@ -39,7 +39,7 @@ def symbolic_shapes(
 
 
 def padding_of(
-    fun: Any, symbolic: Any, buckets: Any, pad_value: Any, lengths: Any
+    fun: Any, shapes: SymbolicShapes | None, buckets: Any, pad_value: Any, lengths: Any
 ) -> Buckets | None:
     """What `jit` was told of padding."""
     if buckets is None:
@@ -48,12 +48,12 @@ def padding_of(
         if pad_value != 0:
             raise ValueError("jit: pad_value fills arguments up to buckets: give buckets=")
         return None
-    if symbolic is None:
+    if shapes is None:
         raise ValueError("jit: buckets speak of the variables of symbolic=, which is not given")
     # late: loads with the first program
     from amdjax.jit.buckets import Buckets
 
-    return Buckets(fun, fun_name(fun), buckets, pad_value, lengths)
+    return Buckets(fun, fun_name(fun), buckets, pad_value, lengths, shapes.variables)
 
 
 def checked_dynamic(dynamic: Any, symbolic: Any) -> str | None:

@@ -14,8 +14,9 @@ from amdjax.core.dims import (
     SymbolicScope,
     Unsolvable,
     holds_or_is_assumed,
+    scope_of,
+    shape_variables,
     solve,
-    symbolic_dimension,
     symbolic_shape,
 )
 from amdjax.core.dims.expression import wrapped
@@ -25,11 +26,10 @@ from amdjax.core.pytree import PyTreeDef, broadcast_prefix, tree_leaves
 from amdjax.core.ref import AbstractRef
 from amdjax.jit.arguments import Parameters
 from amdjax.transforms.flat import signature
-from amdjax.transforms.staging import ShapeDtypeStruct
 
 __all__ = [
     "SymbolicShapes", "SymbolicTypes", "checked_sizes", "given_sizes", "has_symbolic_dims",
-    "scope_of", "shape_of", "with_read_shapes", "with_shape",
+    "shape_of", "with_shape",
 ]  # fmt: skip
 
 
@@ -75,6 +75,25 @@ class SymbolicShapes:
         self._signature = signature(parameters.fun)
         self._for_all = specs if isinstance(specs, str) else None
         self._specs = {} if isinstance(specs, str) else self._by_name(specs)
+        self.variables = self._said_variables()
+
+    def _said_variables(self) -> frozenset[str]:
+        """The variables of all shapes, which are read once so that mistakes are told at once."""
+        given = {"": self._for_all} if self._for_all is not None else self._specs
+        found = set[str]()
+        for name, entry in given.items():
+            where = f"symbolic[{name!r}]" if name else "symbolic"
+            for spec in tree_leaves(entry):
+                if not isinstance(spec, str):
+                    raise ValueError(
+                        f"jit: {where} must be a text as 'b, 128', or a pytree of texts and None "
+                        f"where the argument is one, got {spec!r}"
+                    )
+                try:
+                    found |= shape_variables(spec, self.scope)
+                except ValueError as e:
+                    raise ValueError(f"jit: {where} is {spec!r}: {e}") from None
+        return frozenset(found)
 
     def _by_name(self, specs: Any) -> dict[str, Any]:
         known = self._signature.parameters.values() if self._signature else ()
@@ -149,6 +168,13 @@ class SymbolicShapes:
 
     def _shape(self, aval: Any, spec: Any, name: str) -> tuple[Any, ...]:
         given = shape_of(aval)
+        count = spec.count(",") + 1
+        if "..." not in spec and "(" not in spec and len(given) != count and spec.strip():
+            raise ValueError(
+                f"jit of {self.name}: argument '{name}' of shape {given} is said to have the "
+                f"shape {spec!r}, of {count} dimensions, and has {len(given)}: name each, as _ "
+                "where it stays what it is, or write ... for the rest"
+            )
         try:
             return symbolic_shape(spec, scope=self.scope, like=given)
         except ValueError as e:
@@ -171,6 +197,12 @@ class SymbolicShapes:
             try:
                 below = broadcast_prefix(spec, value, is_leaf=lambda x: x is None)
             except ValueError as e:
+                if type(value) is _Leaf and isinstance(spec, (tuple, list)):
+                    text = ", ".join(map(str, spec))
+                    raise ValueError(
+                        f"jit of {self.name}: symbolic is no prefix of the argument '{name}', "
+                        f"which is one array: say its shape by one text, {text!r}"
+                    ) from None
                 raise ValueError(
                     f"jit of {self.name}: symbolic is no prefix of the argument '{name}': {e}"
                 ) from None
@@ -243,7 +275,8 @@ def checked_sizes(
         violated = next((c for c, rows in scope.conditions(sizes) if not _hold(rows)), None)
     except KeyError as e:
         raise ValueError(
-            f"jit of {fun_name}: no argument tells the size of {e}, of which a constraint speaks"
+            f"jit of {fun_name}: no argument tells the size of {e}, of which a constraint speaks; "
+            f"the variables are {sorted(sizes)}"
         ) from None
     if violated is not None:
         told = ", ".join(f"{name} = {size}" for name, size in sorted(sizes.items()))
@@ -284,31 +317,6 @@ def with_shape(aval: Any, shape: Any) -> Any:
 def has_symbolic_dims(avals: Iterable[Any]) -> bool:
     """Whether a dimension of some types is symbolic."""
     return scope_of(avals) is not None
-
-
-def scope_of(avals: Iterable[Any]) -> SymbolicScope | None:
-    """The scope of the symbolic dimensions of some types; None if they have none."""
-    dims = (d for aval in avals for d in getattr(aval, "shape", ()) if isinstance(d, Dim))
-    return next((d.scope for d in dims), None)
-
-
-def with_read_shapes(leaves: Sequence[Any]) -> Sequence[Any]:
-    """Descriptions of arguments in which texts among the dimensions are read, as variables of one
-    scope: that of the other symbolic dimensions, if there are any.
-    """
-    if not any(type(x) is ShapeDtypeStruct and str in map(type, x.shape) for x in leaves):
-        return leaves
-    scope = scope_of(leaves) or SymbolicScope()
-    return [_read(x, scope) if type(x) is ShapeDtypeStruct else x for x in leaves]
-
-
-def _read(x: ShapeDtypeStruct, scope: SymbolicScope) -> ShapeDtypeStruct:
-    try:
-        return x.update(
-            shape=[symbolic_dimension(d, scope) if isinstance(d, str) else d for d in x.shape]
-        )
-    except (TypeError, ValueError) as e:
-        raise type(e)(f"ShapeDtypeStruct of shape {x.shape}: {e}") from None
 
 
 def given_sizes(sizes: Any, scope: SymbolicScope, avals: Sequence[Any]) -> dict[str, int]:

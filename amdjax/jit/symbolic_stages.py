@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.config import refuse_execution
-from amdjax.core.dims import DimSize, SymbolicScope
+from amdjax.core.dims import DimSize, SymbolicScope, scope_of
 from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.core.pytree import tree_unflatten
 from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, leaf_names
-from amdjax.jit.symbolic import checked_sizes, given_sizes, scope_of
+from amdjax.jit.symbolic import checked_sizes, given_sizes
 from amdjax.jit.variants import Variants
 from amdjax.schedule.equations import own_cost
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval, is_array_like, is_valid_value
 from amdjax.core.context import context
+from amdjax.core.dims import Dim
 from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.jaxpr import DebugInfo
 from amdjax.core.pytree import (
@@ -256,5 +258,14 @@ def shaped(x: Any) -> Any:
 def described_aval(x: Any) -> Any:
     """The type that the attributes of `x` tell: `shape`, `dtype`, perhaps `weak_type`, `is_ref`."""
     dtype = canonicalize_dtype(x.dtype, allow_extended_dtype=True)
+    for axis, size in enumerate(x.shape):
+        is_integer = hasattr(size, "__index__")
+        if isinstance(size, Dim) or (is_integer and 0 <= operator.index(size) < 2**63):
+            continue
+        raise (ValueError if is_integer else TypeError)(
+            f"{type(x).__name__} of shape {tuple(x.shape)}: axis {axis} is {size!r}. Shapes must "
+            "be 1D sequences of concrete values of integer type, at least 0 and less than 2**63, "
+            "or name sizes that differ from call to call, as ('b', 128)"
+        )
     aval = ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
     return AbstractRef(aval) if getattr(x, "is_ref", False) else aval

@@ -14,6 +14,7 @@ from amdjax.core.aval import ShapedArray, register_aval
 from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.context import context
+from amdjax.core.dims import DimSize, SymbolicScope, scope_of, symbolic_dimension
 from amdjax.core.dtypes import canonicalize_dtype, short_dtype_name
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
@@ -149,6 +150,30 @@ class ShapeDtypeStruct:
 register_aval(ShapeDtypeStruct, described_aval, abstract=True)
 
 
+def with_read_shapes(leaves: Sequence[Any]) -> Sequence[Any]:
+    """Descriptions of arguments in which texts among the dimensions are read, as variables of one
+    scope: that of the other symbolic dimensions, if there are any.
+    """
+    if not any(type(x) is ShapeDtypeStruct and str in map(type, x.shape) for x in leaves):
+        return leaves
+    scope = scope_of(leaves) or SymbolicScope()
+    return [_read(x, scope) if type(x) is ShapeDtypeStruct else x for x in leaves]
+
+
+def _read(x: ShapeDtypeStruct, scope: SymbolicScope) -> ShapeDtypeStruct:
+    try:
+        dims: Sequence[Any] = x.shape
+        return x.update(shape=[_read_size(d, scope) if isinstance(d, str) else d for d in dims])
+    except (TypeError, ValueError) as e:
+        raise type(e)(f"ShapeDtypeStruct of shape {x.shape}: {e}") from None
+
+
+def _read_size(text: str, scope: SymbolicScope) -> DimSize:
+    if text in ("_", "..."):
+        raise ValueError(f"{text!r} is the size of an array that is given; name it, as 'n'")
+    return symbolic_dimension(text, scope)
+
+
 def typeof(x: Any) -> Any:
     """The abstract value of an array: its shape, dtype, whether that is weak, and its sharding.
 
@@ -172,8 +197,8 @@ def trace_function(
     leaves, in_tree = tree_flatten((tuple(args), kwargs))
     flat = FlatFunction(fun, in_tree)
     info = debug_info(kind, fun, args, kwargs)
-    closed = trace_to_jaxpr(flat, [shaped(x) for x in leaves], debug_info=info)
-    return closed, flat.out_tree
+    avals = [shaped(x) for x in with_read_shapes(leaves)]
+    return trace_to_jaxpr(flat, avals, debug_info=info), flat.out_tree
 
 
 def make_jaxpr(

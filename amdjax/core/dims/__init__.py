@@ -20,7 +20,14 @@ from amdjax.core.dims.expression import (
 )
 from amdjax.core.dims.polynomial import compiled
 from amdjax.core.dims.scope import SymbolicScope
-from amdjax.core.dims.shapes import Unsolvable, holds_or_is_assumed, solve, symbolic_shape
+from amdjax.core.dims.shapes import (
+    Unsolvable,
+    holds_or_is_assumed,
+    scope_of,
+    shape_variables,
+    solve,
+    symbolic_shape,
+)
 from amdjax.core.dims.sized import (
     Choice,
     Estimate,
@@ -50,6 +57,6 @@ __all__ = [
     "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing", "compiled", "divisor",
     "estimated", "holds_or_is_assumed", "in_units", "is_multiple", "is_multiple_at_hand",
     "is_natural", "is_symbolic_dim", "largest", "like_at_hand", "max_dim", "min_dim", "no_less",
-    "same_shape", "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape",
-    "text_at_hand",
+    "same_shape", "scope_of", "shape_variables", "size_hint", "solve", "surely_equal",
+    "symbolic_dimension", "symbolic_shape", "text_at_hand",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from opcode import opmap
 from types import FrameType
 
 from amdjax.core.source_info import SourceInfo, position
@@ -33,6 +34,12 @@ def asked_by() -> str:
     if place is None and frame is not None:
         place = SourceInfo(frame.f_code, frame.f_lineno, ())
     return f"Asked{primitive}{function}{f' at {place}' if place else ''}."
+
+
+def is_called_as(name: str, frame: FrameType) -> bool:
+    """Whether code runs a function that is not Python's, perhaps one of this name: no operator."""
+    code = frame.f_code
+    return name in code.co_names and code.co_code[frame.f_lasti] != opmap["BINARY_OP"]
 
 
 def _is_inside(frame: FrameType) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias, cast
 
 from amdjax.core import dtypes
 from amdjax.core.dims import polynomial
+from amdjax.core.dims.asking import is_called_as
 from amdjax.core.dims.operations import floordiv, greatest, mod
 from amdjax.core.dims.parse import parse_dimension
 from amdjax.core.dims.polynomial import Polynomial, constant_of, multiply, of, plus, scale
@@ -35,8 +36,6 @@ class Dim:
     """
 
     __slots__ = ("_hash", "polynomial", "scope")
-    __array_ufunc__ = None  # NumPy's numbers leave arithmetic with dimensions to the methods here
-
     as_value: ClassVar[Callable[[Dim], Any]]
     """Makes a scalar of a dimension: what operations use where the other operand is no size."""
 
@@ -46,6 +45,19 @@ class Dim:
         self._hash = hash((id(scope), polynomial))
 
     # Arithmetic
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """NumPy's numbers and arrays leave arithmetic with dimensions to the methods here."""
+        operation = getattr(operator, _UFUNCS.get(ufunc.__name__, ufunc.__name__), None)
+        if method != "__call__" or kwargs or len(inputs) != 2 or operation is None:
+            raise InconclusiveDimensionOperation(
+                f"numpy.{ufunc.__name__} has no value for the symbolic dimension '{self}': use "
+                f"amdjax.numpy.{ufunc.__name__}.{self.scope.described()}"
+            )
+        left, right = inputs
+        if isinstance(left, Dim):
+            return operation(left, right)
+        return _SWAPPED[operation.__name__](right, left)
 
     def __add__(self, other: Any) -> Any:
         return self._with(other, plus, operator.add)
@@ -78,6 +90,11 @@ class Dim:
         return self._with(other, self._mod, operator.mod, swapped=True)
 
     def __truediv__(self, other: Any) -> Any:
+        if type(other) is int and is_called_as("arange", sys._getframe(1)):
+            raise InconclusiveDimensionOperation(
+                f"numpy.arange has no value for the symbolic dimension '{self}': use "
+                f"amdjax.numpy.arange.{self.scope.described()}"
+            )
         return self._with(other, None, operator.truediv)
 
     def __rtruediv__(self, other: Any) -> Any:
@@ -230,6 +247,14 @@ class Dim:
 
     __index__ = __int__
 
+    def __round__(self, digits: int | None = None) -> Any:
+        return self if digits is None or digits >= 0 else round(int(self), digits)
+
+    def __trunc__(self) -> Dim:
+        return self
+
+    __floor__ = __ceil__ = __trunc__
+
     def bit_length(self) -> int:
         """As of an integer, to whose power of two all is limited that comes of it."""
         length = self.scope.value(self.polynomial).bit_length()
@@ -239,7 +264,11 @@ class Dim:
         return self.scope.text(self.polynomial)
 
     def __format__(self, spec: str) -> str:
-        return format(str(self), spec)
+        # Its text stands for the digits, which are not known, and is on the right as they are.
+        if not spec.endswith("d"):
+            return format(str(self), spec)
+        right = ">" if spec[0].isdigit() else ""
+        return format(str(self), right + spec.removesuffix("d").removesuffix(","))
 
     def __abs__(self) -> Any:
         return max_dim(self, -self)
@@ -264,6 +293,20 @@ class Dim:
           KeyError: a variable has none.
         """
         return cast("int", polynomial.evaluate(self.polynomial, sizes.__getitem__))
+
+
+# Operators whose ufuncs have other names, and those where the dimension is on the right.
+_UFUNCS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "floor_divide": "floordiv",
+    "remainder": "mod", "divide": "truediv", "power": "pow", "equal": "eq", "not_equal": "ne",
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
+}  # fmt: skip
+_SWAPPED: dict[str, Callable[[Any, Any], Any]] = {
+    "add": Dim.__radd__, "sub": Dim.__rsub__, "mul": Dim.__rmul__, "floordiv": Dim.__rfloordiv__,
+    "mod": Dim.__rmod__, "truediv": Dim.__rtruediv__, "eq": Dim.__eq__, "ne": Dim.__ne__,
+    "lt": Dim.__gt__, "le": Dim.__ge__, "gt": Dim.__lt__, "ge": Dim.__le__,
+    "pow": lambda n, x: x ** n.scope.number(n, x),
+}  # fmt: skip
 
 
 def wrapped(scope: SymbolicScope, a: Polynomial) -> DimSize:

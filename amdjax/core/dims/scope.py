@@ -124,9 +124,11 @@ class SymbolicScope:
           InconclusiveDimensionOperation: always; where variables have sizes, it is that size.
         """
         raise InconclusiveDimensionOperation(
-            f"Symbolic dimension '{dim}' used in a context that requires a constant: compute with "
-            "the dimension itself, give the axis a fixed size, or pad it to few sizes by the "
-            f"buckets of jit.{self.described()}"
+            f"Symbolic dimension '{dim}' used in a context that requires a constant: write "
+            "lax.fori_loop or lax.scan for a loop over it, functions of amdjax.numpy for those of "
+            "numpy and math, as jnp.arange(n), jnp.zeros(n) and jnp.sqrt(n), and compute with the "
+            "dimension itself instead of int(n), len(x) and float(n). Else give the axis a fixed "
+            f"size, or pad it to few sizes by the buckets of jit.{self.described()}"
         )
 
     def estimated(self, dim: Any, other: Any, symbol: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from amdjax.core.dims import polynomial
@@ -11,7 +11,9 @@ from amdjax.core.dims.parse import split_shape
 from amdjax.core.dims.polynomial import Operation, Polynomial
 from amdjax.core.dims.scope import SymbolicScope
 
-__all__ = ["Unsolvable", "holds_or_is_assumed", "solve", "symbolic_shape"]
+__all__ = [
+    "Unsolvable", "holds_or_is_assumed", "scope_of", "shape_variables", "solve", "symbolic_shape",
+]  # fmt: skip
 
 
 def symbolic_shape(
@@ -74,6 +76,22 @@ def _dimension(
     if size is None:
         raise ValueError(f"symbolic_shape: '_' as dimension {at} of {spec!r} needs like=")
     return size
+
+
+def shape_variables(spec: str, scope: SymbolicScope) -> set[str]:
+    """The variables of the shape that a text describes.
+
+    Raises:
+      ValueError: it describes none.
+    """
+    dims = [symbolic_dimension(p, scope) for p in split_shape(spec) if p not in ("_", "...")]
+    return set[str]().union(*(d.variables() for d in dims if isinstance(d, Dim)))
+
+
+def scope_of(types: Iterable[Any]) -> SymbolicScope | None:
+    """The scope of the symbolic dimensions of some types; None if they have none."""
+    dims = (d for x in types for d in getattr(x, "shape", ()) if isinstance(d, Dim))
+    return next((d.scope for d in dims), None)
 
 
 class Unsolvable(ValueError):
