@@ -425,6 +425,8 @@ class JitFunction:
         most_general = types
         while types.sizes:
             case = types.scope.special_case(types.sizes)
+            if case and self._buckets is not None:
+                return None  # all variables that are padded stay
             if case:
                 types = types.where(case)
                 continue
