@@ -174,7 +174,7 @@ def check_rate(name: str, rate: Any) -> None:
 def check_share(name: str, argument: str, value: Any, what: str = "in [0, 1]") -> None:
     """Raise ValueError unless a number that is known lies in [0, 1]; TypeError for no number."""
     check_number(name, argument, value, what)
-    if isinstance(value, (int, float)) and not 0 <= value <= 1:
+    if isinstance(value, (int, float, np.number)) and not 0 <= value <= 1:
         raise ValueError(f"{name}: {argument} must be {what}, got {value!r}.")
 
 
@@ -188,7 +188,7 @@ def check_not_negative(name: str, **numbers: Any) -> None:
     """Raise ValueError for a number that is known and negative, TypeError for no number."""
     for argument, value in numbers.items():
         check_number(name, argument, value)
-        if isinstance(value, (int, float)) and not value >= 0:
+        if isinstance(value, (int, float, np.number)) and not value >= 0:
             raise ValueError(f"{name}: {argument} must not be negative, got {value!r}.")
 
 
