@@ -74,6 +74,11 @@ def tell(kind: str, *args: Any, **details: Any) -> None:
         listener(*args, **details)
 
 
+def is_heard() -> bool:
+    """Whether a trace is recorded, or listeners want to hear how long something takes."""
+    return recorder is not None or bool(listeners["duration"] or listeners["time_span"])
+
+
 @contextmanager
 def duration(event: str, **details: Any) -> Iterator[None]:
     """Tell listeners how long the body took, if there are any."""

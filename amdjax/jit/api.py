@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amdjax.core import events, trace as tracing
@@ -33,6 +31,7 @@ from amdjax.jit.options import (
     shardings_of,
     symbolic_shapes,
 )
+from amdjax.jit.phases import phase
 from amdjax.jit.programs import Programs, Signature, all_programs, programs_of
 from amdjax.jit.symbolic import (
     SymbolicTypes,
@@ -249,12 +248,15 @@ class JitFunction:
         """Keep for `explain_recompiles` what a new signature was."""
         tree, static, _, _, *avals = key
         where = f"{self._name} ({fun_location(self._fun)})"
+        work = self._programs.work.since(before)
+        if found.symbolic is not None and not any(work):
+            recompiles.note_served(where)
+            return
         names = self._parameters.leaf_names(avals, tree, static)
         refused = None
         if self._is_dynamic:
             refused = self._programs.dynamic.reason(avals, tree, static)
         known = reversed(self._compiled)
-        work = self._programs.work.since(before)
         recompiles.note(where, known, key, names, seconds, work, found.symbolic, refused)
 
     @property
@@ -333,11 +335,13 @@ class JitFunction:
         if self._buckets is not None and self._shapes is not None:
             self._check_lengths(tree, static)
             self._buckets.of(self._shapes.of(avals, tree, static).sizes)  # raises if there is none
-        with _phase(self._name, "trace", "jaxpr_trace"):
+        with phase(self._name, "trace", "jaxpr_trace"):
             types, serves, program = self._symbolic_program(avals, tree, static)
             closed, out_tree, refs = program
+        donated = self._parameters.donations(tree, static)
         out_avals = closed.out_avals
-        if types is not None and serves:
+        asked = self._shardings is not None or self._buckets is not None or any(donated)
+        if types is not None and serves and asked:
             out_avals = [type_at(a, types.sizes) for a in out_avals]
         if self._shardings is not None:
             self._shardings.check(avals, out_avals, tree, out_tree, static)
@@ -345,8 +349,7 @@ class JitFunction:
             place = self._device.committed
         elif place is None:
             place = get_backend().program_placement()
-        with _phase(self._name, "compile", "backend_compile"):
-            donated = self._parameters.donations(tree, static)
+        with phase(self._name, "compile", "backend_compile"):
             flags = (*donated, *(False,) * len(self._length_types))
             if types is None or not serves:
                 self._programs.single_compiles += 1
@@ -584,26 +587,6 @@ class JitFunction:
 
     def _cache_size(self) -> int:
         return len(self._compiled)
-
-
-@contextmanager
-def _phase(name: str, category: str, event: str) -> Iterator[None]:
-    """A part of compiling, in the trace, for listeners and in the log."""
-    told = events.duration(f"/jax/core/compile/{event}_duration", fun_name=name)
-    start = time.perf_counter()
-    with told, events.span(name, category):
-        yield
-    if not config.log_compiles and "logging" not in sys.modules:
-        return  # no logger has been set to this level
-    # late: programs that log have it loaded
-    import logging
-
-    logger = logging.getLogger("amdjax.jit")
-    level = logging.WARNING if config.log_compiles else logging.DEBUG
-    if logger.isEnabledFor(level):
-        done = {"trace": "tracing", "compile": "compiling"}[category]
-        logger.log(level, "Finished %s %s for jit in %.6f sec", done, name,
-                   time.perf_counter() - start)  # fmt: skip
 
 
 def _incomparable(name: str, error: Exception) -> ValueError:

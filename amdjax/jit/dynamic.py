@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amdjax.core.config import config
-from amdjax.core.dims import Dim, SymbolicScope, Unsolvable, solve, symbolic_dimension
+from amdjax.core.dims import SymbolicScope, symbolic_dimension
 from amdjax.core.pytree import PyTreeDef
-from amdjax.jit.symbolic import SymbolicTypes, shape_of, with_shape
+from amdjax.jit.symbolic import SaidShapes, SymbolicTypes, kind_of, shape_of
 
 __all__ = ["DynamicShapes"]
 
@@ -23,28 +23,20 @@ class _Family:
 
     Attributes:
       seen: shapes of calls, each of which differs in another way from those before.
-      shapes: those that stand for all calls, once some differ.
+      said: the shapes that stand for all calls, once some differ.
       reason: why the function is traced for each size, if it is.
     """
 
     scope: SymbolicScope = field(default_factory=SymbolicScope)
     seen: list[Shapes] = field(default_factory=list)
-    shapes: list[tuple[Any, ...]] | None = None
+    said: SaidShapes | None = None
     reason: str | None = None
 
     def sizes_of(self, shapes: Shapes) -> dict[str, int] | None:
         """The sizes of the variables; None if other axes differ as well."""
-        if self.shapes is None:
-            return None
-        pairs = [p for want, have in zip(self.shapes, shapes) for p in zip(want, have)]
-        if any(want != have for want, have in pairs if not isinstance(want, Dim)):
-            return None
-        try:
-            return solve([(want, have) for want, have in pairs if isinstance(want, Dim)])
-        except Unsolvable:
-            return None
+        return None if self.said is None else self.said.equations.solved(shapes)
 
-    def widen(self, shapes: Shapes) -> None:
+    def widen(self, avals: Sequence[Any], shapes: Shapes) -> None:
         """Make the axes symbolic in which a call differs from those before.
 
         Axes share a variable that had equal sizes in all calls.
@@ -53,7 +45,7 @@ class _Family:
         if len(self.seen) < 2:
             return
         self.scope, variables = SymbolicScope(), dict[Any, Any]()
-        self.shapes = []
+        symbolic = []
         for column in zip(*self.seen):
             dims = []
             for sizes in zip(*column):
@@ -62,7 +54,8 @@ class _Family:
                 else:
                     name = f"d{len(variables)}"
                     dims.append(variables.setdefault(sizes, symbolic_dimension(name, self.scope)))
-            self.shapes.append(tuple(dims))
+            symbolic.append(tuple(dims))
+        self.said = SaidShapes(symbolic, avals, self.scope)
 
 
 class DynamicShapes:
@@ -82,12 +75,11 @@ class DynamicShapes:
         shapes = tuple(shape_of(a) for a in avals)
         sizes = family.sizes_of(shapes)
         if sizes is None:
-            family.widen(shapes)
+            family.widen(avals, shapes)
             sizes = family.sizes_of(shapes)
-        if sizes is None or family.shapes is None:
+        if sizes is None or family.said is None:
             return None
-        types = [with_shape(a, shape) for a, shape in zip(avals, family.shapes)]
-        return SymbolicTypes(types, sizes, family.scope)
+        return SymbolicTypes(family.said.types(avals), sizes, family.scope)
 
     def refuse(
         self, avals: Sequence[Any], tree: PyTreeDef, static: Any, name: str, error: Exception
@@ -107,6 +99,6 @@ class DynamicShapes:
         return self._family(avals, tree, static).reason
 
     def _family(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> _Family:
-        kinds = tuple(with_shape(a, (1,) * len(shape_of(a))) for a in avals)
+        kinds = tuple(map(kind_of, avals))
         key = tree, static, config.trace_key(), kinds
         return self._families.setdefault(key, _Family())

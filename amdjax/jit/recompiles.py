@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from amdjax.jit.symbolic import shape_of, with_shape
+from amdjax.jit.symbolic import kind_of, shape_of
 
 __all__ = ["Work", "explain_recompiles", "note"]
 
@@ -59,6 +59,17 @@ class _Compilation:
 
 
 _compilations: collections.deque[_Compilation] = collections.deque(maxlen=_KEPT)
+_served: collections.Counter[str] = collections.Counter()
+"""For each function how many signatures needed nothing new."""
+
+
+def note_served(function: str) -> None:
+    """Note that a signature was met for the first time that a program made for others serves.
+
+    Args:
+      function: the function's name and place.
+    """
+    _served[function] += 1
 
 
 def note(
@@ -104,7 +115,7 @@ def _reason(
 
 def _kinds(key: Any) -> Any:
     """What signatures that differ in sizes alone have in common."""
-    return (*key[:4], *(with_shape(a, (1,) * len(shape_of(a))) for a in key[4:]))
+    return (*key[:4], *map(kind_of, key[4:]))
 
 
 def _differences(old: Any, new: Any, names: Sequence[str]) -> list[str]:
@@ -116,7 +127,7 @@ def _differences(old: Any, new: Any, names: Sequence[str]) -> list[str]:
             found.append(what)
     for name, before, now in zip(names, old[4:], new[4:]):
         was, shape = shape_of(before), shape_of(now)
-        if with_shape(before, (1,) * len(was)) != with_shape(now, (1,) * len(shape)):
+        if kind_of(before) != kind_of(now):
             found.append(f"'{name}' is {now.str_short()}, was {before.str_short()}")
         else:
             found += [
@@ -168,7 +179,7 @@ def explain_recompiles() -> str:
 def _described(function: str, compiled: Sequence[_Compilation]) -> str:
     made = [c for c in compiled if any(c.work)]
     traced, planned, programs = (sum(counts) for counts in zip(*(c.work for c in made)))
-    total, rest = sum(c.seconds for c in made), len(compiled) - len(made)
+    total, rest = sum(c.seconds for c in made), len(compiled) - len(made) + _served[function]
     lines = [
         f"{function} was compiled {programs} times, in {total:.3f} s; traced {traced} times, "
         f"planned {planned} times; {rest} more signatures needed none of it"
@@ -207,3 +218,4 @@ def _advice(compiled: Sequence[_Compilation]) -> list[str]:
 def forget() -> None:
     """Forget what was compiled."""
     _compilations.clear()
+    _served.clear()

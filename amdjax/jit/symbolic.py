@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dims import (
     Dim,
+    DimSize,
+    ShapeEquations,
     SymbolicScope,
     Unsolvable,
     holds_or_is_assumed,
@@ -28,8 +30,8 @@ from amdjax.jit.arguments import Parameters
 from amdjax.transforms.flat import signature
 
 __all__ = [
-    "SymbolicShapes", "SymbolicTypes", "checked_sizes", "given_sizes", "has_symbolic_dims",
-    "shape_of", "with_shape",
+    "SaidShapes", "SymbolicShapes", "SymbolicTypes", "checked_sizes", "given_sizes",
+    "has_symbolic_dims", "kind_of", "shape_of", "with_shape",
 ]  # fmt: skip
 
 
@@ -76,6 +78,7 @@ class SymbolicShapes:
         self._for_all = specs if isinstance(specs, str) else None
         self._specs = {} if isinstance(specs, str) else self._by_name(specs)
         self.variables = self._said_variables()
+        self._known: dict[Any, SaidShapes] = {}
 
     def _said_variables(self) -> frozenset[str]:
         """The variables of all shapes, which are read once so that mistakes are told at once."""
@@ -138,8 +141,7 @@ class SymbolicShapes:
             message names argument, axis and sizes.
         """
         said, sizes = self._said(avals, tree, static)
-        found = [a if s is None else with_shape(a, s.shape) for a, s in zip(avals, said)]
-        return SymbolicTypes(found, sizes, self.scope)
+        return SymbolicTypes(said.types(avals), sizes, self.scope)
 
     def check(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> None:
         """Check arguments whose own sizes are symbolic, as where another function is traced.
@@ -155,18 +157,24 @@ class SymbolicShapes:
 
     def _said(
         self, avals: Sequence[Any], tree: PyTreeDef, static: Any
-    ) -> tuple[list[_Said | None], dict[str, Any]]:
+    ) -> tuple[SaidShapes, dict[str, Any]]:
         """What was said of the shape of each leaf, and the sizes of the variables."""
-        names = self.parameters.leaf_names(avals, tree, static)
-        specs = self._of_leaves(tree, static)
-        said = [
-            None if spec is None else _Said(self._shape(aval, spec, name))
-            for aval, spec, name in zip(avals, specs, names, strict=True)
-        ]
-        wanted = [a if s is None else s for a, s in zip(avals, said)]
-        return said, checked_sizes(self.name, wanted, avals, names, self.scope)
+        names = lambda: self.parameters.leaf_names(avals, tree, static)
+        key = tree, static, tuple([len(shape_of(a)) for a in avals])
+        said = self._known.get(key)
+        if said is None:
+            specs = self._of_leaves(tree, static)
+            shapes = [
+                None if spec is None else self._shape(aval, spec, name)
+                for aval, spec, name in zip(avals, specs, names(), strict=True)
+            ]
+            while len(self._known) >= _KEPT:
+                self._known.pop(next(iter(self._known)), None)
+            said = self._known[key] = SaidShapes(shapes, avals, self.scope)
+        return said, checked_sizes(self.name, said.equations, avals, names)
 
-    def _shape(self, aval: Any, spec: Any, name: str) -> tuple[Any, ...]:
+    def _shape(self, aval: Any, spec: str, name: str) -> tuple[DimSize | None, ...]:
+        """What a text says of the axes of an argument; None where they have their own sizes."""
         given = shape_of(aval)
         count = spec.count(",") + 1
         if "..." not in spec and "(" not in spec and len(given) != count and spec.strip():
@@ -176,12 +184,14 @@ class SymbolicShapes:
                 "where it stays what it is, or write ... for the rest"
             )
         try:
-            return symbolic_shape(spec, scope=self.scope, like=given)
+            symbolic_shape(spec, scope=self.scope, like=given)
         except ValueError as e:
             raise ValueError(
                 f"jit of {self.name}: argument '{name}' of shape {given} is said to have the "
                 f"shape {spec!r}: {e}"
             ) from None
+        said = symbolic_shape(spec, scope=self.scope, like=[_OWN] * len(given))
+        return tuple(None if n is _OWN else n for n in said)
 
     def _of_leaves(self, tree: PyTreeDef, static: Any) -> list[Any]:
         """The entry that speaks of each leaf."""
@@ -225,10 +235,42 @@ class SymbolicShapes:
             yield from value.items() if several else [(name, value)]
 
 
-class _Said(NamedTuple):
-    """The shape that an argument is said to have; `...` and `_` in it are its own sizes."""
+_KEPT = 64  # structures of arguments of a function
+_OWN: Any = object()  # the size of an axis of which nothing is said
 
-    shape: tuple[Any, ...]
+
+class SaidShapes:
+    """The shapes that arguments of one structure are said to have.
+
+    Args:
+      shapes: of the leaves; None where nothing is said of one, and in those that are, of an axis.
+      avals: types that leaves have.
+      scope: of the dimensions.
+    """
+
+    def __init__(self, shapes: Sequence[Any], avals: Sequence[Any], scope: SymbolicScope):
+        said = [(None,) * len(shape_of(a)) if s is None else s for s, a in zip(shapes, avals)]
+        self.equations = ShapeEquations(said, scope)
+        self._shapes, self._types = shapes, dict[Any, Any]()
+        self._whole = [not any(n is None for n in shape) for shape in said]
+
+    def types(self, avals: Sequence[Any]) -> list[Any]:
+        """The types of leaves as they are said to be."""
+        return [
+            a if s is None else self._type(i, a)
+            for i, (a, s) in enumerate(zip(avals, self._shapes))
+        ]
+
+    def _type(self, i: int, aval: Any) -> Any:
+        said = self._shapes[i]
+        if not self._whole[i] or type(aval) is not ShapedArray:
+            own = zip(said, shape_of(aval), strict=True)
+            return with_shape(aval, tuple(n if dim is None else dim for dim, n in own))
+        key = i, aval.dtype, aval.weak_type
+        found = self._types.get(key)
+        if found is None:
+            found = self._types[key] = with_shape(aval, said)
+        return found
 
 
 class _Leaf:
@@ -239,29 +281,31 @@ class _Leaf:
 
 
 def checked_sizes(
-    fun_name: str, symbolic: Sequence[Any], given: Sequence[Any], names: Sequence[str],
-    scope: SymbolicScope,
-) -> dict[str, Any]:  # fmt: skip
+    fun_name: str, said: ShapeEquations, given: Sequence[Any], names: Callable[[], Sequence[str]]
+) -> dict[str, Any]:
     """The sizes of variables that types of arguments tell.
 
     Args:
       fun_name: the function, for messages.
-      symbolic: the types with symbolic dimensions.
-      given: those of a call.
-      names: what the arguments are called.
-      scope: what is known of the variables.
+      said: the shapes that they are said to have.
+      given: the types of a call.
+      names: tells what the arguments are called.
 
     Raises:
       ValueError: the sizes do not fit, or violate a constraint. Whether symbolic ones do may depend
         on the sizes: those that do are traced apart.
     """
+    shapes, scope = [shape_of(a) for a in given], said.scope
+    solved = said.solved(shapes)
+    if solved is not None:
+        return solved
     equations, places = [], []
-    for name, want, have in zip(names, symbolic, given, strict=True):
-        for axis, (dim, size) in enumerate(zip(shape_of(want), shape_of(have), strict=True)):
+    for name, want, have in zip(names(), said.shapes, shapes, strict=True):
+        for axis, (dim, size) in enumerate(zip(want, have, strict=True)):
             if isinstance(dim, Dim) and dim.scope is scope:
                 equations.append((dim, size))
                 places.append((name, axis))
-            elif dim != size:
+            elif dim is not None and dim != size:
                 raise ValueError(
                     f"jit of {fun_name}: argument '{name}', axis {axis}: the size is said to be "
                     f"{dim}, got {size}"
@@ -312,6 +356,13 @@ def with_shape(aval: Any, shape: Any) -> Any:
     if isinstance(aval, AbstractRef):
         return aval.of(aval.inner_aval.update(shape=shape))
     return aval.unsharded().update(shape=shape) if isinstance(aval, ShapedArray) else aval
+
+
+def kind_of(aval: Any) -> Any:
+    """What equals that of types that differ in sizes alone."""
+    if type(aval) is ShapedArray:
+        return aval.ndim, aval.dtype, aval.weak_type
+    return with_shape(aval, (1,) * len(shape_of(aval)))
 
 
 def has_symbolic_dims(avals: Iterable[Any]) -> bool:

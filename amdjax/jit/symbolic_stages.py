@@ -7,18 +7,19 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from amdjax.core.config import refuse_execution
-from amdjax.core.dims import DimSize, SymbolicScope, scope_of
+from amdjax.core.dims import DimSize, ShapeEquations, SymbolicScope, scope_of
 from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.core.pytree import tree_unflatten
 from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, leaf_names
-from amdjax.jit.symbolic import checked_sizes, given_sizes
+from amdjax.jit.symbolic import checked_sizes, given_sizes, shape_of
 from amdjax.jit.variants import Variants
 from amdjax.schedule.equations import own_cost
 
@@ -49,7 +50,7 @@ class SymbolicCompiled(AfterTracing):
     settings: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
-    @property
+    @cached_property
     def scope(self) -> SymbolicScope:
         """What is known of the dimension variables."""
         scope = scope_of(self.traced.jaxpr.in_avals)
@@ -112,15 +113,19 @@ class SymbolicCompiled(AfterTracing):
           TypeError: a leaf has another dtype, or other axes.
           ValueError: sizes do not fit, or violate a constraint.
         """
-        given, names = [x.aval for x in leaves], leaf_names(self.traced)
-        for name, want, have in zip(names, self.traced.jaxpr.in_avals, given, strict=True):
+        given, names = [x.aval for x in leaves], lambda: leaf_names(self.traced)
+        wanted = self.traced.jaxpr.in_avals
+        for i, (want, have) in enumerate(zip(wanted, given, strict=True)):
             if want.dtype != have.dtype or want.ndim != have.ndim:
                 raise TypeError(
                     "Argument types differ from the types for which this computation was compiled: "
-                    f"Argument '{name}' compiled with {want} and called with {have}"
+                    f"Argument '{names()[i]}' compiled with {want} and called with {have}"
                 )
-        wanted = self.traced.jaxpr.in_avals
-        return checked_sizes(self.traced.fun_name, wanted, given, names, self.scope)
+        return checked_sizes(self.traced.fun_name, self._equations, given, names)
+
+    @cached_property
+    def _equations(self) -> ShapeEquations:
+        return ShapeEquations(list(map(shape_of, self.traced.jaxpr.in_avals)), self.scope)
 
     def as_text(self, stage: str = "jaxpr") -> str:
         """The program of symbolic shapes.

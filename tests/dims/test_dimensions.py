@@ -64,18 +64,15 @@ def test_random_expressions(seed):
         sizes = points(rng, constraints)
         if not sizes:
             continue
-        a, b, c = symbolic_shape("a, b, c", constraints=constraints)
-        scope = next(x.scope for x in (a, b, c) if isinstance(x, Dim))
-        names = {"a": a, "b": b, "c": c, "max": max_dim, "min": min_dim}
         texts = [expression(rng, rng.randint(1, 3)) for _ in range(2)]
         try:
-            dims = [eval(text, dict(names)) for text in texts]
+            scope, dims = _of_texts(texts, constraints)
         except InconclusiveDimensionOperation:
             continue
         for text, dim in zip(texts, dims):
             _check_value(scope, text, dim, sizes)
         for symbol in ("<", "<=", ">", ">=", "==", "!="):
-            scope.undecided.clear()
+            scope, dims = _of_texts(texts, constraints)
             try:
                 answer = eval(f"x {symbol} y", {"x": dims[0], "y": dims[1]})
             except InconclusiveDimensionOperation:
@@ -87,6 +84,14 @@ def test_random_expressions(seed):
                 found = {name: value(text, one) for name, text in zip("xy", texts)}
                 assert eval(f"x {symbol} y", found) is answer, (constraints, texts, symbol, one)
     assert decided > 40
+
+
+def _of_texts(texts, constraints):
+    """A new scope, and dimensions in it."""
+    a, b, c = symbolic_shape("a, b, c", constraints=constraints)
+    names = {"a": a, "b": b, "c": c, "max": max_dim, "min": min_dim}
+    scope = next(x.scope for x in (a, b, c) if isinstance(x, Dim))
+    return scope, [eval(text, dict(names)) for text in texts]
 
 
 def _check_value(scope, text, dim, sizes):

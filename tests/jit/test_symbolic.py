@@ -469,3 +469,24 @@ def test_sizes_that_are_one_or_equal_leave_the_others_symbolic():
         x, y = np.ones((1, n), np.float32), np.ones((1, n + 3), np.float32)
         assert f(x, y).shape == (3, n + 3) and f(x, x).shape == (3, n)
     assert len(traces) == before
+
+
+def test_calls_that_do_not_fit_are_refused_after_others_were_served():
+    """What is kept of a structure of arguments is compared with each call."""
+    f = amdjax.jit(
+        lambda x, y, z: x.sum() + y.sum() + z.sum(), symbolic={"x": "b, _, t", "y": "t, 2*b"},
+        constraints=["t >= 2"],
+    )  # fmt: skip
+    for b, n, t, m in [(2, 3, 4, 5), (3, 3, 4, 1), (3, 8, 2, 5)]:
+        x, y, z = np.ones((b, n, t)), np.ones((t, 2 * b)), np.ones(m)
+        np.testing.assert_allclose(f(x, y, z), b * n * t + 2 * t * b + m)
+    for x, y, message in [
+        ((2, 3, 4), (5, 4), r"argument 'y', axis 0: 't' is 4 where t = 4, got the size 5"),
+        ((2, 3, 4), (4, 5), r"argument 'y', axis 1: '2\*b' is 4 where b = 2, got the size 5"),
+        ((2, 3, 1), (1, 4), r"the constraint 't >= 2' does not hold where b = 2, t = 1"),
+        ((2, 3), (4, 4), r"argument 'x' of shape \(2, 3\) is said to have the shape 'b, _, t'"),
+        ((2, 3, 4), (4,), r"'y' of shape \(4,\) is said to have the shape 't, 2\*b'"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            f(np.ones(x), np.ones(y), np.ones(3))
+    np.testing.assert_allclose(f(np.ones((5, 2, 3)), np.ones((3, 10)), np.ones(2)), 62)

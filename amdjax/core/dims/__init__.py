@@ -6,6 +6,7 @@ parse.py       from text                expression.py  the values that users com
 sized.py       sizes at hand: decisions, and the guards of what they are right for
 shapes.py      shapes from text, and what sizes of arrays tell of variables
 intervals.py   bounds                           asking.py      who asks: for messages
+departures.py  sizes that are traced apart
 """
 
 from amdjax.core.dims.expression import (
@@ -21,6 +22,7 @@ from amdjax.core.dims.expression import (
 from amdjax.core.dims.polynomial import compiled
 from amdjax.core.dims.scope import SymbolicScope
 from amdjax.core.dims.shapes import (
+    ShapeEquations,
     Unsolvable,
     holds_or_is_assumed,
     scope_of,
@@ -53,8 +55,9 @@ from amdjax.core.dims.sized import (
 )
 
 __all__ = [
-    "Choice", "Dim", "DimSize", "Estimate", "Guard", "SizedScope", "SymbolicScope", "Unsolvable",
-    "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing", "compiled", "divisor",
+    "Choice", "Dim", "DimSize", "Estimate", "Guard", "ShapeEquations", "SizedScope",
+    "SymbolicScope", "Unsolvable", "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing",
+    "compiled", "divisor",
     "estimated", "holds_or_is_assumed", "in_units", "is_multiple", "is_multiple_at_hand",
     "is_natural", "is_symbolic_dim", "largest", "like_at_hand", "max_dim", "min_dim", "no_less",
     "same_shape", "scope_of", "shape_variables", "size_hint", "solve", "surely_equal",

@@ -8,6 +8,7 @@ from types import FrameType
 from typing import Any
 
 from amdjax.core.dims.asking import asked_by
+from amdjax.core.dims.departures import Departures
 from amdjax.core.dims.intervals import interval_of, known, narrower, quotient
 from amdjax.core.dims.linear import Contradiction, minimum
 from amdjax.core.dims.operations import (
@@ -81,6 +82,7 @@ class SymbolicScope:
         """Differences that comparisons by `==` took for other than zero, and that may be zero."""
         self.assumed: dict[Polynomial, None] = {}
         """What was taken to be at least zero, and may be less."""
+        self._asked: dict[tuple[str, ...], Departures] = {}  # by variables that have sizes
         for constraint in constraints:
             self._add(constraint)
 
@@ -238,6 +240,11 @@ class SymbolicScope:
                 return constraint
         return None
 
+    @property
+    def rows_told(self) -> list[Polynomial]:
+        """What is at least zero where the constraints hold that were given."""
+        return [row for _, rows in self._told for row in rows]
+
     def conditions(self, sizes: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
         """The constraints, and what is at least zero of sizes of the variables where each holds.
 
@@ -289,17 +296,16 @@ class SymbolicScope:
 
     def _departure(self, sizes: Mapping[str, Any]) -> Polynomial | None:
         """What has a value at sizes that it was taken not to have."""
-        for name, size in sizes.items():
-            least, most = self.range(name)
+        names = tuple(sizes)
+        asked = self._asked.get(names)
+        if asked is None or asked.version != (len(self.assumed), len(self.undecided)):
+            ranges = {name: self.range(name) for name in names}
+            asked = self._asked[names] = Departures(self.assumed, self.undecided, ranges)
+        for name, (least, most) in asked.ranges:
+            size = sizes[name]
             if (least is not None and size < least) or (most is not None and size > most):
                 return of(name)
-        for a in list(self.assumed):
-            if variables(a) <= sizes.keys() and evaluate(a, sizes.__getitem__) < 0:
-                return a
-        for a in list(self.undecided):
-            if variables(a) <= sizes.keys() and evaluate(a, sizes.__getitem__) == 0:
-                return a
-        return None
+        return asked.first(sizes)
 
     def is_at_least_zero(self, a: Polynomial) -> bool | None:
         """Whether a dimension is at least zero for all sizes, for none (False), or for some."""

@@ -8,11 +8,12 @@ from typing import Any
 from amdjax.core.dims import polynomial
 from amdjax.core.dims.expression import Dim, DimSize, symbolic_dimension
 from amdjax.core.dims.parse import split_shape
-from amdjax.core.dims.polynomial import Operation, Polynomial
+from amdjax.core.dims.polynomial import Operation, Polynomial, compiled, of
 from amdjax.core.dims.scope import SymbolicScope
 
 __all__ = [
-    "Unsolvable", "holds_or_is_assumed", "scope_of", "shape_variables", "solve", "symbolic_shape",
+    "ShapeEquations", "Unsolvable", "holds_or_is_assumed", "scope_of", "shape_variables", "solve",
+    "symbolic_shape",
 ]  # fmt: skip
 
 
@@ -144,6 +145,62 @@ def solve(equations: Sequence[tuple[Dim, Any]]) -> dict[str, Any]:
             "variable itself, or linear in it with all other variables told by other axes",
             None,
         )
+    return found
+
+
+class ShapeEquations:
+    """What sizes of axes tell of variables, made ready for many calls.
+
+    Args:
+      shapes: dimensions by axis, None where an axis may have any size.
+      scope: that of the variables.
+    """
+
+    def __init__(self, shapes: Sequence[Sequence[DimSize | None]], scope: SymbolicScope):
+        self.shapes, self.scope = shapes, scope
+        said = [(i, n) for i, n in enumerate(n for s in shapes for n in s) if n is not None]
+        self._places = [i for i, _ in said]
+        self._tells = _telling(said, scope)
+        sides = [n.polynomial if isinstance(n, Dim) else of(n) for _, n in said]
+        asked = [*sides, *scope.rows_told]
+        names = set[str]().union(*map(polynomial.variables, asked))
+        foreign = any(isinstance(n, Dim) and n.scope is not scope for _, n in said)
+        self._evaluated = None if foreign or names - {*self._tells} else compiled(asked)
+
+    def solved(self, shapes: Iterable[Sequence[Any]]) -> dict[str, int] | None:
+        """The sizes of the variables.
+
+        Args:
+          shapes: of as many axes.
+
+        Returns:
+          None where the shapes do not fit, where constraints do not hold, or where `solve` knows
+          more: it tells what is wrong.
+        """
+        given = [n for shape in shapes for n in shape]
+        if self._evaluated is None or any(type(n) is not int for n in given):
+            return None
+        sizes = {name: (given[i] - c) // slope for name, (i, slope, c) in self._tells.items()}
+        values = self._evaluated(sizes)
+        count = len(self._places)
+        fit = values[:count] == tuple([given[i] for i in self._places])
+        if not fit or min((*sizes.values(), *values[count:]), default=0) < 0:
+            return None
+        return sizes
+
+
+def _telling(
+    said: Sequence[tuple[int, DimSize]], scope: SymbolicScope
+) -> dict[str, tuple[int, int, int]]:
+    """For variables an axis whose size is linear in them alone: where, slope and constant."""
+    found: dict[str, tuple[int, int, int]] = {}
+    for i, n in said:
+        if isinstance(n, Dim):
+            slopes = [(polynomial.atom_of(((m, 1),)), c) for m, c in n.polynomial if m]
+            name, slope = slopes[0]
+            if len(slopes) == 1 and isinstance(name, str):
+                constant = sum(c for m, c in n.polynomial if not m)
+                found.setdefault(name, (i, slope, constant))
     return found
 
 
