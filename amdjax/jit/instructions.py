@@ -19,7 +19,7 @@ from amdjax.targets.cpu import PARALLEL_FROM
 
 __all__ = [
     "ALIGN", "HostCall", "Instruction", "Label", "Launch", "Parallel", "Plan", "Storage", "View",
-    "Word", "Zeros", "packed",
+    "Word", "Zeros", "packed", "places",
 ]  # fmt: skip
 
 ALIGN = 64
@@ -72,8 +72,8 @@ class Parallel:
     nanoseconds: float
 
     def at(self, sizes: Mapping[str, int]) -> int:
-        programs, nanoseconds = at_sizes(self.programs, sizes), at_sizes(self.nanoseconds, sizes)
-        return int(programs > 1 and nanoseconds > PARALLEL_FROM)
+        alone = at_sizes(self.programs, sizes) <= 1
+        return 0 if alone else int(at_sizes(self.nanoseconds, sizes) > PARALLEL_FROM)
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,12 @@ class HostCall:
         n = len(self.in_avals)
         operands = [array_at(a, t) for a, t in zip(addresses, self.in_avals)]
         self.run(operands, [array_at(a, t) for a, t in zip(addresses[n:], self.out_avals)])
+
+    def at(self, sizes: Mapping[str, int]) -> HostCall:
+        """The call for given sizes of the variables of its dimensions."""
+        params = params_at(self.params, sizes)
+        ins, outs = ([type_at(a, sizes) for a in t] for t in (self.in_avals, self.out_avals))
+        return replace(self, params=params, in_avals=ins, out_avals=outs)
 
     def run(self, operands: Sequence[np.ndarray], results: Sequence[np.ndarray]) -> None:
         """Call with arrays and fill others with the results."""
@@ -238,7 +244,7 @@ class _Instance:
 
     def plan(self, plan: Plan) -> Plan:
         storages = list(map(self.storage, plan.storages))
-        hosts = list(map(self.host, plan.hosts))
+        hosts = [call.at(self.sizes) for call in plan.hosts]
         constants = [
             np.zeros(at_sizes(x.nbytes, self.sizes), np.uint8) if isinstance(x, Zeros) else x
             for x in plan.constants
@@ -250,11 +256,6 @@ class _Instance:
             plan, instructions=instructions, storages=storages, constants=constants, hosts=hosts,
             arena_bytes=packed(storages),
         )  # fmt: skip
-
-    def host(self, call: HostCall) -> HostCall:
-        in_avals, out_avals = self.avals(call.in_avals), self.avals(call.out_avals)
-        params = params_at(call.params, self.sizes)
-        return replace(call, params=params, in_avals=in_avals, out_avals=out_avals)
 
     def storage(self, s: Storage) -> Storage:
         found = self._storages.get(id(s))
@@ -276,29 +277,36 @@ class _Instance:
         """A dimension of the plan as the number that it is; anything else as it is."""
         return self.known[id(x)] if isinstance(x, Dim) else x
 
-    def avals(self, avals: Sequence[Any]) -> list[Any]:
-        return [type_at(a, self.sizes) for a in avals]
-
 
 def packed(storages: Sequence[Storage]) -> int:
-    """Give parts of the arena their offsets: first fit, the largest first. How long it is."""
-    placed: list[Storage] = []
-    total = 0
-    for s in sorted(storages, key=lambda s: (-s.nbytes, s.first)):
-        if s.last < 0 or s.nbytes == 0:
-            continue
-        beside = sorted(
-            (p for p in placed if p.first <= s.last and s.first <= p.last), key=lambda p: p.offset
-        )
-        at = 0
-        for p in beside:
-            if at + s.nbytes <= p.offset:
-                break
-            at = max(at, round_up(p.offset + p.nbytes, ALIGN))
-        s.offset = at
-        placed.append(s)
-        total = max(total, at + s.nbytes)
+    """Give parts of the arena their offsets. How long it is."""
+    total, offsets = places([s.nbytes for s in storages], storages)
+    for s, offset in zip(storages, offsets):
+        s.offset = offset
     return total
+
+
+def places(nbytes: Sequence[int], storages: Sequence[Storage]) -> tuple[int, list[int]]:
+    """Where parts of the arena of given sizes go: first fit, the largest first.
+
+    Returns:
+      How long the arena is, and the offsets.
+    """
+    offsets = [0] * len(storages)
+    placed: list[int] = []
+    total = 0
+    used = [i for i, s in enumerate(storages) if s.last >= 0 and nbytes[i]]
+    for i in sorted(used, key=lambda i: (-nbytes[i], storages[i].first)):
+        first, last, at = storages[i].first, storages[i].last, 0
+        beside = [j for j in placed if storages[j].first <= last and first <= storages[j].last]
+        for j in sorted(beside, key=offsets.__getitem__):
+            if at + nbytes[i] <= offsets[j]:
+                break
+            at = max(at, round_up(offsets[j] + nbytes[j], ALIGN))
+        offsets[i] = at
+        placed.append(i)
+        total = max(total, at + nbytes[i])
+    return total, offsets
 
 
 def array_at(address: int, aval: Any) -> np.ndarray:

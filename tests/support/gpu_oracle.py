@@ -10,7 +10,7 @@ from amdjax import jit
 from amdjax.core.array import asarray_concrete
 from amdjax.core.pytree import tree_flatten, tree_unflatten
 from amdjax.jit.cpu.kernels import cpu_kernels
-from amdjax.jit.cpu.program import CpuProgram
+from amdjax.jit.cpu.program import CpuProgram, LoadedPlan
 from amdjax.jit.instructions import Instruction
 from amdjax.jit.plan import plan_program
 from amdjax.kernels import register_for_gpus
@@ -87,7 +87,7 @@ def compile_schedules(f, *args, target=TINY):
     for kernel in plan.kernels():
         loader.add(kernel)
     closed = traced.jaxpr
-    executable = CpuProgram(closed.in_avals, closed.out_avals, plan, loader.load())
+    executable = CpuProgram(LoadedPlan(closed.out_avals, plan, loader.load()))
 
     def run(*args):
         leaves, _ = tree_flatten((args, {}))

@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import ctypes
-from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from struct import Struct
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 import amdjax.jit.control
 import amdjax.kernels  # noqa: F401  (both register what plans are made of)
-from amdjax import tile
 from amdjax.codegen.engine import Library, host
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
+from amdjax.core.dims import at_sizes
 from amdjax.core.dtypes import float0
-from amdjax.core.instantiate import type_at
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner, host_buffer, is_sole_owner, on_host, require_buffers
+from amdjax.jit.cpu.code import Code
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
-from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View
+from amdjax.jit.instructions import ALIGN, Plan, Zeros
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
@@ -52,34 +51,13 @@ def compile_for_cpu(
     observe: Callable[[str, Any], None] = lambda stage, x: None,
 ) -> CpuProgram:
     """Compile a program for the CPU."""
-    return CpuProgram(closed.in_avals, closed.out_avals, *_compiled(closed, donated, observe))
-
-
-@dataclass(frozen=True, eq=False)
-class SizedProgram:
-    """A compiled program whose dimensions are symbolic."""
-
-    in_avals: Sequence[Any]
-    out_avals: Sequence[Any]
-    plan: Plan
-    libraries: dict[int, Library]
-
-    def at(self, sizes: Mapping[str, int]) -> CpuProgram:
-        """The program for sizes, of which the guards of the scope have to hold."""
-        in_avals = [type_at(a, sizes) for a in self.in_avals]
-        out_avals = [type_at(a, sizes) for a in self.out_avals]
-        return CpuProgram(in_avals, out_avals, self.plan.at(sizes), self.libraries)
-
-    def identity(self) -> Any:
-        """What equals that of programs that are the same function of sizes."""
-        return self.plan.identity(lambda kernel: self.libraries[id(kernel)])
+    return CpuProgram(LoadedPlan(closed.out_avals, *_compiled(closed, donated, observe)))
 
 
 @rare_collections
-def compile_sized_for_cpu(closed: ClosedJaxpr, donated: Sequence[bool] = ()) -> SizedProgram:
+def compile_sized_for_cpu(closed: ClosedJaxpr, donated: Sequence[bool] = ()) -> LoadedPlan:
     """Compile a program whose dimensions are symbolic with sizes at hand."""
-    plan, libraries = _compiled(closed, donated, lambda stage, x: None)
-    return SizedProgram(closed.in_avals, closed.out_avals, plan, libraries)
+    return LoadedPlan(closed.out_avals, *_compiled(closed, donated, lambda stage, x: None))
 
 
 def _compiled(
@@ -97,30 +75,59 @@ def _compiled(
         raise
 
 
+class LoadedPlan:
+    """A plan and its machine code: what the programs of all sizes share.
+
+    Args:
+      out_avals: types of the results.
+      plan: the plan, of which dimensions may be symbolic.
+      libraries: its kernels, by their ids.
+    """
+
+    def __init__(self, out_avals: Sequence[Any], plan: Plan, libraries: dict[int, Library]):
+        self.plan, self.libraries = plan, libraries
+        addresses = {number: library[SYMBOL] for number, library in libraries.items()}
+        self.code = Code(plan, addresses, out_avals)
+        self.constants = [None if isinstance(x, Zeros) else _constant(x) for x in plan.constants]
+
+    def at(self, sizes: Mapping[str, int]) -> CpuProgram:
+        """The program for sizes, of which the guards of the scope have to hold."""
+        return CpuProgram(self, sizes)
+
+    def identity(self) -> Any:
+        """What equals that of programs that are the same function of sizes."""
+        return self.plan.identity(lambda kernel: self.libraries[id(kernel)])
+
+
 class CpuProgram:
     """Runs a plan on concrete arrays.
 
     What is common (one result, or many small ones) has a closure of its own, since attribute
     look-ups are much of what a small call costs. It keeps the memory that it uses, not this
     object: the arrays that a program holds go when it is dropped, without a garbage collection.
+
+    Args:
+      loaded: the plan and its machine code.
+      sizes: of the variables of its dimensions.
     """
 
-    def __init__(
-        self, in_avals: Sequence[Any], out_avals: Sequence[Any], plan: Plan,
-        libraries: dict[int, Library],
-    ):  # fmt: skip
-        self.in_avals, self.out_avals = in_avals, out_avals
-        self.plan = plan
+    def __init__(self, loaded: LoadedPlan, sizes: Mapping[str, int] = MappingProxyType({})):
+        code, plan = loaded.code, loaded.plan
+        values = code.values(sizes)
+        self.plan, self.out_avals = plan, code.results(sizes, values)
         self.sizes = [a.nbytes for a in self.out_avals]
-        self._libraries = libraries
-        addresses = {number: library[SYMBOL] for number, library in libraries.items()}
-        self._hosts = [self._host_call(fn, i) for i, fn in enumerate(plan.hosts)]
-        self._constants = [_constant(x) for x in plan.constants]
+        hosts = [call.at(sizes) for call in plan.hosts] if sizes else plan.hosts
+        self._hosts = [self._host_call(fn, i) for i, fn in enumerate(hosts)]
+        self._constants = [
+            known or _constant(np.zeros(at_sizes(x.nbytes, sizes), np.uint8))
+            for known, x in zip(loaded.constants, plan.constants)
+        ]
         self._shared = None if plan.aliases else _shared_layout(self.sizes)
-        self._code = array("q", self._words(addresses))
+        self._arena_bytes, offsets = code.arena(values)
+        self._code = code.words(sizes, values, offsets, self._fixed(), self._hosts)
         self._native, self._alloc = vm.run_program(), buffer_pool().alloc
         self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
-        self._held = self._libraries, self._hosts, self._constants, self._code
+        self._held = loaded.libraries, self._hosts, self._constants, self._code
         self._closure = self._choose_closure()
 
     @property
@@ -128,16 +135,14 @@ class CpuProgram:
         """The program as a function of arrays that have the avals it was compiled for."""
         return self._closure or self._run_general
 
-    def _words(self, kernels: dict[int, int]) -> list[int]:
-        """The program in machine words."""
+    def _fixed(self) -> dict[int, tuple[int, int]]:
+        """Slots whose address is known from that in another one: (that slot, bytes behind it)."""
         plan = self.plan
         fixed = {plan.constants_at + i: (vm.ZERO, a) for i, (a, _) in enumerate(self._constants)}
         if self._shared is not None:
-            places = enumerate(self._shared[1])
-            fixed |= {plan.outputs + i: (plan.outputs, offset) for i, (offset, _) in places}
-        counts = [_operands(i) for i in plan.instructions]
-        code = _Encoder(plan.instructions, kernels, self._hosts, fixed).words()
-        return vm.header(max([1, *counts]), plan.constants_at) + code
+            for i, (offset, _) in enumerate(self._shared[1]):
+                fixed[plan.outputs + i] = plan.outputs, offset
+        return fixed
 
     def _host_call(self, fn: Callable[[list[int]], None], i: int) -> Callable[[int], None]:
         """What the machine calls with the place of the addresses."""
@@ -173,7 +178,7 @@ class CpuProgram:
 
     def _choose_closure(self) -> Runner | None:
         plan = self.plan
-        if not (plan.aliases or plan.arena_bytes or self._without_data):
+        if not (plan.aliases or self._arena_bytes or self._without_data):
             if self._shared is not None:
                 return self._run_shared()
             if len(self.sizes) == 1:
@@ -241,8 +246,8 @@ class CpuProgram:
             raise
         aliases, arena = self.plan.aliases, 0
         outs = self._allocate_aliased(args) if aliases else self._allocate()
-        if self.plan.arena_bytes:
-            workspace = self._alloc(self.plan.arena_bytes)
+        if self._arena_bytes:
+            workspace = self._alloc(self._arena_bytes)
             arena = workspace.address
         call = self._pack(
             self._code.buffer_info()[0], arena, 0, *addresses, *[b.address for b in outs]
@@ -302,65 +307,9 @@ def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | 
     return at, places
 
 
-def _operands(i: Instruction) -> int:
-    """For how many operands an instruction takes room."""
-    if i.opcode == vm.CALLS:
-        kernels = (n for n, w in enumerate(i.words) if isinstance(w, tile.Kernel))
-        return vm.operands_of_calls([i.words[n + 2] for n in kernels])
-    return sum(isinstance(w, View) for w in i.words)
-
-
 def _constant(x: Any) -> tuple[int, Any]:
     """Address of a constant's contents, and what keeps them alive."""
     if x.dtype == float0:
         return 0, None
     buffer = on_host(x).buffer if isinstance(x, ConcreteArray) else host_buffer(x)
     return buffer.address, buffer
-
-
-class _Encoder:
-    """Turns symbolic instructions into words.
-
-    Args:
-      kernels: addresses by id.
-      fixed: slots whose address is known from that in another slot: (that slot, bytes behind it).
-    """
-
-    def __init__(
-        self,
-        instructions: Sequence[Instruction],
-        kernels: dict[int, int],
-        hosts: Sequence[Any],
-        fixed: dict[int, tuple[int, int]],
-    ):
-        self.instructions, self.kernels, self.hosts = instructions, kernels, hosts
-        self.fixed = fixed
-
-    def words(self) -> list[int]:
-        starts, at = [], 0
-        for i in self.instructions:
-            starts.append(at)
-            at += 1 + sum(vm.OPERAND_WORDS if isinstance(w, View) else 1 for w in i.words)
-        starts.append(at)
-        out: list[int] = []
-        for i in self.instructions:
-            out.append(i.opcode)
-            for n, w in enumerate(i.words):
-                if isinstance(w, View):
-                    out += self.operand(w)
-                elif isinstance(w, Label):
-                    out.append(starts[w.position])
-                elif isinstance(w, tile.Kernel):
-                    out.append(self.kernels[id(w)])
-                elif i.opcode == vm.HOST and n == 0:
-                    out.append(id(self.hosts[w]))
-                else:
-                    out.append(int(w))
-        return out
-
-    def operand(self, view: View) -> list[int]:
-        s: Storage = view.storage
-        slot, start = (
-            (vm.ARENA, s.offset) if s.slot is None else self.fixed.get(s.slot, (s.slot, 0))
-        )
-        return [slot, start + view.offset, view.counter, view.stride]
