@@ -247,17 +247,21 @@ class JitFunction:
     ) -> None:
         """Keep for `explain_recompiles` what a new signature was."""
         tree, static, _, _, *avals = key
-        where = f"{self._name} ({fun_location(self._fun)})"
         work = self._programs.work.since(before)
         if found.symbolic is not None and not any(work):
-            recompiles.note_served(where)
+            recompiles.note_served(self._where)
             return
         names = self._parameters.leaf_names(avals, tree, static)
         refused = None
         if self._is_dynamic:
             refused = self._programs.dynamic.reason(avals, tree, static)
         known = reversed(self._compiled)
-        recompiles.note(where, known, key, names, seconds, work, found.symbolic, refused)
+        recompiles.note(self._where, known, key, names, seconds, work, found.symbolic, refused)
+
+    @functools.cached_property
+    def _where(self) -> str:
+        """The function's name and place, for people to read."""
+        return f"{self._name} ({fun_location(self._fun)})"
 
     @property
     def _is_dynamic(self) -> bool:

@@ -51,11 +51,12 @@ class Programs:
     @property
     def work(self) -> recompiles.Work:
         """What was made so far."""
-        variants = [v for found in self.variants.values() for v in found.known]
-        planned = sum(len(v.guards) for v in variants)
-        return recompiles.Work(
-            self.traces, self.single_compiles + planned, self.single_compiles + len(variants)
-        )
+        planned = compiled = self.single_compiles
+        for variants in self.variants.values():
+            compiled += len(variants.known)
+            for variant in variants.known:
+                planned += len(variant.guards)
+        return recompiles.Work(self.traces, planned, compiled)
 
     def keep(self, key: Any, found: Signature) -> None:
         """Remember a signature; of those that programs of symbolic shapes serve, the last ones."""

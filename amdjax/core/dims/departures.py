@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from amdjax.core.dims.operations import Bounds
-from amdjax.core.dims.polynomial import Polynomial, compiled, evaluate, variables
+from amdjax.core.dims.polynomial import (
+    Polynomial,
+    compiled,
+    evaluate,
+    of,
+    plus,
+    scale,
+    variables,
+)
 
 __all__ = ["Departures"]
 
@@ -31,24 +38,37 @@ class Departures:
     ):  # fmt: skip
         told = list(assumed), list(undecided)
         self.version = len(told[0]), len(told[1])
-        self.ranges = list(ranges.items())
-        self._natural, self._nonzero = (
-            [a for a in some if variables(a) <= ranges.keys()] for some in told
-        )
+        # What is at least zero, and what to tell if it is not.
+        self._natural: list[tuple[Polynomial, Polynomial]] = []
+        for name, (least, most) in ranges.items():
+            if least is not None:
+                self._natural.append((plus(of(name), of(-least)), of(name)))
+            if most is not None:
+                self._natural.append((plus(of(most), scale(of(name), -1)), of(name)))
+        self._natural += [(a, a) for a in told[0] if variables(a) <= ranges.keys()]
+        self._nonzero = [a for a in told[1] if variables(a) <= ranges.keys()]
+        self._fine: tuple[int, ...] = ()  # the last sizes of which all holds
 
     @functools.cached_property
     def _evaluated(self) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
-        return compiled([*self._natural, *self._nonzero])
+        return compiled([*[a for a, _ in self._natural], *self._nonzero])
 
     def first(self, sizes: Mapping[str, Any]) -> Polynomial | None:
         """What is first found to be less than zero, or zero, and was taken not to be."""
-        values: Iterable[Any] = (
-            evaluate(a, sizes.__getitem__) for a in (*self._natural, *self._nonzero)
-        )
-        if all(type(size) is int for size in sizes.values()):
-            with contextlib.suppress(ZeroDivisionError):  # what comes before tells why
-                values = self._evaluated(sizes)
-        found = iter(values)
-        below = (a for a in self._natural if next(found) < 0)
-        zero = (a for a in self._nonzero if next(found) == 0)
+        values = tuple(sizes.values())
+        if {*map(type, values)} == {int} and (values == self._fine or self._is_fine(sizes)):
+            self._fine = values
+            return None
+        value = sizes.__getitem__
+        below = (told for a, told in self._natural if evaluate(a, value) < 0)
+        zero = (a for a in self._nonzero if evaluate(a, value) == 0)
         return next(itertools.chain(below, zero), None)
+
+    def _is_fine(self, sizes: Mapping[str, int]) -> bool:
+        """Whether all holds; False, too, where something is divided by zero."""
+        try:
+            values = self._evaluated(sizes)
+        except ZeroDivisionError:
+            return False  # what comes before tells why
+        count = len(self._natural)
+        return 0 not in values[count:] and min(values[:count], default=0) >= 0

@@ -194,8 +194,11 @@ def evaluate(a: Polynomial, value: Callable[[str], Any], zero: Any = 0) -> Any:
     """The value where variables have values: integers, or anything else with arithmetic."""
     total = zero
     for monomial, factor in a:
-        powers = (_value(atom, value, zero) ** power for atom, power in monomial)
-        total = total + math.prod(powers, start=factor)
+        term: Any = factor
+        for atom, power in monomial:
+            x = value(atom) if type(atom) is str else _value(atom, value, zero)
+            term = term * (x if power == 1 else x**power)
+        total = total + term
     return total
 
 

@@ -301,10 +301,6 @@ class SymbolicScope:
         if asked is None or asked.version != (len(self.assumed), len(self.undecided)):
             ranges = {name: self.range(name) for name in names}
             asked = self._asked[names] = Departures(self.assumed, self.undecided, ranges)
-        for name, (least, most) in asked.ranges:
-            size = sizes[name]
-            if (least is not None and size < least) or (most is not None and size > most):
-                return of(name)
         return asked.first(sizes)
 
     def is_at_least_zero(self, a: Polynomial) -> bool | None:
