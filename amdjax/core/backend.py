@@ -46,10 +46,7 @@ class Backend(Protocol):
         ...
 
     def compile_sized(self, closed: Any, donated: Any, refs: Any, placement: Any) -> Any:
-        """What makes the program, as `compile` does, for sizes of its dimension variables.
-
-        With it comes what equals that of any program that computes the same in the same way.
-        """
+        """The program, as `compile` makes it, as a function of sizes of its dimension variables."""
         ...
 
     def shardings_as_traced(self, closed: Any, arguments: Any) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,22 @@ from amdjax.runtime.memory import Buffer, buffer_pool
 
 #: A compiled program as a function of arrays.
 Runner = Callable[[Sequence[ConcreteArray]], list[ConcreteArray]]
+
+
+@dataclass(frozen=True, eq=False)
+class SizedRunner:
+    """A compiled program whose dimensions are symbolic.
+
+    Attributes:
+      make: the program for sizes of its dimension variables.
+      identity: equals that of any program that computes the same in the same way.
+      launches: of each the name of the kernel, what equals that of kernels of the same code, and
+        the number of its programs.
+    """
+
+    make: Callable[[Mapping[str, int]], Runner]
+    identity: Any
+    launches: Sequence[tuple[str, Any, Any]] = ()
 
 
 def host_buffer(value: np.ndarray) -> Buffer:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from amdjax.core.ref import Ref
 from amdjax.core.sharding import Format, PartitionSpec, Sharding
 from amdjax.core.trace import Tracer, eval_trace
 from amdjax.jit import placement as placing
-from amdjax.jit.arrays import Runner, host_buffer
+from amdjax.jit.arrays import Runner, SizedRunner, host_buffer
 from amdjax.jit.refs import compile_on_refs, works_on_refs
 from amdjax.jit.shardings import replicated_here, shardings_as_traced
 from amdjax.jit.variants import Variants
@@ -160,10 +160,8 @@ class CompilerBackend:
         donated: Sequence[bool],
         refs: Sequence[Any],
         placement: Placement | None,
-    ) -> tuple[Callable[[Mapping[str, int]], Runner], Any]:
-        """What makes the program, as `compile` does, for sizes of its dimension variables.
-
-        With it comes what equals that of any program that computes the same in the same way.
+    ) -> SizedRunner:
+        """The program, as `compile` makes it, as a function of sizes of its dimension variables.
 
         Args:
           closed: the program; its dimensions are those of a `SizedScope`, whose guards have to hold
@@ -174,7 +172,7 @@ class CompilerBackend:
         told = config.mesh is not None or next(shardings_in(closed), None) is not None
         if watched or told or refs or works_on_refs(closed):
             make = lambda sizes: self.compile(instantiate(closed, sizes), donated, refs, placement)
-            return make, make
+            return SizedRunner(make, make)
         with Room():
             return placing.compile_sized_placed(closed, donated, placement)
 

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -147,6 +148,11 @@ class Plan:
 
     def kernels(self) -> list[tile.Kernel]:
         return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
+
+    def launches(self, of_kernel: Callable[[tile.Kernel], Any]) -> list[tuple[str, Any, Word]]:
+        """Of each launch the kernel's name, what `of_kernel` is of it, and how many programs."""
+        pairs = (pair for i in self.instructions for pair in pairwise(i.words))
+        return [(w.name, of_kernel(w), n) for w, n in pairs if isinstance(w, tile.Kernel)]
 
     def identity(self, of_kernel: Callable[[tile.Kernel], Any]) -> Any:
         """What equals that of plans that do the same for all sizes, estimates left out.

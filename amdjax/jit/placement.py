@@ -7,7 +7,8 @@ then takes its arguments from wherever they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from amdjax.core import events, transfers
@@ -17,7 +18,7 @@ from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.placement import compiling_for
 from amdjax.core.sharding import Format, Layout, NamedSharding
-from amdjax.jit.arrays import Runner, on_host
+from amdjax.jit.arrays import Runner, SizedRunner, on_host
 from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu
 from amdjax.jit.gpu.upload import buffer_on
 from amdjax.jit.shardings import mesh_of_one_device, sharding_results
@@ -95,31 +96,28 @@ def compile_placed(
 
 def compile_sized_placed(
     closed: ClosedJaxpr, donated: Sequence[bool] = (), placement: Placement | None = None
-) -> tuple[Callable[[Mapping[str, int]], Runner], Any]:
-    """What makes a program, as `compile_placed` does, for sizes of its dimension variables.
-
-    With it comes what equals that of any program that computes the same in the same way.
+) -> SizedRunner:
+    """A program, as `compile_placed` makes it, as a function of sizes of its dimension variables.
 
     Args:
       closed: the program; its dimensions are those of a `SizedScope`, whose guards have to hold.
       donated, placement: as for `compile_placed`.
     """
     device = None if placement is None else placement.device
-    runner: Callable[[Mapping[str, int]], Runner]
     if placement is None or not isinstance(device, GpuDevice):
-        on_host = compile_sized_for_cpu(closed, donated)
-        identity, runner = on_host.identity(), lambda n: on_host.at(n).runner(placement)
+        sized = compile_sized_for_cpu(closed, donated).runner(lambda p: p.runner(placement))
     else:
         # late: loads with the first GPU
         from amdjax.jit.gpu.program import compile_sized_for_gpu
 
         place = placement
         with compiling_for(device):
-            on_gpu = compile_sized_for_gpu(closed, device, donated)
-        identity, runner = on_gpu.identity(), lambda n: on_gpu.at(n).runner(place)
+            sized = compile_sized_for_gpu(closed, device, donated).runner(lambda p: p.runner(place))
     if placement is None or not placement.committed:
-        return runner, identity
-    return lambda n: sharding_results(instantiate(closed, n), runner(n), False), identity
+        return sized
+    return replace(
+        sized, make=lambda n: sharding_results(instantiate(closed, n), sized.make(n), False)
+    )
 
 
 def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:

@@ -131,17 +131,26 @@ class SymbolicCompiled(AfterTracing):
         """The program of symbolic shapes.
 
         Args:
-          stage: "jaxpr", or "variants" for the sizes that each of the programs serves that calls
-            made; of programs of given sizes, `at(sizes).as_text` tells the others.
+          stage: "jaxpr", or "variants" for the programs that calls made: how many calls each
+            served, the sizes that it is right for and preferred for, and the kernels that it
+            launches, `name#number × programs`. Of programs of given sizes, `at(sizes).as_text`
+            tells the other stages.
 
         Returns:
           Text for people to read.
 
         Raises:
           ValueError: it is another stage.
+
+        Example:
+          >>> spec = amdjax.ShapeDtypeStruct(("b", 8), jnp.float32)
+          >>> compiled = amdjax.jit(lambda x: x * 2).lower(spec).compile()
+          >>> results = [compiled(np.ones((b, 8), np.float32)) for b in (20, 50, 50)]
+          >>> print(compiled.as_text("variants").splitlines()[0])
+          variant 0: 3 calls of 2 sizes
         """
         if stage == "variants":
-            return str(self.variants or "")
+            return "compiled for each size" if self.variants is None else str(self.variants)
         if stage != "jaxpr":
             raise ValueError(
                 f"as_text: stage {stage!r} depends on the sizes, see at(sizes).as_text({stage!r})"

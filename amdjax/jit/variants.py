@@ -18,9 +18,12 @@ from amdjax.core.dims import (
     divisor,
     in_units,
 )
+from amdjax.core.dims.polynomial import Polynomial, common_factor, text
+from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.instantiate import check_values, instantiate
+from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.arrays import Runner
+from amdjax.jit.arrays import Runner, SizedRunner
 
 __all__ = ["Variants"]
 
@@ -56,8 +59,39 @@ class Guards:
         return others + sum(not choice.holds(sizes) for choice in choices)
 
     def __str__(self) -> str:
-        preferred = [f"preferably {guard}" for guard in self.preferred]
-        return ", ".join([*map(str, self.required), *preferred])
+        preferred = [f"preferably {told}" for told in _told(self.preferred)]
+        return ", ".join([*_told(self.required), *preferred])
+
+
+def _told(guards: Sequence[Guard | Choice]) -> list[str]:
+    """What guards say; those that bound the same number as one range."""
+    ranges: dict[Polynomial, tuple[list[int], list[int]]] = {}
+    others: list[str] = []
+    for guard in guards:
+        if isinstance(guard, Choice) or guard.kind == "eq":
+            others.append(str(guard))
+            continue
+        number, at_least, limit = _bounded(guard)
+        ranges.setdefault(number, ([], []))[not at_least].append(limit)
+    for number, (least, most) in ranges.items():
+        start = f"{max(least)} <= " if least and most else ""
+        end = f" <= {min(most)}" if most else f" >= {max(least)}"
+        others.append(f"{start}{text(number)}{end}")
+    return list(dict.fromkeys(others))
+
+
+def _bounded(guard: Guard) -> tuple[Polynomial, bool, int]:
+    """What a guard bounds, without a constant or common factors; whether from below; by what."""
+    rest = tuple(term for term in guard.polynomial if term[0])
+    constant = sum(c for monomial, c in guard.polynomial if not monomial)
+    factor = common_factor(rest) * (1 if rest[0][1] > 0 else -1)
+    number = tuple((monomial, c // factor) for monomial, c in rest)
+    # The guard says `factor * number >= -constant`, or `factor * number < -constant`.
+    at_least = guard.answer is (factor > 0)
+    first = ceil_div(-constant, factor) if factor > 0 else constant // -factor
+    if guard.answer:
+        return number, at_least, first
+    return number, at_least, first - 1 if factor > 0 else first + 1
 
 
 @dataclass
@@ -68,15 +102,17 @@ class Variant:
       units: in what the dimension variables are counted that stay symbolic.
       fixed: those that do not, with their sizes.
       program: makes the program of given counts.
-      identity: equals that of another program that computes the same in the same way.
       guards: of each sizes for which it was planned, as those in between may be planned otherwise.
+      made: how many instances were made.
+      uses: how often one was asked for.
     """
 
     units: Mapping[str, int]
     fixed: Mapping[str, int]
-    program: Callable[[Mapping[str, int]], Runner]
-    identity: Any
+    program: SizedRunner
     guards: list[Guards]
+    made: int = 0
+    uses: int = 0
 
     def serves(self, sizes: Mapping[str, int]) -> bool:
         """Whether the variables that are fixed are those of sizes, and have these sizes."""
@@ -155,7 +191,8 @@ class Variants:
         self.aligning = _aligning(closed) if on_gpu else frozenset()
         self.known: list[Variant] = []
         self.reason: str | None = None  # why programs are compiled for single sizes
-        self._instances: dict[tuple[tuple[str, int], ...], Runner] = {}  # the last used at the end
+        # The last used at the end, with the variants that made them.
+        self._instances: dict[tuple[tuple[str, int], ...], tuple[Runner, Variant | None]] = {}
 
     def runner(self, sizes: Mapping[str, int]) -> Runner:
         """The program for given sizes of its dimension variables, as a function of arrays.
@@ -171,30 +208,43 @@ class Variants:
           OverflowError: a size that the program computes with is too large for its dtype.
         """
         key = tuple(sorted(sizes.items()))
-        run = self._instances.pop(key, None)
-        if run is None:
-            run = self._made(sizes)
+        made = self._instances.pop(key, None) or self._made(sizes)
+        run, variant = made
+        if variant is not None:
+            variant.uses += 1
         while len(self._instances) >= _KEPT:
             self._instances.pop(next(iter(self._instances)), None)
-        self._instances[key] = run
+        self._instances[key] = made
         return run
 
-    def _made(self, sizes: Mapping[str, int]) -> Runner:
+    def _made(self, sizes: Mapping[str, int]) -> tuple[Runner, Variant | None]:
         """The program for sizes: by a variant, or for them alone where none can be made."""
         check_values(self.closed, sizes)
+        variant = self._variant_or_none(sizes)
+        if variant is not None:
+            run = variant.program.make(in_units(sizes, variant.units))
+            variant.made += 1
+            return run, variant
+        program = instantiate(self.closed, sizes)
+        return get_backend().compile(program, self.donated, self.refs, self.place), None
+
+    def _variant_or_none(self, sizes: Mapping[str, int]) -> Variant | None:
+        """The variant for sizes; None where the program cannot be symbolic.
+
+        Only what asks a number of a symbolic size says that. Other errors are the program's own, or
+        mistakes of the compiler, which another way to compile would hide.
+        """
         if self.reason is None:
             try:
-                variant = self._variant(sizes)
-                return variant.program(in_units(sizes, variant.units))
-            except Exception as e:  # errors of the program itself come again below
+                return self._variant(sizes)
+            except InconclusiveDimensionOperation as e:
                 self.reason = f"{type(e).__name__}: {e}"
                 # late: programs that log have it loaded
                 import logging
 
                 logger = logging.getLogger("amdjax.jit")
                 logger.debug("A program is compiled for each of its sizes: %s", self.reason)
-        program = instantiate(self.closed, sizes)
-        return get_backend().compile(program, self.donated, self.refs, self.place)
+        return None
 
     def _variant(self, sizes: Mapping[str, int]) -> Variant:
         """The variant that would be chosen for sizes, or that is nearest to it; perhaps a new one.
@@ -215,16 +265,16 @@ class Variants:
         left = {name: size for name, size in sizes.items() if name not in fixed}
         scope = SizedScope(left, _scope(self.closed), units)
         program = instantiate(self.closed, {**fixed, **scope.variables()})
-        compiled, identity = get_backend().compile_sized(
+        compiled: SizedRunner = get_backend().compile_sized(
             program, self.donated, self.refs, self.place
         )
         guards = Guards(scope.required, scope.preferred)
         scope.close()
         for variant in alike:
-            if variant.serves(sizes) and variant.identity == identity:
+            if variant.serves(sizes) and variant.program.identity == compiled.identity:
                 variant.guards.append(guards)
                 return variant
-        variant = Variant(units, fixed, compiled, identity, [guards])
+        variant = Variant(units, fixed, compiled, [guards])
         self.known.append(variant)
         return variant
 
@@ -234,4 +284,32 @@ class Variants:
         return max(fitting) if name in self.aligning else 1
 
     def __str__(self) -> str:
-        return "\n".join([f"{i}: {variant}" for i, variant in enumerate(self.known)])
+        """For each variant how often it was used, what it is for, and what it launches."""
+        parts = [] if self.reason is None else [f"compiled for each size: {self.reason}"]
+        launches = _launches([variant.program for variant in self.known])
+        common = set.intersection(*map(set, launches)) if len(launches) > 1 else set()
+        if common:
+            parts.append(f"all launch {', '.join(x for x in launches[0] if x in common)}")
+        for i, (variant, own) in enumerate(zip(self.known, launches)):
+            calls, sizes = _counted(variant.uses, "call"), _counted(variant.made, "size")
+            apart = ", ".join(x for x in own if x not in common)
+            parts.append(f"variant {i}: {calls} of {sizes}\n   {variant}")
+            parts += [f"   launches {apart}"] if apart else []
+        return "\n".join(parts)
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _launches(programs: Sequence[SizedRunner]) -> list[list[str]]:
+    """What each program launches; kernels that differ in code have numbers that differ."""
+    numbers: dict[str, list[Any]] = {}
+
+    def told(name: str, code: Any, count: Any) -> str:
+        known = numbers.setdefault(name, [])  # of what compares and has no hash
+        if code not in known:
+            known.append(code)
+        return f"{name}#{known.index(code)} × {count}"
+
+    return [list(dict.fromkeys(told(*x) for x in p.launches)) for p in programs]

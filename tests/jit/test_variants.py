@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import numpy as np
@@ -13,6 +14,7 @@ import amdjax.numpy as jnp
 from amdjax import lax, nn, tile
 from amdjax.core.dims import (
     Dim,
+    Guard,
     SizedScope,
     SymbolicScope,
     capped,
@@ -23,8 +25,9 @@ from amdjax.core.dims import (
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
+from amdjax.jit.cpu import program
 from amdjax.jit.plan import plan_program
-from amdjax.jit.variants import MOST_CHOSEN, Variants
+from amdjax.jit.variants import MOST_CHOSEN, Guards, Variants
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.targets.cpu import CpuTarget
 
@@ -195,7 +198,6 @@ def test_one_variant_serves_sizes_of_which_the_same_is_right():
     for b, t in rng.integers(2, 200, (60, 2)).tolist():
         compiled.runner({"b": b, "t": t})
     assert len(compiled.known) == 1
-    assert len(str(compiled).splitlines()) == sum(len(v.guards) for v in compiled.known)
 
 
 def test_different_plans_of_sizes_are_different_variants():
@@ -205,6 +207,74 @@ def test_different_plans_of_sizes_are_different_variants():
     assert len({id(run) for run in runs}) == 4
     fixed = [v for v in compiled.known if v.regrets({"b": 3, "t": 1}) is not None]
     assert not fixed, "sizes of 1 are compiled apart"
+
+
+def test_the_table_of_variants_tells_sizes_uses_and_differences():
+    compiled, _ = variants(lambda x: x.sum(), ["b, t"])
+    for b, t in [(2, 3), (300, 400), (310, 390), (2, 3), (1, 3)]:
+        compiled.runner({"b": b, "t": t})
+    small, large, row = re.split("^variant .*: ", str(compiled), flags=re.MULTILINE)[1:]
+    assert small.startswith("2 calls of 1 size\n   b > 1, t > 1")
+    assert large.startswith("2 calls of 2 sizes\n   b > 1, t > 1")
+    assert row.startswith("1 call of 1 size\n   b == 1, t > 1")
+    told = [part.split("launches ")[1] for part in (small, large)]
+    assert told[0] != told[1] and all(re.match(r"\w+#\d+ × ", text) for text in told)
+
+
+@given(
+    st.sampled_from([1, 3, -2]), st.sampled_from([0, 6, -4]), st.integers(-40, 40), st.booleans()
+)
+def test_guards_are_told_as_the_ranges_that_they_are(first, second, constant, answer):
+    scope = SizedScope({"n": 5, "m": 3})
+    n, m = scope.variables().values()
+    guard = Guard("ge", (first * n + second * m + constant).polynomial, answer)
+    (told,) = str(Guards([guard], [])).split(", ")
+    for sizes in itertools.product(range(2, 12), repeat=2):
+        known = dict(zip("nm", sizes))
+        assert eval(told, {}, known) is guard.holds(known), told
+
+
+def test_guards_of_one_number_are_one_range():
+    n = SizedScope({"n": 5}).variables()["n"]
+    bounds = [(n - 3, True), (n - 4, True), (2 * n - 17, False), (n - 40, False), (20 - n, True)]
+    guards = [Guard("ge", dim.polynomial, answer) for dim, answer in bounds]
+    assert str(Guards(guards[:2], guards[2:])) == "n >= 4, preferably n <= 8"
+    assert str(Guards(guards, [])) == "4 <= n <= 8"
+
+
+def test_mistakes_of_the_compiler_are_not_hidden(monkeypatch):
+    compiled, _ = variants(jnp.exp, ["b, t"])
+    monkeypatch.setattr(program, "plan_program", lambda *args: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        compiled.runner({"b": 2, "t": 3})
+    assert compiled.reason is None
+
+
+def test_what_is_decided_of_an_instance_is_a_mistake_too(monkeypatch):
+    """It would have had no guard."""
+
+    def decide(sized, sizes):
+        assert sized.code.out_avals[0].shape[0] > 7
+
+    compiled, _ = variants(jnp.exp, ["b, t"])
+    monkeypatch.setattr(program.LoadedPlan, "at", decide)
+    with pytest.raises(InconclusiveDimensionOperation, match="when all was decided"):
+        compiled.runner({"b": 2, "t": 3})
+
+
+def test_what_needs_a_number_is_compiled_for_each_size(monkeypatch):
+    def plan(closed, *rest):
+        float(closed.in_avals[0].shape[0] * 1.5)
+        return plan_program(closed, *rest)
+
+    monkeypatch.setattr(program, "plan_program", plan)
+    compiled, (shape,) = variants(jnp.exp, ["b, t"])
+    for b, t in (2, 3), (4, 5):
+        (x,) = arrays([shape], {"b": b, "t": t})
+        (got,) = compiled.runner({"b": b, "t": t})([x])
+        np.testing.assert_allclose(got, np.exp(x), rtol=1e-6)
+    assert "EstimateTypeError" in compiled.reason and not compiled.known
+    assert str(compiled) == f"compiled for each size: {compiled.reason}"
 
 
 def test_what_is_known_of_sizes_needs_no_guard():

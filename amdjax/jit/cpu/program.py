@@ -21,7 +21,14 @@ from amdjax.core.dims import at_sizes
 from amdjax.core.dtypes import float0
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.arrays import Runner, host_buffer, is_sole_owner, on_host, require_buffers
+from amdjax.jit.arrays import (
+    Runner,
+    SizedRunner,
+    host_buffer,
+    is_sole_owner,
+    on_host,
+    require_buffers,
+)
 from amdjax.jit.cpu.code import Code
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
@@ -94,9 +101,11 @@ class LoadedPlan:
         """The program for sizes, of which the guards of the scope have to hold."""
         return CpuProgram(self, sizes)
 
-    def identity(self) -> Any:
-        """What equals that of programs that are the same function of sizes."""
-        return self.plan.identity(lambda kernel: self.libraries[id(kernel)])
+    def runner(self, make: Callable[[CpuProgram], Runner]) -> SizedRunner:
+        """The program as a function of sizes; `make` makes of each instance one of arrays."""
+        code = lambda kernel: self.libraries[id(kernel)]
+        identity, launches = self.plan.identity(code), self.plan.launches(code)
+        return SizedRunner(lambda sizes: make(self.at(sizes)), identity, launches)
 
 
 class CpuProgram:

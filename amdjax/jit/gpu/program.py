@@ -26,7 +26,7 @@ from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.jit.arrays import Runner, is_sole_owner
+from amdjax.jit.arrays import Runner, SizedRunner, is_sole_owner
 from amdjax.jit.dump import dumping
 from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
 from amdjax.jit.gpu.upload import buffer_on, shared_upload
@@ -81,9 +81,10 @@ class SizedGpuProgram:
         out_avals = [type_at(a, sizes) for a in self.out_avals]
         return GpuProgram(in_avals, out_avals, self.plan.at(sizes), self.kernels, self.device)
 
-    def identity(self) -> Any:
-        """What equals that of programs that are the same function of sizes."""
-        return self.plan.identity(self._code)
+    def runner(self, make: Callable[[GpuProgram], Runner]) -> SizedRunner:
+        """The program as a function of sizes; `make` makes of each instance one of arrays."""
+        identity, launches = self.plan.identity(self._code), self.plan.launches(self._code)
+        return SizedRunner(lambda sizes: make(self.at(sizes)), identity, launches)
 
     def _code(self, kernel: tile.Kernel) -> Any:
         compiled = self.kernels[id(kernel)]
