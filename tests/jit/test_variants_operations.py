@@ -53,6 +53,7 @@ def test_operations_at_all_sizes(name):
             scale = max(1.0, float(np.abs(want).max(initial=0)))
             message = f"{shapes}"
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6 * scale, err_msg=message)
-    (variants,) = many._programs.variants.values()
-    assert (variants.reason is None) == (name not in SINGLE), variants.reason
-    assert len(variants.known) <= MOST.get(name, 8), str(variants)
+    # Sizes that are 0, 1 or equal in a call are traced apart, the others symbolic.
+    for variants in many._programs.variants.values():
+        assert (variants.reason is None) == (name not in SINGLE), variants.reason
+        assert len(variants.known) <= MOST.get(name, 8), str(variants)
