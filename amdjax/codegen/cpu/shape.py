@@ -107,6 +107,8 @@ def _compressed(f: Function, x: Value, mask: Value) -> Value:
     LLVM 22 crashes on vectors wider than a register, so halves meet in memory.
     """
     lanes = x.type.lanes
+    if lanes == 1:  # which it cannot compile at all
+        return x
     if lanes * x.type.bits <= 512:
         return f.intrinsic("experimental.vector.compress", x.type, x, mask, llvm.undef(x.type))
     half = lanes // 2

@@ -22,7 +22,7 @@ from amdjax.core.dims.polynomial import (
 )
 from amdjax.core.dims.scope import SymbolicScope, narrower
 from amdjax.core.errors import InconclusiveDimensionOperation
-from amdjax.core.integers import ceil_div, round_up
+from amdjax.core.integers import ceil_div
 
 __all__ = [
     "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "bound", "capped", "cheapest",
@@ -384,10 +384,8 @@ def capped(size: DimSize, most: int) -> int:
     if not isinstance(size, Dim):
         return min(size, most)
     step = max(most // 4, 1)
-    number = min(round_up(size_hint(size), step), most)
     with choosing():
-        assert size > number - step and (number == most or size <= number)
-    return number
+        return next((number for number in range(step, most, step) if size <= number), most)
 
 
 #: Sizes between which another plan may be the best one.

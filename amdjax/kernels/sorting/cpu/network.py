@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.core.dims import Dim, bound, choosing, is_multiple, no_less, size_hint, surely_equal
+from amdjax.core.dims import Dim, bound, choosing, is_multiple, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import lanes_for, split_position, tail_mask, view
 from amdjax.kernels.shaped import Call, ShapedContext
@@ -77,12 +77,12 @@ class Network(SortedRows):
         first, self.mask = block * self.count, None
         with choosing():
             short = side < self.count
-        if short:
-            self.mask = tail_mask(k, first, self.count, k.const("index", side))
-        elif not is_multiple(side, self.count):
-            no_less(side, self.count)
-            # The last bundle overlaps the one before: both write the same.
-            first = k.min(first, side - self.count)
+        if not is_multiple(side, self.count):
+            if short or not side >= self.count:
+                self.mask = tail_mask(k, first, self.count, k.const("index", side))
+            else:
+                # The last bundle overlaps the one before: both write the same.
+                first = k.min(first, side - self.count)
         self.bundle, self.first = bundle, first
         self.start = self._start(g.n)
         self._write()
