@@ -104,6 +104,25 @@ def emulated(test):
     return (EMULATED[turn % 2], *SAMPLED[turn : turn + 1])
 
 
+@pytest.fixture(autouse=True)
+def scattered_tasks(request):
+    """Half of the tests of a commit run tasks of the pool in an order that no neighbors follow.
+
+    All of them where `AMDJAX_TEST_SCATTERED` is 1.
+    """
+    node, rotation = request.node, int(os.environ["AMDJAX_TEST_ROTATION"])
+    pool = node.path.parent.name == "runtime" or node.path.stem in ("test_threads", "test_fork")
+    all_of_them = os.environ.get("AMDJAX_TEST_SCATTERED") == "1"
+    if pool or (turn_of(node.nodeid, 2, rotation) and not all_of_them):
+        yield
+        return
+    from amdjax.runtime import threads
+
+    threads.scatter_tasks(True)
+    yield
+    threads.scatter_tasks(False)
+
+
 def pytest_collection_modifyitems(config, items):
     """Leave cases on emulated devices whose turn is not now to the next commits."""
     if os.environ.get("AMDJAX_TEST_DEVICES") is None:

@@ -28,6 +28,7 @@ _POOL = r"""
 @wanted = internal global i64 1               ; threads, the caller included
 @running = internal global i64 0              ; worker threads that exist
 @spin = internal global i64 0                 ; ticks a worker looks for work before it sleeps
+@scattered = internal global i64 0            ; tasks run alone, none after its neighbor: a check
 @handles = internal global [MAX_THREADS x i64] zeroinitializer
 
 define i64 @amdjax_ticks() ATTRS {
@@ -51,6 +52,13 @@ entry:
   %some = icmp sgt i64 %n, 0
   br i1 %some, label %check, label %done
 check:
+  %scattered = load atomic i64, ptr @scattered monotonic, align 8
+  %ordered = icmp eq i64 %scattered, 0
+  br i1 %ordered, label %count, label %scatter
+scatter:
+  call void @run_scattered(ptr %fn, ptr %ctx, i64 %n, ptr %watch)
+  br label %done
+count:
   %many = icmp sgt i64 %n, 1
   %wanted = load atomic i64, ptr @wanted monotonic, align 8
   %threaded = icmp sgt i64 %wanted, 1
@@ -78,6 +86,22 @@ done:
   ret void
 }
 
+; The same for little work: all of it on this thread.
+define void @amdjax_alone_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
+entry:
+  %scattered = load atomic i64, ptr @scattered monotonic, align 8
+  %ordered = icmp eq i64 %scattered, 0
+  %one = icmp sle i64 %n, 1
+  %at.once = or i1 %ordered, %one
+  br i1 %at.once, label %run, label %scatter
+run:
+  tail call void %fn(ptr %ctx, i64 0, i64 %n, i64 0)
+  ret void
+scatter:
+  call void @run_scattered(ptr %fn, ptr %ctx, i64 %n, ptr null)
+  ret void
+}
+
 ; All tasks on this thread, with looks at the watch between parts of them.
 define internal void @run_alone(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
 entry:
@@ -90,6 +114,37 @@ run:
   %end = call i64 @llvm.smin.i64(i64 %stop, i64 %n)
   call void %fn(ptr %ctx, i64 %begin, i64 %end, i64 0)
   %more = icmp slt i64 %end, %n
+  br i1 %more, label %look, label %done
+look:
+  %ended = call i64 @amdjax_poll(ptr %watch, i64 0)
+  %go.on = icmp eq i64 %ended, 0
+  br i1 %go.on, label %run, label %done
+done:
+  ret void
+}
+
+; All tasks on this thread one by one, odd ones from the last to the first, then even ones: whatever
+; a task does to what a neighbor computes is seen in the result.
+define internal void @run_scattered(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
+entry:
+  %odd = lshr i64 %n, 1
+  %even = sub i64 %n, %odd
+  br label %run
+run:
+  %k = phi i64 [0, %entry], [%k.next, %look]
+  %in.odd = icmp slt i64 %k, %odd
+  %j = sub i64 %k, %odd
+  %place = select i1 %in.odd, i64 %k, i64 %j
+  %count = select i1 %in.odd, i64 %odd, i64 %even
+  %from.end = sub i64 %count, %place
+  %pair = sub i64 %from.end, 1
+  %double = shl i64 %pair, 1
+  %one = zext i1 %in.odd to i64
+  %i = add i64 %double, %one
+  %end = add i64 %i, 1
+  call void %fn(ptr %ctx, i64 %i, i64 %end, i64 0)
+  %k.next = add i64 %k, 1
+  %more = icmp slt i64 %k.next, %n
   br i1 %more, label %look, label %done
 look:
   %ended = call i64 @amdjax_poll(ptr %watch, i64 0)
@@ -436,6 +491,11 @@ define void @amdjax_pool_configure(i64 %threads, i64 %spin) ATTRS {
   ret void
 }
 
+define void @amdjax_pool_scatter(i64 %scattered) ATTRS {
+  store atomic i64 %scattered, ptr @scattered monotonic, align 8
+  ret void
+}
+
 declare i64 @llvm.umin.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.smin.i64(i64, i64)
@@ -510,6 +570,10 @@ run:
 done:
   ret void
 }
+define void @amdjax_alone_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
+  call void %fn(ptr %ctx, i64 0, i64 %n, i64 0)
+  ret void
+}
 define i64 @amdjax_poll(ptr %watch, i64 %worker) ATTRS {
   ret i64 0
 }
@@ -523,6 +587,9 @@ define void @amdjax_pool_reset() ATTRS {
   ret void
 }
 define void @amdjax_pool_configure(i64 %threads, i64 %spin) ATTRS {
+  ret void
+}
+define void @amdjax_pool_scatter(i64 %scattered) ATTRS {
   ret void
 }
 """

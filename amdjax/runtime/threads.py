@@ -34,12 +34,14 @@ from amdjax.runtime.cache import compile_cached
 from amdjax.runtime.pool_ir import MAX_THREADS, pool_ir
 
 __all__ = [
-    "DECLARATIONS", "SYMBOLS", "initialize", "num_threads", "parallel_for", "set_num_threads",
+    "DECLARATIONS", "SYMBOLS", "alone_for", "initialize", "num_threads", "parallel_for",
+    "scatter_tasks", "set_num_threads",
 ]  # fmt: skip
 
 # What generated code may call; the worker index is below amdjax_num_threads().
 DECLARATIONS = {
     "amdjax_parallel_for": "declare void @amdjax_parallel_for(ptr, ptr, i64)",
+    "amdjax_alone_for": "declare void @amdjax_alone_for(ptr, ptr, i64)",
     "amdjax_watched_for": "declare void @amdjax_watched_for(ptr, ptr, i64, ptr)",
     "amdjax_num_threads": "declare i64 @amdjax_num_threads()",
     **interrupts.DECLARATIONS,
@@ -48,6 +50,7 @@ SYMBOLS = tuple(DECLARATIONS)
 
 _CONTROL = (
     "amdjax_pool_configure",
+    "amdjax_pool_scatter",
     "amdjax_pool_stop",
     "amdjax_pool_reset",
     "amdjax_poll_configure",
@@ -66,8 +69,10 @@ class _Pool:
         prototype = ctypes.CFUNCTYPE
         i64, ptr = ctypes.c_int64, ctypes.c_void_p
         self.parallel_for = prototype(None, ptr, ptr, i64)(self.code["amdjax_parallel_for"])
+        self.alone_for = prototype(None, ptr, ptr, i64)(self.code["amdjax_alone_for"])
         self.stop = prototype(ctypes.c_int)(self.code["amdjax_pool_stop"])
         self.reset = prototype(None)(self.code["amdjax_pool_reset"])
+        self.scatter = prototype(None, i64)(self.code["amdjax_pool_scatter"])
         self._configure = prototype(None, i64, i64)(self.code["amdjax_pool_configure"])
         self._ticks_per_us = _ticks_per_microsecond(prototype(i64)(self.code["amdjax_ticks"]))
         self.configure(environment.requested_threads())
@@ -143,6 +148,20 @@ def set_num_threads(threads: int) -> None:
         pool.resize(threads)
 
 
+def scatter_tasks(scattered: bool) -> None:
+    """Whether parallel calls do their tasks on one thread in an order that no neighbors follow.
+
+    For tests: what a task reads of a neighbor's results, or writes into them, is right in ascending
+    order more often than not, and wrong only now and then on several threads.
+    """
+    _pool().scatter(int(scattered))
+
+
 def parallel_for(fn: int, ctx: int, tasks: int) -> None:
     """Call native `fn(ctx, begin, end, worker)` on parts of `range(tasks)` from many threads."""
     _pool().parallel_for(fn, ctx, tasks)
+
+
+def alone_for(fn: int, ctx: int, tasks: int) -> None:
+    """Call native `fn(ctx, begin, end, 0)` for all tasks on this thread, as for little work."""
+    _pool().alone_for(fn, ctx, tasks)

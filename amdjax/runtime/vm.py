@@ -288,8 +288,7 @@ class _Interpreter:
             return [self.poll()]
 
         def alone() -> list[Value]:
-            zero = llvm.const(I64, 0)
-            f.call_pointer(target, VOID, self.gathered, zero, grid, zero)
+            f.call("amdjax_alone_for", VOID, target, self.gathered, grid, declare=False)
             return [f.load(I64, self.watch_word(STOP), 8)]
 
         (stop,) = f.if_(f.icmp("ne", parallel, llvm.const(I64, 0)), threaded, alone)

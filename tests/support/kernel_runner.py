@@ -92,13 +92,10 @@ class Runner:
             if grid > 1 and nanoseconds > 20_000:
                 threads.parallel_for(fn, block, grid)
             else:
-                PROTOTYPE(fn)(block, 0, grid, 0)
+                threads.alone_for(fn, block, grid)
 
     def __call__(self, *operands, extra=()):
         operands = [np.ascontiguousarray(x) for x in operands]
         results = self.prepare(operands, extra)
         self.run()
         return results[0] if len(results) == 1 else results
-
-
-PROTOTYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)

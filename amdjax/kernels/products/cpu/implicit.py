@@ -275,15 +275,15 @@ class ImplicitProduct:
     def _positions(self, panel: Value, place: list[Value]) -> None:
         """All tiles of a panel, whose places along outer axes are given."""
         k, plan, d = self.k, self.plan, len(place)
-        if d == len(plan.axes):
-            self._tile(panel, place)
-            return
         count, n = plan.axes[d].positions, plan.block[d]
         stop = k.const("index", n) if is_multiple(count, n) else k.min(-self.first[d] + count, n)
-        step = plan.tile.rows if d + 1 == len(plan.axes) else 1
-        k.for_(0, stop, step, lambda i: self._positions(panel, [*place, i]))
+        if d + 1 < len(plan.axes):
+            k.for_(0, stop, 1, lambda i: self._positions(panel, [*place, i]))
+        else:
+            k.for_(0, stop, plan.tile.rows, lambda i: self._tile(panel, [*place, i], stop))
 
-    def _tile(self, panel: Value, place: Sequence[Value]) -> None:
+    def _tile(self, panel: Value, place: Sequence[Value], stop: Value) -> None:
+        """A tile; `stop` is where the positions of the block end along the last axis."""
         k, p, plan, shape = self.k, self.problem, self.plan, self.plan.tile
         columns = shape.columns
         at = k.const("index", 0)
@@ -311,10 +311,10 @@ class ImplicitProduct:
 
         sums = nest(self._loops(place), at, k.const("index", 0), none)
         along = plan.axes[-1].positions
-        left = -(self.first[-1] + place[-1]) + along
         store_sums(
             self.writer, self.sums, k.const("index", 0), shape, sums,
-            (row, k.min(left, shape.rows)), (panel * columns, k.const("index", p.columns)),
+            (row, k.min(stop - place[-1], shape.rows)),
+            (panel * columns, k.const("index", p.columns)),
             is_multiple(along, shape.rows) and plan.block[-1] % shape.rows == 0,
             is_multiple(p.columns, columns),
         )  # fmt: skip
