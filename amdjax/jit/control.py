@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.dims import choosing, surely_equal
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.jit.hoisting import Hoisted
@@ -78,7 +79,8 @@ class _Carry:
                 self.next.append(source)
                 continue
             in_place = updates_in_place(p.fused(jaxpr), invar, out, outs)
-            beside = side_by_side and not in_place and 0 < nbytes <= SIDE_BY_SIDE
+            with choosing():
+                beside = side_by_side and not in_place and 0 < nbytes <= SIDE_BY_SIDE
             half = round_up(nbytes, ALIGN)
             if (
                 not beside
@@ -118,6 +120,13 @@ class _Carry:
     def swap(self) -> None:
         for a, b in self.swaps:
             self.p.emit(vm.SWAP, a, b)
+
+    def swapped(self, times: int) -> None:
+        """Let what lies side by side be where it is after so many exchanges."""
+        odd = times % 2
+        for slot, _ in () if surely_equal(odd, 0) else self.swaps:
+            place = self.alternating[slot]
+            self.p.emit(vm.ADDRESS, slot, View(place.storage, place.half * odd))
 
 
 class _Pointer(Storage):
@@ -274,8 +283,7 @@ class _Rounds:
     def persistent(self) -> bool:
         """Write all rounds as one launch, if they can be and that pays; whether it is so."""
         p, carry = self.p, self.carry
-        # What a launch counts to is part of its kernel.
-        if not isinstance(self.length, int) or self.length < 2:
+        if not self.several:
             return False
         resident = self._resident()
         with p.undecided() as take_back:
@@ -287,9 +295,15 @@ class _Rounds:
                 take_back()
         if launched is not None:
             p.observe("schedule", launched)
-        elif self.length % 2:
-            carry.swap()
+        else:
+            carry.swapped(self.length)
         return launched is None
+
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one; what is made for several is right for one."""
+        with choosing():
+            return self.length >= 2
 
     def _resident(self) -> Resident:
         """How the steps of a round share what they make among programs that stay resident."""
@@ -300,7 +314,7 @@ class _Rounds:
         return Resident(plan_partition(p.fused(self.step.jaxpr), p.target, fixed, carried))
 
     def _hoisted(self, resident: Resident | None) -> Hoisted | None:
-        if self.length < 2:
+        if not self.several:
             return None
         return _hoist(self.p, self.step, self.fixed | self.carry.unchanged, resident)
 

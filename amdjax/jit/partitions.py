@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from amdjax.core.dims import size_hint
 from amdjax.core.jaxpr import Literal, Var
 from amdjax.jit.schedule import epilogue, is_shaped
 from amdjax.kernels.products.dot import dot_contraction
@@ -63,7 +64,7 @@ def plan_partition(
         best = _cheapest(target, usual, width)
         if best and any(_reads(r, fusion, target, best, made) for r in regions):
             p = usual.problem
-            found.append((p.rows * p.columns * p.depth, best))
+            found.append((size_hint(p.rows) * p.columns * p.depth, best))
     return max(found, key=lambda f: f[0], default=(0, None))[1]
 
 
@@ -76,15 +77,16 @@ def _cheapest(target: GpuTarget, usual: ResidentPlan, width: int) -> Partition |
     problem = usual.problem
     if not can_part(problem, problem.rows, width):
         return None
+    usual, here = usual.of(problem.at_hand), problem.at_hand
 
     def clocks(plan: ResidentPlan) -> float:
         return resident_clocks(target, plan)
 
-    found = min(resident_plans(target, problem, width), key=clocks, default=None)
+    found = min(resident_plans(target, here, width), key=clocks, default=None)
     if found is None:
         return None
     barrier = target.costs.grid_barrier(math.prod(usual.grid))
-    return found.partition if clocks(found) <= clocks(usual) + barrier else None
+    return found.of(problem).partition if clocks(found) <= clocks(usual) + barrier else None
 
 
 def _reads(

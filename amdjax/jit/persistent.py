@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from amdjax import tile
+from amdjax.core.dims import divisor, is_multiple, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.jit.horizontal import number
 from amdjax.jit.instructions import Instruction, Storage, View
@@ -89,7 +90,8 @@ def persist(
     p.observe("schedule", plan)
     del p.instructions[start:]
     counts = p.constant("arrivals of grid barriers", np.zeros(1, np.uint32), 4)
-    views = [*(x.view for x in arguments), counts, number(plan.programs)]
+    memory = [x.view for x in arguments]
+    views = [number(plan.programs), *memory, counts, *map(number, kernel.sizes)]
     p.emit(vm.CALL, kernel, plan.programs, 1, len(views), *views)
     return None
 
@@ -125,12 +127,14 @@ class _Argument(NamedTuple):
     @property
     def align(self) -> int:
         """Bytes of which its address is a multiple in all rounds."""
-        bits = self.view.align | self.shift.stride | self.shift.half
+        bits = divisor(self.view.align, self.shift.stride, self.shift.half)
         return bits & -bits
 
 
 @dataclass
 class _Launch:
+    """A launch of a round; arguments are those that are no symbolic dimensions."""
+
     kernel: tile.Kernel
     grid: int
     arguments: list[_Argument]
@@ -138,7 +142,7 @@ class _Launch:
 
     def accesses(self) -> list[_Access]:
         """What it touches, apart from numbers."""
-        names = [p.name in self.kernel.own for p in self.kernel.params]
+        names = [p.name in self.kernel.own for p in self.kernel.given]
         writes = {i for i, _ in self.written()}
         found = [
             _Access(x, i in writes, own)
@@ -148,7 +152,7 @@ class _Launch:
         return found + [_Access(x, True, names[i]) for i, x in self.copies]
 
     def written(self) -> Iterator[tuple[int, _Argument]]:
-        for i, (p, x) in enumerate(zip(self.kernel.params, self.arguments, strict=True)):
+        for i, (p, x) in enumerate(zip(self.kernel.given, self.arguments, strict=True)):
             if p.role in ("out", "inout"):
                 yield i, x
 
@@ -164,21 +168,22 @@ def _stores(launch: _Launch, number: int) -> bool:
     return role == "out" and all(isinstance(op, (ops.Store, ops.StoreAt)) for op in writers)
 
 
-def _copying(target: GpuTarget, nbytes: int) -> tile.Kernel:
-    """A kernel that copies its first parameter to its second."""
+def _copying(target: GpuTarget, nbytes: int) -> tuple[tile.Kernel, int]:
+    """A kernel that copies its first parameter to its second, and its grid."""
     k = tile.Builder("copy")
-    dtype = "u8" if nbytes % 4 else "u32"
+    dtype = "u32" if is_multiple(nbytes, 4) else "u8"
     source, to = k.param("x", dtype), k.param("y", dtype, "out")
     total = nbytes // tile.itemsize(dtype)
-    threads = threads_for(target, total)
+    threads = threads_for(target, size_hint(total))
     bits = 32 if nbytes <= NARROW_INDEX else 64
     k.schedule = tile.Schedule(threads, EACH, bits)
     count = threads * EACH
     base = k.program_id() * count
     rest = k.convert(k.const("index", total) - base, "i32")
-    mask = k.iota(count, "i32") < rest if total % count else None
+    mask = None if is_multiple(total, count) else k.iota(count, "i32") < rest
     k.store(to, base, k.load(source, base, (count,), mask=mask), mask=mask)
-    return k.finish(ceil_div(total, count))
+    grid = ceil_div(total, count)
+    return k.finish(grid), grid
 
 
 class _Loop:
@@ -201,10 +206,9 @@ class _Loop:
         if instruction.opcode != vm.CALL:
             return False
         kernel, grid, _, _, *views = words
-        arguments = [x for v in views if (x := self._argument(v)) is not None]
-        if len(arguments) < len(views) or not isinstance(grid, int):
-            return False
-        if kernel.cooperative or kernel.batch > 1 or kernel.sizes:
+        given = views[: len(kernel.given)]
+        arguments = [x for v in given if (x := self._argument(v)) is not None]
+        if len(arguments) < len(given) or kernel.cooperative or kernel.batch > 1:
             return False
         self.launches.append(_Launch(kernel, grid, arguments, []))
         return True
@@ -228,8 +232,7 @@ class _Loop:
             return False
         maker = self._maker(place, wanted) if nbytes == self._fresh_bytes(source) else None
         if maker is None:
-            kernel = _copying(self.target, nbytes)
-            self.launches.append(_Launch(kernel, int(kernel.grid), [wanted, place], []))
+            self.launches.append(_Launch(*_copying(self.target, nbytes), [wanted, place], []))
         else:
             launch, i = maker
             launch.copies.append((i, place))

@@ -525,8 +525,9 @@ class Builder:
         self.emit(ops.ProgramBarrier, (), ())
 
     def grid_barrier(
-        self, counter: Buffer, offset: Value | int, number: Value | int, programs: Value, times: int
-    ) -> None:
+        self, counter: Buffer, offset: Value | int, number: Value | int, programs: Value,
+        times: Value | int,
+    ) -> None:  # fmt: skip
         """All programs wait for each other, which takes a grid that is resident as a whole.
 
         Args:
@@ -536,8 +537,8 @@ class Builder:
           programs: how many there are.
           times: how many barriers the launch has.
         """
-        operands = [self.index(offset), self.index(number), programs]
-        self.emit(ops.GridBarrier, operands, (), {"buffer": counter, "times": times})
+        operands = [self.index(offset), self.index(number), programs, self.index(times)]
+        self.emit(ops.GridBarrier, operands, (), {"buffer": counter})
 
     def prefetch(self, buffer: Buffer, offset: Value, write: bool = False, level: int = 1) -> None:
         """Ask for the cache line of an element, to be in the cache of `level` when it is needed."""

@@ -30,11 +30,16 @@ def inline(
       k: the kernel that is being written.
       kernel: the other one.
       program: the number of its program.
-      buffers: what its parameters and scratch are here, by their names there.
+      buffers: what its parameters and scratch are here, by their names there; symbolic dimensions
+        become parameters of their own.
       copies: buffers that get what is stored to a parameter, too.
       first: whether what is done once has to be done now.
     """
-    k.block.ops.extend(_Inlining(k, program, buffers, copies, first).block(kernel.body).ops)
+    # Dimensions are values here before what is inlined uses them.
+    names = [p.name for p in kernel.params[len(kernel.given) :]]
+    sizes = {name: k.const("index", dim) for name, dim in zip(names, kernel.sizes, strict=True)}
+    inlining = _Inlining(k, program, buffers, copies, first, sizes)
+    k.block.ops.extend(inlining.block(kernel.body).ops)
 
 
 class _Inlining:
@@ -45,8 +50,9 @@ class _Inlining:
         buffers: Mapping[str, Buffer],
         copies: Mapping[str, Sequence[Buffer]],
         first: Value,
+        sizes: Mapping[str, Value],
     ):
-        self.first = first
+        self.first, self.sizes = first, sizes
         self.k, self.program, self.buffers, self.copies = k, program, buffers, copies
         self.values: dict[int, Value] = {}
 
@@ -64,6 +70,9 @@ class _Inlining:
     def _op(self, op: Op) -> list[Op]:
         if isinstance(op, ops.ProgramId):
             self.values[op.result.number] = self.program
+            return []
+        if isinstance(op, ops.Size) and op.buffer.name in self.sizes:
+            self.values[op.result.number] = self.sizes[op.buffer.name]
             return []
         if isinstance(op, ops.Once):
             return [ops.If((self.first,), {}, (), (self.block(op.body), Block()), op.origin)]

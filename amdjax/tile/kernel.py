@@ -51,6 +51,11 @@ class Kernel:
         return {b.name: b for b in (*self.params, *self.scratch)}
 
     @property
+    def given(self) -> list[Buffer]:
+        """The parameters that are no symbolic dimensions."""
+        return self.params[: len(self.params) - len(self.sizes)]
+
+    @property
     def cooperative(self) -> bool:
         """Whether its programs wait for each other, so that all have to be resident at once."""
         return any(op.name == "grid_barrier" for op in nested_ops(self.body))

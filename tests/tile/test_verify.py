@@ -65,8 +65,8 @@ WRONG = {
     "offsets of f32": ["%6: f32[8] = load_at x %1"],
     "load_rows takes a row of offsets": ["%6: f32[8], %7: f32[8] = load_rows x count=2 %1"],
     "arrive counts": ["%6: bool = arrive c programs=0 %0"],
-    "grid_barrier counts": ["grid_barrier c times=0 %0, %0, %0"],
-    "grid_barrier takes 3": ["grid_barrier c times=1 %0, %0"],
+    "grid_barrier of y, which is out": ["grid_barrier y %0, %0, %0, %0"],
+    "grid_barrier takes 4": ["grid_barrier c %0, %0, %0"],
     "shift takes an offset": ["shift moved=(x,y) vector=1 %0 {", "}"],
     "scratch_product takes scratch": [
         "%6: f32[8,8] = scratch_product x s pitches=(8,8) depth=8 lanes=(8,8,1) %0",

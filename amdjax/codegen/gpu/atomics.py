@@ -113,9 +113,11 @@ def lower_grid_barrier(g: GpuEmitter, op: ops.GridBarrier) -> list[Rep]:
     g.isa.gather(f, waves)
     barriers.waited()
     counter = g.buffers.element(op.buffer, g.scalar(op.offset))
-    number, programs = (f.int_resize(g.scalar(v), "i32", False) for v in (op.number, op.programs))
+    number, programs, times = (
+        f.int_resize(g.scalar(v), "i32", False) for v in (op.number, op.programs, op.times)
+    )
     one = llvm.const(I32, 1)
-    last = f.sub(f.mul(programs, llvm.const(I32, op.times)), one)
+    last = f.sub(f.mul(programs, times), one)
     least = f.sub(f.mul(f.add(number, one), programs), one)
     scope = f"{g.isa.device_scope}monotonic"
 

@@ -410,10 +410,10 @@ class _Steps:
         """The launch of a kernel on a range of operands."""
         kernel = self.kernels[id(program)]
         function = self.device.function(kernel)
-        if kernel.cooperative:  # its last parameter says how many programs there are
+        if kernel.cooperative:  # its first parameter says how many programs there are
             most = self.device.resident_workgroups(function, kernel.workgroup)
             grid = min(grid, max(most, 1))
-            operands[end - 1] = operands[end - 1]._replace(offset=grid)
+            operands[begin] = operands[begin]._replace(offset=grid)
         return _Launch(function, grid, kernel.workgroup, 8 * begin, 8 * end)
 
     def _halt(self, words: list[Any], following: int) -> Step:

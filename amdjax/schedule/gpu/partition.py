@@ -9,10 +9,10 @@ those are is read off the places in memory at which the steps read the product.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+from amdjax.core.dims import Dim, divisor, is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.schedule.domain import Domain, Tracer
@@ -45,8 +45,9 @@ class Partition:
 
     def groups(self, v: Var) -> int:
         """Groups of columns of an array; 0 where it has no whole number of them."""
-        groups, rest = divmod(v.aval.size, self.lines * self.width)
-        return 0 if rest else groups
+        one = self.lines * self.width
+        groups = v.aval.size // one if is_multiple(v.aval.size, one) else 0
+        return 0 if isinstance(groups, Dim) else groups
 
     def place(self, v: Var, line: LoopVar, column: LoopVar, group: int) -> Index:
         """Where the element of a group's row and column lies in an array."""
@@ -106,4 +107,4 @@ def group_width(width: int, made: Collection[Var], regions: Iterable[Domain]) ->
       regions: what may read it.
     """
     starts = (place.const for d in regions for v, place in d.loads if v in made)
-    return math.gcd(width, *starts)
+    return divisor(width, *starts)

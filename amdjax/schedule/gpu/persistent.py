@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from amdjax import tile
+from amdjax.core.dims import Dim, cheapest, choosing, estimated, max_dim, min_dim
 from amdjax.core.integers import ceil_div
 from amdjax.schedule.gpu.calls import NARROW_INDEX
 from amdjax.schedule.row_plan import counted
@@ -58,7 +59,7 @@ class Stage:
     Args:
       kernel: the program.
       grid: how many programs of it there are.
-      shifts: of each parameter.
+      shifts: of each parameter that is no symbolic dimension.
       copies: by the number of a parameter, those of further places that get what is stored there.
       wait: for all programs, or for the other threads of its own, before it; None if it touches
         nothing that stages since the last such barrier have written, nor writes what they touched.
@@ -112,8 +113,8 @@ class PersistentPlan:
     def emit(self) -> tile.Kernel:
         """The kernel.
 
-        Its parameters are those of all stages, each followed by its copies, the counter of the
-        barriers and the number of programs.
+        Its parameters are the number of programs, those of all stages, each followed by its copies,
+        the counter of the barriers, and symbolic dimensions.
         """
         return _Emitter(self).kernel()
 
@@ -164,14 +165,17 @@ def plan_persistent(
         return launched("no number of threads serves all kernels")
     if len(stages) > 1 and _lds(target, stages, workgroup) > target.lds_bytes:
         return launched("kernels take more LDS together than there is")
-    programs = min(_resident(target, stages, workgroup), max(s.grid for s in stages))
-    if any(s.multiplies and s.grid > programs for s in stages):
-        return launched(f"a product has more programs than the {programs} that are resident")
+    resident = _resident(target, stages, workgroup)
+    with choosing():
+        if any(s.multiplies and s.grid > resident for s in stages):
+            return launched(f"a product has more programs than the {resident} that are resident")
+    programs = min_dim(resident, max_dim(*(s.grid for s in stages)))
     plan = PersistentPlan(rounds, tuple(stages), programs, workgroup, align)
-    if programs * rounds * plan.barriers >= MOST_ARRIVALS:
+    most = resident if isinstance(programs, Dim) else programs
+    if plan.barriers and rounds > (MOST_ARRIVALS - 1) // (most * plan.barriers):
         return launched("arrivals at barriers are more than 32 bits count")
     clocks, launches = _clocks(plan, target), len(stages) * target.costs.launch
-    if clocks >= launches:
+    if cheapest([launches, clocks]) == 0:
         return launched(f"barriers and turns take {clocks} clocks a round, launches {launches}")
     return plan
 
@@ -179,8 +183,13 @@ def plan_persistent(
 def _clocks(plan: PersistentPlan, target: GpuTarget) -> int:
     """What a round costs besides the work of its programs, were all resident."""
     costs = target.costs
-    turns = sum(ceil_div(s.grid, plan.programs) - 1 for s in plan.stages)
-    return plan.barriers * costs.grid_barrier(plan.programs) + turns * costs.program
+
+    def clocks(programs: int, *grids: int) -> int:
+        turns = sum(ceil_div(grid, programs) - 1 for grid in grids)
+        return plan.barriers * costs.grid_barrier(programs) + turns * costs.program
+
+    found: int = estimated(clocks, plan.programs, *(s.grid for s in plan.stages))
+    return found
 
 
 def _workgroup(target: GpuTarget, stages: Sequence[Stage]) -> int | None:
@@ -233,9 +242,10 @@ class _Emitter:
         self.plan = plan
         self.k = k = Builder("persistent_" + "_".join(s.kernel.name for s in plan.stages)[:64])
         k.schedule = tile.Schedule(plan.workgroup, 1, plan.index_bits)
+        programs = k.param("programs", "index", "size")
         self.buffers = [self._declared(i, stage) for i, stage in enumerate(plan.stages)]
         self.counter = k.param("barriers", "u32", "inout")
-        self.programs = k.size(k.param("programs", "index", "size"))
+        self.programs = k.size(programs)
         self.me = k.program_id()
 
     def _declared(
@@ -244,7 +254,7 @@ class _Emitter:
         """The memory of a stage by its names there, and its copies."""
         k, own = self.k, {}
         copies: dict[str, list[Buffer]] = {}
-        for i, p in enumerate(stage.kernel.params):
+        for i, p in enumerate(stage.kernel.given):
             own[p.name] = k.param(f"s{number}.{p.name}", p.dtype, p.role)
             for j in range(sum(at == i for at, _ in stage.copies)):
                 name = f"s{number}.{p.name}.{j}"
@@ -279,7 +289,7 @@ class _Emitter:
         self, stage: Stage, own: dict[str, Buffer], copies: dict[str, list[Buffer]], t: Value
     ) -> None:
         """The programs of a stage that are this program's share."""
-        k, params = self.k, stage.kernel.params
+        k, params = self.k, stage.kernel.given
         places = [(own[p.name], m) for p, m in zip(params, stage.shifts, strict=True)]
         for i, p in enumerate(params):
             shifts = [m for at, m in stage.copies if at == i]

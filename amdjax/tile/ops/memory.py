@@ -218,21 +218,20 @@ class Arrive(Op, name="arrive", traits=Trait.READS | Trait.WRITES):
 class GridBarrier(Op, name="grid_barrier", traits=Trait.READS | Trait.WRITES):
     """All programs wait for each other, which takes a grid that is resident as a whole.
 
-    What any of them stored before is visible to all behind this. The barriers of a launch, `times`
-    in all, share a counter, a `u32` that is zero before the first and behind the last; operands are
-    where it is, the number of this barrier, from 0, and how many programs there are.
+    What any of them stored before is visible to all behind this. The barriers of a launch share a
+    counter, a `u32` that is zero before the first and behind the last; operands are where it is,
+    the number of this barrier, from 0, how many programs and how many barriers there are.
     """
 
     __slots__ = ()
     buffer = Memory()
-    offset, number, programs = Operand(0), Operand(1), Operand(2)
-    times = Attribute[int]()
+    offset, number, programs, times = Operand(0), Operand(1), Operand(2), Operand(3)
 
     def check(self) -> None:
         _check_role(self, self.buffer, "inout")
         expect_scalars(self, self.operands)
-        expect(len(self.operands) == 3, "grid_barrier takes 3 operands")
-        expect(self.buffer.dtype == "u32" and self.times > 0, "grid_barrier counts in u32")
+        expect(len(self.operands) == 4, "grid_barrier takes 4 operands")
+        expect(self.buffer.dtype == "u32", "grid_barrier counts in u32")
 
 
 class ProgramBarrier(Op, name="program_barrier", traits=Trait.READS | Trait.WRITES):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from amdjax.core.dims import Dim, is_multiple, like_at_hand, size_hint
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.kernels.products.contraction import Contraction, Source
@@ -94,6 +95,11 @@ class ResidentPlan:
         sums = self.parts * self.rows * (self.columns + cell)
         return size * (matrix + self.rows * (self.depth + cell) + sums) + EXCHANGES
 
+    def of(self, problem: Contraction) -> ResidentPlan:
+        """The same for a product of other sizes, in as many groups of as many columns."""
+        partition = replace(self.partition, lines=problem.rows)
+        return replace(self, problem=problem, partition=partition)
+
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return [_Emitter(ctx, self).call()]
 
@@ -120,13 +126,25 @@ def plan_resident(
         problem = problem.swapped()
     if problem.a.fixed or not problem.b.fixed or not _is_plain(problem):
         return None
+    if isinstance(problem.columns, Dim) or isinstance(problem.depth, Dim):
+        return None  # as much of it as LDS holds is part of the code
+    like_at_hand(problem.rows)
+    found = _plan_at_hand(target, problem, partition)
+    return None if found is None else found.of(problem)
+
+
+def _plan_at_hand(
+    target: GpuTarget, wanted: Contraction, partition: Partition | None
+) -> ResidentPlan | None:
+    problem = wanted.at_hand
     atoms = operand_atoms(target, problem.a.dtype, problem.b.dtype, problem.accumulate)
     if not atoms:
         return None
     clocks = lambda p: resident_clocks(target, p)
-    if partition is not None and can_part(problem, partition.lines, partition.width):
+    if partition is not None and can_part(wanted, partition.lines, partition.width):
         plans = resident_plans(target, problem, partition.width)
-        found = min((p for p in plans if p.partition == partition), key=clocks, default=None)
+        here = replace(partition, lines=size_hint(partition.lines))
+        found = min((p for p in plans if p.partition == here), key=clocks, default=None)
         if found is not None:
             return found
     found = min(resident_plans(target, problem, problem.columns), key=clocks, default=None)
@@ -288,7 +306,7 @@ class _Emitter:
         for axis, base, extent, count in (
             (0, first, source.line_count, shape[0]), (1, step, depth, shape[1]),
         ):  # fmt: skip
-            if extent % count:
+            if not is_multiple(extent, count):
                 inside = k.iota(count, "i32") < k.convert(k.const("index", extent) - base, "i32")
                 one = k.broadcast(k.expand(inside, 1 - axis), shape)
                 mask = one if mask is None else mask & one
