@@ -250,6 +250,9 @@ def test_narrow_vectors(bits, dtype, monkeypatch):
     amdjax.clear_caches()
     with amdjax.enable_x64(True):
         check((1, 50, 70, 4, 2, 24, 12), dtype, is_causal=True)
+        # Less than a block of keys, up to one of which there are less than lines of a tile.
+        for keys in (3, 17):
+            check((1, 9, keys, 4, 2, 4, 5), dtype)
         bias = np.random.default_rng(4).normal(size=(1, 4, 3, 70))
         check((1, 3, 70, 4, 2, 24, 12), dtype, bias=bias)
 

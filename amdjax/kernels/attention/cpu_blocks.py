@@ -82,7 +82,9 @@ def blockings(problem: Attention, target: CpuTarget, copies: int, most: int) -> 
         vectors = capped(ceil_div(rows, lanes), 4 if target.vector_bits >= 512 else 2)
         # As many sums as hide the latency of multiply-adds.
         shape = register_tile(target, vectors, lanes)
-        keys = capped(round_up(problem.keys, max(shape.rows, lanes)), 64)
+        # Gradients sum by keys in tiles of one vector, which are the highest.
+        high = register_tile(target, 1, lanes).rows
+        keys = capped(round_up(problem.keys, max(high, lanes)), 64)
         line = features * itemsize(problem.accumulate)
         fitting = max(1, private_cache(target) // SHARE // (copies * shape.columns * line))
         for tiles in (1, 2, 4, 8):

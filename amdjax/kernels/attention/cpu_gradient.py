@@ -372,11 +372,13 @@ class Gradient:
                     k.store(self.found, target + (line + r) * stride + v * lanes, x, (1,))
             return []
 
+        shape = register_tile(self.ctx.target, vectors, lanes)
+        assert b.keys % shape.rows == 0, "sums of the block would reach into those that follow"
         self.stage.product(
             b.keys, b.rows,
             lambda line, row: k.load(at[factors], line * b.rows + row),
             lambda row, v: k.load(at[lines], row * stride + (first + v * lanes), (lanes,), (1,)),
-            init, finish, shape=register_tile(self.ctx.target, vectors, lanes),
+            init, finish, shape=shape,
         )  # fmt: skip
 
     # The second launch
