@@ -9,13 +9,15 @@ from dataclasses import replace
 from amdjax.core.dims import size_hint
 from amdjax.core.jaxpr import Literal, Var
 from amdjax.jit.schedule import epilogue, is_shaped
+from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.gpu.resident import (
     ResidentPlan,
+    as_resident,
     can_part,
-    plan_resident,
+    cheapest_resident,
+    is_worth_it,
     resident_clocks,
-    resident_plans,
 )
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.domain import Domain
@@ -55,16 +57,16 @@ def plan_partition(
     found: list[tuple[int, Partition]] = []
     for step in products:
         ctx = ShapedContext(step.eqn, target, epilogue(step, fusion), fixed, Resident())
-        usual = plan_resident(target, dot_contraction(ctx))
-        if usual is None:
+        problem = as_resident(dot_contraction(ctx))
+        usual = None if problem is None else _usual(target, problem.at_hand)
+        if problem is None or usual is None:
             continue
         made = {v for v in step_writes(step) if v in fusion.stored}
         made |= {v for v, out in carried if out in made}
-        width = group_width(usual.problem.columns, made, domains)
-        best = _cheapest(target, usual, width)
+        width = group_width(problem.columns, made, domains)
+        best = _cheapest(target, problem, usual, width)
         if best and any(_reads(r, fusion, target, best, made) for r in regions):
-            p = usual.problem
-            found.append((size_hint(p.rows) * p.columns * p.depth, best))
+            found.append((size_hint(problem.rows) * problem.columns * problem.depth, best))
     return max(found, key=lambda f: f[0], default=(0, None))[1]
 
 
@@ -72,21 +74,24 @@ def _multiplies(step: Single) -> bool:
     return step.eqn.primitive.name == "dot_general" and is_shaped(step.eqn)
 
 
-def _cheapest(target: GpuTarget, usual: ResidentPlan, width: int) -> Partition | None:
+def _usual(target: GpuTarget, problem: Contraction) -> ResidentPlan | None:
+    """The plan of a product whose programs have whatever columns are best."""
+    found = cheapest_resident(target, problem, problem.columns)
+    return found if found is not None and is_worth_it(target, found) else None
+
+
+def _cheapest(
+    target: GpuTarget, problem: Contraction, usual: ResidentPlan, width: int
+) -> Partition | None:
     """The partition of a product in groups of columns, if it costs less than a grid barrier."""
-    problem = usual.problem
     if not can_part(problem, problem.rows, width):
         return None
-    usual, here = usual.of(problem.at_hand), problem.at_hand
-
-    def clocks(plan: ResidentPlan) -> float:
-        return resident_clocks(target, plan)
-
-    found = min(resident_plans(target, here, width), key=clocks, default=None)
+    found = cheapest_resident(target, problem, width)
     if found is None:
         return None
     barrier = target.costs.grid_barrier(math.prod(usual.grid))
-    return found.of(problem).partition if clocks(found) <= clocks(usual) + barrier else None
+    clocks = resident_clocks(target, found.of(problem.at_hand))
+    return found.partition if clocks <= resident_clocks(target, usual) + barrier else None
 
 
 def _reads(

@@ -142,14 +142,15 @@ class _Launch:
 
     def accesses(self) -> list[_Access]:
         """What it touches, apart from numbers."""
-        names = [p.name in self.kernel.own for p in self.kernel.given]
+        parts = self.kernel.parts
+        owned = [parts if p.name in self.kernel.own else None for p in self.kernel.given]
         writes = {i for i, _ in self.written()}
         found = [
             _Access(x, i in writes, own)
-            for i, (x, own) in enumerate(zip(self.arguments, names, strict=True))
+            for i, (x, own) in enumerate(zip(self.arguments, owned, strict=True))
             if not x.is_number
         ]
-        return found + [_Access(x, True, names[i]) for i, x in self.copies]
+        return found + [_Access(x, True, owned[i]) for i, x in self.copies]
 
     def written(self) -> Iterator[tuple[int, _Argument]]:
         for i, (p, x) in enumerate(zip(self.kernel.given, self.arguments, strict=True)):
@@ -283,12 +284,13 @@ class _Access(NamedTuple):
 
     Args:
       writes: whether it does.
-      own: whether programs touch only what no other one does in any stage that says so.
+      own: the parts of which programs touch their own alone, as in any stage of equal parts;
+        None if they touch others'.
     """
 
     argument: _Argument
     writes: bool
-    own: bool
+    own: object
 
     def meets(self, earlier: _Access, rounds: int) -> bool:
         """Whether it touches what one did that was so many rounds before, and either wrote."""
@@ -299,6 +301,10 @@ class _Access(NamedTuple):
             return (a.shift.phase + b.shift.phase + rounds) % 2 == 0
         # Slices of different rounds lie apart.
         return not (rounds and a.shift.stride and a == b)
+
+    def belongs_with(self, other: _Access) -> bool:
+        """Whether what a program touches of one memory no other one does in either of the two."""
+        return self.own is not None and self.own == other.own
 
 
 def _waits(stages: Sequence[Sequence[_Access]]) -> list[Wait]:
@@ -317,7 +323,7 @@ def _waits(stages: Sequence[Sequence[_Access]]) -> list[Wait]:
             elif waits[i] == "program":
                 since = [(s, True, x) for s, _, x in since]
             met = [(known, x, y) for s, known, y in since for x in stages[i] if x.meets(y, t - s)]
-            if any(not (x.own and y.own) for _, x, y in met):
+            if any(not x.belongs_with(y) for _, x, y in met):
                 waits[i], changed = "grid", True
                 break
             if any(not known for known, _, _ in met):

@@ -48,11 +48,16 @@ class Call:
         if missing and missing == len(self.kernel.sizes):
             self.args = [*self.args, *self.kernel.sizes]
 
-    def owning(self, own: Callable[[Any], bool]) -> Call:
-        """The same, where programs touch of some arguments only what no other of the loop has."""
+    def owning(self, own: Callable[[Any], bool], parts: object) -> Call:
+        """The same, where programs touch of some arguments only what no other of the loop has.
+
+        Args:
+          own: which arguments these are.
+          parts: says which elements those are; only what equals it agrees on them.
+        """
         pairs = zip(self.kernel.params, self.args, strict=True)
         names = frozenset(p.name for p, x in pairs if own(x))
-        return replace(self, kernel=replace(self.kernel, own=names))
+        return replace(self, kernel=replace(self.kernel, own=names, parts=parts))
 
 
 @dataclass

@@ -26,7 +26,9 @@ class Kernel:
         each its first program in the grid, then the arguments. A program counts from there.
       sizes: symbolic dimensions that the last parameters are, one each.
       own: in a loop whose programs stay resident, the parameters of which a program touches only
-        what no program of another number does, in any kernel of the loop that lists them.
+        what no program of another number does, in any kernel of the loop that lists them and has
+        the same `parts`.
+      parts: equals that of kernels in which programs of a number have the same parts.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Kernel:
     align: int = 16
     batch: int = 1
     own: frozenset[str] = frozenset()
+    parts: object = None
     sizes: tuple[Dim, ...] = ()
 
     def __str__(self) -> str:

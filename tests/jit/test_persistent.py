@@ -12,7 +12,7 @@ import amdjax.numpy as jnp
 from amdjax import lax, rnn, targets
 from amdjax.emulator import machine
 from amdjax.jit.gpu import kernels as device_kernels
-from amdjax.kernels.products.gpu import resident
+from amdjax.kernels.products.gpu import dispatch, resident
 from amdjax.runtime.devices import devices
 from amdjax.runtime.gpu import DeviceError, GpuDevice
 
@@ -199,6 +199,27 @@ def test_device_that_holds_fewer(device, monkeypatch):
         monkeypatch.setattr(GpuDevice, "resident_workgroups", lambda *_: 2)
     w, x = weights("gru", 6, 24), draw(3, 9, 6)
     assert_same(rnn.gru, w, x)
+
+
+def alone(monkeypatch):
+    """Let products have other columns than the elementwise steps of their loop."""
+    plan = lambda target, problem, partition: resident.plan_resident(target, problem)
+    monkeypatch.setattr(dispatch, "plan_resident", plan)
+
+
+@pytest.mark.devices
+def test_products_that_divide_otherwise(device, monkeypatch):
+    alone(monkeypatch)
+    w, x = weights("lstm", 6, 16), draw(4, 3, 6)
+    assert_same(lambda w, x: rnn.lstm(w, x), w, x)
+
+
+@pytest.mark.cpu_only(ON_GPUS)
+def test_programs_wait_for_products_that_divide_otherwise(monkeypatch):
+    alone(monkeypatch)
+    w, x = weights("lstm", 6, 16), draw(4, 3, 6)
+    text = str_of(layer_loss("lstm"), w, x, stage="schedule")
+    assert re.findall(r"(\d+) grid barriers?", text) == ["2"]
 
 
 @pytest.mark.cpu_only("plans only")

@@ -11,10 +11,11 @@ from amdjax.core.instantiate import instantiate
 from amdjax.emulator.debug.counters import recording
 from amdjax.export import symbolic_shape
 from amdjax.jit.gpu.kernels import compile_device
+from amdjax.kernels.products.gpu.resident import plan_resident
 from amdjax.runtime.gpu import GpuDevice
 from amdjax.schedule.gpu.persistent import MOST_ARRIVALS, PersistentPlan
 from amdjax.tree_util import tree_leaves
-from tests.jit.test_persistent import counted, flipped, gated_slices, sums, written
+from tests.jit.test_persistent import contraction, counted, flipped, gated_slices, sums, written
 from tests.jit.test_variants_gpu import arrays, variants
 
 GPUS = pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
@@ -134,7 +135,7 @@ def planned(f, specs, sizes, target="gfx942"):
 def test_programs_wait_for_as_many_as_there_are():
     """What a launch counts to is its grid; of no size more than are resident, or 32 bits count."""
     plan, (loop,), scope = planned(*layer("lstm"), {"t": 4, "b": 3})
-    (most,) = {at_sizes(loop.programs, {"t": 4, "b": b}) for b in (1000, 10_000)}
+    (most,) = {at_sizes(loop.programs, {"t": 4, "b": b}) for b in (10_000, 100_000)}
     for t, b in [(2, 2), (3, 7), (4, 1000), (900, 5), (2048, 512)]:
         assert all(guard.holds({"t": t, "b": b}) for guard in scope.required)
         instance = plan.at({"t": t, "b": b})
@@ -149,3 +150,18 @@ def test_programs_wait_for_as_many_as_there_are():
         ]
         assert grid * t * loop.barriers < MOST_ARRIVALS
     assert not all(guard.holds({"t": 1 << 30, "b": 2}) for guard in scope.required)
+
+
+@pytest.mark.cpu_only("plans only")
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "sm_90a"])
+def test_tiles_of_symbolic_rows_are_chosen_for_many(target):
+    """A product is right for any number of rows, and preferred for more than those at hand."""
+    tiles = set()
+    for rows in (2, 5, 16, 33, 64):
+        scope = SizedScope({"b": rows})
+        plan = plan_resident(targets.get(target), contraction(scope.variables()["b"], 512, 128))
+        assert not scope.required and plan.grid[0] * plan.rows >= rows
+        likes = [b for b in range(2, 65) if all(g.holds({"b": b}) for g in scope.preferred)]
+        assert rows in likes and len(likes) >= 3, likes
+        tiles.add((plan.rows, plan.columns))
+    assert len(tiles) < 5

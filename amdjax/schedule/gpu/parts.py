@@ -92,7 +92,7 @@ class _PartEmitter:
         self.w.with_lanes(tile_lanes(k, axes, bases), self._store)
         call = self.w.finish(high * wide, p.lines * p.width * sum(self.plan.groups))
         foreign = part_foreign_reads(self.region, self.fusion, p)
-        return call.owning(lambda x: not (isinstance(x, Var) and x in foreign))
+        return call.owning(lambda x: not (isinstance(x, Var) and x in foreign), p)
 
     def _store(self) -> None:
         """Compute all values of the part, then store them: a result may lie over an input."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from amdjax.core.dims import Dim, is_multiple, like_at_hand, size_hint
+from amdjax.core.dims import Dim, cheapest, estimated, is_multiple, size_hint
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.kernels.products.contraction import Contraction, Source
@@ -26,8 +27,12 @@ from amdjax.targets import GpuTarget
 from amdjax.targets.mma import CELL_BYTES
 from amdjax.tile import Buffer, Value, itemsize
 
-__all__ = ["ResidentPlan", "can_part", "plan_resident", "resident_clocks", "resident_plans"]
+__all__ = [
+    "ResidentPlan", "as_resident", "can_part", "cheapest_resident", "is_worth_it", "plan_resident",
+    "resident_clocks", "resident_plans",
+]  # fmt: skip
 
+RIVALS = (1, 4, 16, 64)  # rows whose best tiles are compared where their number is symbolic
 MOST_SUMS = 32  # of a lane
 MOST_BROUGHT = 64  # elements that a thread brings at once
 MOST_PARTS = 256  # sums that a thread adds for each element of its own, and of its groups
@@ -121,38 +126,85 @@ def plan_resident(
       problem: the product.
       partition: of what the loop's programs make, which is taken if the product can.
     """
+    wanted = as_resident(problem)
+    if wanted is None:
+        return None
+    if partition is not None and can_part(wanted, partition.lines, partition.width):
+        here = replace(partition, lines=size_hint(partition.lines))
+        plans = _resident(target, wanted.at_hand, partition.width, partition.rows)
+        found = _least(target, (p for p in plans if p.partition == here))
+        if found is not None:
+            return found.of(wanted)
+    found = cheapest_resident(target, wanted, wanted.columns)
+    return found if found is not None and is_worth_it(target, found) else None
+
+
+def as_resident(problem: Contraction) -> Contraction | None:
+    """A product, merged, as one whose right operand may stay in LDS; None if it may not."""
     problem = problem.merged()
     if problem.a.fixed and not problem.b.fixed:
         problem = problem.swapped()
     if problem.a.fixed or not problem.b.fixed or not _is_plain(problem):
         return None
-    if isinstance(problem.columns, Dim) or isinstance(problem.depth, Dim):
-        return None  # as much of it as LDS holds is part of the code
-    like_at_hand(problem.rows)
-    found = _plan_at_hand(target, problem, partition)
-    return None if found is None else found.of(problem)
+    # As much of the matrix as LDS holds is part of the code.
+    return None if isinstance(problem.columns * problem.depth, Dim) else problem
 
 
-def _plan_at_hand(
-    target: GpuTarget, wanted: Contraction, partition: Partition | None
-) -> ResidentPlan | None:
-    problem = wanted.at_hand
+def is_worth_it(target: GpuTarget, plan: ResidentPlan) -> bool:
+    """Whether no other plan of the product is better, at the sizes at hand."""
+    problem = plan.problem.at_hand
     atoms = operand_atoms(target, problem.a.dtype, problem.b.dtype, problem.accumulate)
     if not atoms:
-        return None
-    clocks = lambda p: resident_clocks(target, p)
-    if partition is not None and can_part(wanted, partition.lines, partition.width):
-        plans = resident_plans(target, problem, partition.width)
-        here = replace(partition, lines=size_hint(partition.lines))
-        found = min((p for p in plans if p.partition == here), key=clocks, default=None)
-        if found is not None:
-            return found
-    found = min(resident_plans(target, problem, problem.columns), key=clocks, default=None)
-    if found is None:
-        return None
+        return False
     other = ProductProblem(problem, atoms)
     usual = plan_cost(other, PRODUCTS.best(other, target), target)
-    return found if clocks(found) < usual else None
+    return resident_clocks(target, plan.of(problem)) < usual
+
+
+def _least(target: GpuTarget, plans: Iterable[ResidentPlan]) -> ResidentPlan | None:
+    return min(plans, key=lambda p: resident_clocks(target, p), default=None)
+
+
+def cheapest_resident(target: GpuTarget, problem: Contraction, width: int) -> ResidentPlan | None:
+    """The best plan; one for symbolic rows is preferably for those of which it is about the best.
+
+    Args:
+      target: the GPU.
+      problem: the product, as `as_resident` gives it.
+      width: of the groups of columns of each of which a program has some.
+
+    Returns:
+      The plan; None if there is none.
+    """
+    here = problem.at_hand
+    if not isinstance(problem.rows, Dim):
+        return _least(target, resident_plans(target, here, width))
+    # Lanes and depth are chosen for one tile, whatever the number of rows.
+    tiles: dict[Partition, list[ResidentPlan]] = {}
+    for plan in _fitting(target, here, width, max(here.rows, RIVALS[-1])):
+        tiles.setdefault(plan.partition, []).append(plan)
+    best = [found for plans in tiles.values() if (found := _least(target, plans))]
+    if not best:
+        return None
+    plans = list(dict.fromkeys(_best_of(target, best, rows) for rows in (here.rows, *RIVALS)))
+    costs = [estimated(partial(_round_clocks, target, p), problem.rows) for p in plans]
+    return plans[cheapest(costs)].of(problem)
+
+
+def _best_of(target: GpuTarget, plans: Iterable[ResidentPlan], rows: int) -> ResidentPlan:
+    """The cheapest plan for a number of rows."""
+    return min(plans, key=lambda p: _round_clocks(target, p, rows))
+
+
+def _round_clocks(target: GpuTarget, plan: ResidentPlan, rows: int) -> float:
+    """Of a round of so many rows: programs meet; those of several tiles bring the matrix again."""
+    plan = replace(plan, partition=replace(plan.partition, lines=rows))
+    costs, grid = target.costs, math.prod(plan.grid)
+    most = _most_programs(target, plan)
+    turns = ceil_div(grid, most)
+    matrix = plan.columns * plan.whole * itemsize(plan.problem.accumulate)
+    again = turns * (costs.load_latency + matrix / costs.cache_rate) if turns > 1 else 0
+    return resident_clocks(target, plan) + again + costs.grid_barrier(min(grid, most))
 
 
 def can_part(problem: Contraction, lines: int, width: int) -> bool:
@@ -182,18 +234,37 @@ def resident_plans(target: GpuTarget, problem: Contraction, width: int) -> Itera
       problem: the product, merged.
       width: of the groups of columns of each of which a program has some.
     """
+    return _resident(target, problem, width, problem.rows)
+
+
+def _resident(
+    target: GpuTarget, problem: Contraction, width: int, most: int
+) -> Iterator[ResidentPlan]:
+    """Plans of which all programs are resident, with tiles for at `most` so many rows."""
+    for plan in _fitting(target, problem, width, most):
+        if math.prod(plan.grid) <= _most_programs(target, plan):
+            yield plan
+
+
+def _most_programs(target: GpuTarget, plan: ResidentPlan) -> int:
+    """That are resident."""
+    return min(target.lds_per_cu // plan.lds, 2) * target.lds_units
+
+
+def _fitting(
+    target: GpuTarget, problem: Contraction, width: int, most: int
+) -> Iterator[ResidentPlan]:
+    """Plans that fit a compute unit, with tiles for at `most` so many rows."""
     threads, cell = target.usual_workgroup, CELL_BYTES // itemsize(problem.accumulate)
     for rows, columns in itertools.product(TILES, TILES):
-        if rows > power_of_two(problem.rows) or columns > power_of_two(width):
+        if rows > power_of_two(most) or columns > power_of_two(width):
             continue
         partition = Partition(problem.rows, width, rows, columns)
         groups = problem.columns // width
         for lanes, depth in itertools.product(_lanes(target, rows, columns, groups), DEPTHS):
             plan = ResidentPlan(problem, partition, depth, threads, lanes)
-            each = min(target.lds_per_cu // plan.lds, 2) * target.lds_units
-            fits = math.prod(plan.grid) <= each and plan.lds <= target.lds_bytes
             useful = rows * depth <= MOST_BROUGHT * threads and plan.parts * groups <= MOST_PARTS
-            if fits and useful and depth % (cell * plan.parts) == 0:
+            if useful and depth % (cell * plan.parts) == 0 and plan.lds <= target.lds_bytes:
                 yield plan
 
 
@@ -273,7 +344,7 @@ class _Emitter:
         for i, x in zip(groups, sums, strict=True):
             writer.store([x], bases, (p.rows, part.width), column=i * part.width)
         call = self.program.launch(high * wide, 2.0 * plan.rows * plan.columns * plan.whole)
-        return replace(call.owning(self._own().__contains__), whole_lds=True)
+        return replace(call.owning(self._own().__contains__, part), whole_lds=True)
 
     def _lines(self, group: int) -> Source:
         """The lines of the matrix that are a group of columns."""
