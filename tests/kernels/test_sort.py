@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax import lax
+from amdjax import jit, lax, numpy as jnp
 from amdjax.kernels.sorting.cpu.network import merge_exchange
 
 DTYPES = [
@@ -111,6 +111,22 @@ def test_wide_keys(shape, axis, dtype):
     with amdjax.enable_x64(True):
         check([x], axis)
         check([x, np.arange(x.size).reshape(shape)], axis)
+
+
+@pytest.mark.parametrize(
+    "shape, axis", [((9, 33), 1), ((5, 300), 1), ((130, 7), 0), ((3, 5000), 1)]
+)
+def test_results_that_nobody_reads(shape, axis):
+    """Are not written; where positions are none of those read, keys go alone."""
+    x = np.random.default_rng(2).integers(-4, 5, shape).astype(np.float32) * np.float32(-0.5)
+    places = lax.broadcasted_iota(np.int32, shape, axis)
+    both = lambda x: lax.sort_key_val(jnp.asarray(x), places, axis)
+    want = np.argsort(x, axis, kind="stable")
+    np.testing.assert_array_equal(jit(lambda x: both(x)[1])(x), want)
+    found = np.asarray(jit(lambda x: both(x)[0])(x))
+    sorted_x = np.take_along_axis(x, want, axis)
+    np.testing.assert_array_equal(found, sorted_x)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(sorted_x))
 
 
 def test_the_zero_principle():

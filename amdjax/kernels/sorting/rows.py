@@ -74,19 +74,26 @@ class SortProblem:
         return not by_key or any(source is not self.keys[0][0] for source, _ in self.outputs)
 
 
+#: Bits of float64 above those of 32-bit keys and 20-bit positions: numbers from 2**52 to 2**53.
+PACKED_EXPONENT = 1075 << 52
+PACKED_PLACE = 20
+
+
 @dataclass(frozen=True)
 class RecordLayout:
     """What is sorted: keys, and the position they came from where that is needed.
 
     Args:
       kinds: dtypes of a record's parts.
-      positioned: whether the last part, or the lower half of the only one, is the position.
+      positioned: whether the last part, or the lower bits of the only one, are the position.
       packed: whether key and position are one number of 64 bits.
+      shift: bits of the position in such a number.
     """
 
     kinds: tuple[str, ...]
     positioned: bool
     packed: bool
+    shift: int = 32
 
     @staticmethod
     def of(keys: Sequence[tuple[Any, Key]], positioned: bool) -> RecordLayout:
@@ -97,21 +104,40 @@ class RecordLayout:
         return RecordLayout((*kinds, "u32") if positioned else tuple(kinds), positioned, False)
 
     @property
+    def as_floats(self) -> RecordLayout:
+        """The same for positions below 2**20, with numbers of float64 that have the same order.
+
+        Vector units before AVX-512 have instructions for extrema of those, not of integers.
+        """
+        return RecordLayout(("f64",), True, True, PACKED_PLACE) if self.packed else self
+
+    @property
     def nbytes(self) -> int:
         return sum(map(itemsize, self.kinds))
 
     def join(self, k: Builder, parts: Sequence[Value], place: Value) -> list[Value]:
         """A record of keys (or their bits) and positions."""
         if self.packed:
-            high = k.convert(parts[0], "u64") << k.const("u64", 32, place.shape)
-            return [high | k.convert(place, "u64")]
+            high = k.convert(parts[0], "u64") << k.const("u64", self.shift, place.shape)
+            both = high | k.convert(place, "u64")
+            if self.kinds == ("u64",):
+                return [both]
+            return [k.bitcast(both | k.const("u64", PACKED_EXPONENT, place.shape), "f64")]
         return [*parts, k.convert(place, "u32")] if self.positioned else list(parts)
 
     def part(self, k: Builder, record: Value, dtype: str) -> Value:
         """A key (or its bits), of a dtype, of the part of a record that holds it."""
         if not self.packed:
             return record
-        return k.convert(record >> k.const("u64", 32, record.shape), dtype)
+        bits = k.bitcast(record, "u64")
+        return k.convert(k.convert(bits >> k.const("u64", self.shift, record.shape), "u32"), dtype)
+
+    def place(self, k: Builder, record: Value) -> Value:
+        """The position, of the part of a record that holds it."""
+        if not self.packed:
+            return record
+        bits = k.bitcast(record, "u64") & k.const("u64", (1 << self.shift) - 1, record.shape)
+        return k.convert(bits, "u32")
 
 
 def precedes(k: Builder, a: Sequence[Value], b: Sequence[Value]) -> Value:

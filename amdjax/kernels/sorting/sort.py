@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from amdjax.core.dims import choosing, estimated, size_hint
+from amdjax.core.jaxpr import DropVar
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.sorting.cpu.network import NetworkPlan
 from amdjax.kernels.sorting.cpu.radix import radix_cost, radix_plans
@@ -35,7 +36,8 @@ NETWORK_FEW, NETWORK_ALONE = 512, 96  # the same for rows that fill half of them
 def plan_sort(ctx: ShapedContext) -> KernelPlan:
     """Sort all operands by the first `num_keys` of them."""
     shape, axis = ctx.inputs[0].aval.shape, ctx.params["dimension"]
-    outputs = tuple(zip(ctx.inputs, ctx.outputs, strict=True))
+    pairs = zip(ctx.inputs, ctx.outputs, strict=True)
+    outputs = tuple(pair for pair in pairs if not isinstance(pair[1], DropVar))
     if not math.prod(shape) or not shape or shape[axis] == 1:
         return CopyPlan(outputs)
     keys: list[tuple[Any, Key]] = []

@@ -120,6 +120,8 @@ class Network(SortedRows):
 
     def _records(self, with_position: bool) -> _Scratch:
         layout = RecordLayout.of(self.keys, with_position)
+        if self.ctx.target.vector_bits < 512:
+            layout = layout.as_floats
         tag, size = "pairs" if with_position else "keys", self.room * self.count
         buffers = [self.k.scratch(f"{tag}{j}", t, size) for j, t in enumerate(layout.kinds)]
         return _Scratch(buffers, layout)
@@ -267,7 +269,7 @@ class Network(SortedRows):
         """Write the elements that became number `i` of their rows."""
         k, g, count, layout = self.k, self.geometry, self.count, records.layout
         parts = [k.load(s, i * count, (count,)) for s in records.buffers]
-        position = k.convert(parts[-1], "u32") if layout.packed else parts[-1]
+        position = layout.place(k, parts[-1])
         where = self._start(self.taken) + i * g.inner
         lane_stride = 1 if g.inner > 1 else self.taken
         lanes = k.iota(count) * k.const("index", self.lane_stride, (count,))
