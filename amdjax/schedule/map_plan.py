@@ -18,6 +18,7 @@ from amdjax.schedule.writer import Machine, is_large, lane_count
 
 CHUNK = 4096  # elements that a program handles ...
 CHUNK_COST = 4 << 20  # ... unless they cost more than this together
+SPARSE, AMPLE = 8, 16  # a program with an eighth of that is worse than one with 16 times as much
 PROGRAM = 100  # elements that take as long as beginning a program
 MOST_RANGES = 8  # of a loop that get code of their own
 APART = 4  # elements in a row that take as long as one that lies apart from its neighbors
@@ -141,7 +142,10 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
         outer = outer[:-1]
     with choosing():
         ways = dict.fromkeys(
-            (min(lane_var.extent, chunk), _inner_loops(outer, lane_var.extent, chunk))
+            (
+                min(lane_var.extent, chunk),
+                _inner_loops(outer, lane_var.extent, chunk, 4 * target.vectors.threads),
+            )
             for chunk in chunks
         )
     ranges = _ranges(domain, lane_var, count)
@@ -238,10 +242,20 @@ def is_flat(domain: Domain) -> bool:
     return len(domain.vars) == 1 and not domain.irregular and plain
 
 
-def _inner_loops(outer: Sequence[LoopVar], row: int, most: int) -> tuple[LoopVar, ...]:
-    """The last of the outer loops that go into the program, until it has work enough."""
+def _inner_loops(
+    outer: Sequence[LoopVar], row: int, most: int, programs: int
+) -> tuple[LoopVar, ...]:
+    """The last of the outer loops that go into the program, until it has work enough.
+
+    A program has rather too much than far too little, if there remain as many as wanted.
+    """
     first = len(outer)
-    while first and row * outer[first - 1].extent <= most:
+    while first:
+        limit = most
+        if row * SPARSE <= most and extent(outer[: first - 1]) >= programs:
+            limit = most * AMPLE
+        if row * outer[first - 1].extent > limit:
+            break
         first -= 1
         row *= outer[first].extent
     return tuple(outer[first:])

@@ -69,6 +69,16 @@ def test_lanes_run_along_what_is_contiguous_where_places_are_data(f):
     assert "lanes over i2" in str(observed[0]).splitlines()[-1]
 
 
+def test_programs_are_not_far_too_short():
+    """Rows of lanes that do not fill one join the loop around, if programs stay for all threads."""
+    for shape, programs in [((8, 112, 112, 64), 896), ((1, 4, 112, 64), 448)]:
+        observed = []
+        args = jnp.zeros((*shape[:2], 56, 64)), jnp.zeros(112, np.int32)
+        observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
+        plan_program(jit(lambda x, i: x[:, :, i]).trace(*args).jaxpr, CPU, observe=observe)
+        assert f", {programs} programs" in str(observed[0]).splitlines()[-1]
+
+
 @pytest.mark.parametrize("count, lanes", [(50_000, 64), (50, 32)])
 def test_pieces_of_large_tables_are_long(count, lanes):
     """A table in the caches serves short ones as fast."""
