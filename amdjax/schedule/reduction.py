@@ -98,6 +98,11 @@ class Reduction:
             self.rule.combine == "add" or "c" not in kinds
         )
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether what it combines are real numbers."""
+        return all(x.aval.dtype.kind in "fiuV" for x in self.eqn.invars)
+
     def segments(self, b: ElementBuilder, accs: Sequence[El], width: int) -> list[El]:
         """What runs of `width` lanes combine to, in each of their lanes."""
         out, distance = list(accs), 1

@@ -20,6 +20,7 @@ from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.writer import Machine, lane_count
+from amdjax.targets import GpuTarget
 
 STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
 STASH_COST = 8  # of a value above which it is kept for later passes rather than computed again
@@ -27,6 +28,8 @@ SPLIT_WORK = 1 << 15  # elements below which a reduction is not split
 FAR = 1 << 20  # bytes beyond the nearer caches, from where long pieces come faster
 FEW = 4  # steps of a loop that are written one after the other
 WRITTEN = 400  # operations of them together
+TOGETHER = 8  # elements of a row that are added before its sum goes to scratch
+STRIDED = 1.25  # times as long as elements that lie in a row take others
 CHEAP = 8  # cost of an element that takes less than its way from there
 
 
@@ -155,12 +158,20 @@ class CpuRowPlan(RowPlan):
       segment: neighboring lanes that are elements of one row.
       unrolled: the loop over the elements of short rows in lanes, where these are stored: what lies
         between the lanes of one step is written along with it.
+      beside: the loop around that over rows in lanes, where one of these is too short for a tile:
+        a row of the tile for each of some of its steps.
+      steps: of it in a program.
+      chunk: neighboring rows whose sums a program keeps in scratch, where it reads elements of all
+        of them as they lie in memory; 0 where sums stay in registers.
     """
 
     lane_var: LoopVar | None
     count: int
     segment: int = 1
     unrolled: LoopVar | None = None
+    beside: LoopVar | None = None
+    steps: int = 1
+    chunk: int = 0
 
     @property
     def row_elements(self) -> int:
@@ -176,12 +187,25 @@ class CpuRowPlan(RowPlan):
         """Programs that share neighboring rows."""
         if self.lane_var is None or self.lanes_reduce:
             return 1
-        return ceil_div(self.lane_var.extent, self.count)
+        return ceil_div(self.lane_var.extent, self.chunk or self.count)
 
     @property
     def grid(self) -> int:
         """Programs, if reductions are not split."""
-        return extent([v for v in self.outer if v is not self.lane_var]) * self.bundles
+        others = [v for v in self.outer if v not in (self.lane_var, self.beside)]
+        return extent(others) * self.bundles * self.blocks
+
+    @property
+    def blocks(self) -> int:
+        """Programs that share the loop beside that in lanes."""
+        return self.beside.extent // self.steps if self.beside is not None else 1
+
+    @property
+    def tile(self) -> tuple[int, ...]:
+        """The shape of what a program holds of a row, or of neighboring ones."""
+        if self.lane_var is None:
+            return ()
+        return (self.count,) if self.beside is None else (self.steps, self.count)
 
     @property
     def split(self) -> LoopVar:
@@ -210,6 +234,8 @@ class CpuRowPlan(RowPlan):
         if self.lane_var is not None:
             out += f", {self.count} lanes over {lanes} {self.lane_var.name}"
             out += f" in segments of {self.segment}" if self.segment > 1 else ""
+            out += f", {self.steps} of {self.beside.name}" if self.beside is not None else ""
+            out += f", sums of {self.chunk} in scratch" if self.chunk else ""
         if self.unrolled is not None:
             out += f", {self.unrolled.name} unrolled"
         out += f", {counted(self.levels + 1, 'pass', 'passes')}"
@@ -242,20 +268,28 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
     if lane_var is not None and segment > 1:
         count = divisor(lane_count(domain, target, lane_var.extent), lane_var.extent)
     elif lane_var is not None:
-        count = _row_lanes(domain, lane_var, target)
+        count = _row_lanes(domain, lane_var, lane_var.extent, target)
     plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count, segment)
     if plan.lanes_reduce:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
         plan = replace(plan, stashed=stashed)
     elif lane_var is not None:
         plan = replace(plan, unrolled=_unrolled(plan, lane_var))
-    plans = (_split(plan, n) for n in shares(_most_splits(plan, target)))
-    return list({p.splits: p for p in plans}.values())
+        if (beside := _beside(domain, lane_var, count)) is not None:
+            lanes = _row_lanes(domain, lane_var, count * beside.extent, target)
+            steps = divisor(lanes // count, beside.extent)
+            plan = replace(plan, beside=beside, steps=steps) if steps > 1 else plan
+    plans = [plan]
+    if lane_var is not None and (chunk := _scratch_rows(plan, lane_var, target)):
+        plans.append(replace(plan, chunk=chunk))
+    split = (_split(p, n) for p in plans for n in shares(_most_splits(p, target)))
+    return list({(p.chunk, p.splits): p for p in split}.values())
 
 
 def cpu_row_cost(domain: Domain, plan: CpuRowPlan, target: Machine) -> float:
     """Elements that a thread takes one after the other."""
-    return busy_time(domain.size, plan.grid * plan.splits, _programs(target))
+    strided = 1 if plan.chunk or plan.lanes_reduce else STRIDED
+    return busy_time(domain.size * strided, plan.grid * plan.splits, _programs(target))
 
 
 CPU_ROWS: Family[Domain, Machine, CpuRowPlan] = Family(
@@ -283,6 +317,30 @@ def _lane_loop(domain: Domain) -> LoopVar | None:
     return inner[-1] if narrow else last
 
 
+def _scratch_rows(plan: CpuRowPlan, lane_var: LoopVar, target: Machine) -> int:
+    """Neighboring rows whose sums fit half of the nearest cache, if their elements lie far away.
+
+    Memory is read faster as it lies than a piece of each line of a matrix.
+    """
+    domain, vectors = plan.domain, target.vectors
+    in_lanes = not plan.lanes_reduce and plan.beside is None and plan.unrolled is None
+    if plan.levels or not in_lanes or isinstance(target, GpuTarget):
+        return 0
+    if not isinstance(lane_var.extent, int) or plan.bundles < 2:
+        return 0
+    with choosing():
+        few = plan.inner[-1].extent < TOGETHER
+    rules = reductions_of(domain.region).values()
+    if few or not all(rule.is_simple and rule.is_numeric for rule in rules):
+        return 0
+    far = [o for v, o in domain.loads if size_hint(v.aval.nbytes) >= FAR]
+    each = [o for o in far if o.is_dynamic or o.depends_on(plan.inner[-1])]
+    if not any(o.coefficient(lane_var) == 1 for o in each):
+        return 0
+    nbytes = sum(rule.accumulator_bits for rule in rules) // 8
+    return min(vectors.l1_bytes // 2 // nbytes // plan.count * plan.count, lane_var.extent)
+
+
 def _unrolled(plan: CpuRowPlan, lane_var: LoopVar) -> LoopVar | None:
     """The loop over the elements of a row, if one pass stores all that it computes of them."""
     domain, elements = plan.domain, {v for r in plan.element_roots(0) for v in r.vars}
@@ -292,9 +350,25 @@ def _unrolled(plan: CpuRowPlan, lane_var: LoopVar) -> LoopVar | None:
     return unrolled_loop(domain, lane_var, stores)
 
 
-def _row_lanes(domain: Domain, lane_var: LoopVar, target: Machine) -> int:
+def _beside(domain: Domain, lane_var: LoopVar, count: int) -> LoopVar | None:
+    """The loop that goes on where the rows in lanes end, which are as many as lanes."""
+    if lane_var is not domain.vars[-1] or len(domain.outer) < 2:
+        return None
+    around = domain.vars[-2]
+    if around in domain.reduced or not isinstance(around.extent, int):
+        return None
+    if not surely_equal(lane_var.extent, count):
+        return None
+    along = [o for _, o in domain.loads if surely_equal(o.coefficient(lane_var), 1)]
+    goes_on = [surely_equal(o.coefficient(around), count) for o in along]
+    apart = [not o.depends_on(around) for o in along]
+    fit = all(a or b for a, b in zip(goes_on, apart, strict=True))
+    return around if any(goes_on) and fit else None
+
+
+def _row_lanes(domain: Domain, lane_var: LoopVar, rows: int, target: Machine) -> int:
     """Lanes; sums of neighboring rows fill half of the registers where memory lies far away."""
-    count = lane_count(domain, target, lane_var.extent)
+    count = lane_count(domain, target, rows)
     cost = sum(r.cost for r in domain.region.roots if not r.row)
     far = [
         o
@@ -306,7 +380,7 @@ def _row_lanes(domain: Domain, lane_var: LoopVar, target: Machine) -> int:
     if lane_var in domain.reduced or cost > cheap or not far:
         return count
     bits = sum(rule.accumulator_bits for rule in reductions_of(domain.region).values())
-    vector, rows = target.vectors.vector_bits, size_hint(lane_var.extent)
+    vector, rows = target.vectors.vector_bits, size_hint(rows)
     full = 1 << max((16 if vector >= 512 else 8) * vector // bits, 1).bit_length() - 1
     # Hardly any lanes are idle in the last piece.
     while full > count and 8 * (-rows % full) > rows:

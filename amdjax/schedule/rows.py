@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.core.dims import is_multiple
+from amdjax.core.dims import is_multiple, surely_equal
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
@@ -19,11 +19,12 @@ from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Root
 from amdjax.schedule.index import Index, LoopVar, Symbol, linear
 from amdjax.schedule.reduction import Reduction
-from amdjax.schedule.row_plan import CpuRowPlan, RowPlan
+from amdjax.schedule.row_plan import TOGETHER, CpuRowPlan, RowPlan
 from amdjax.schedule.values import El, Lanes, flat_parts, regroup, short_dtype
 from amdjax.schedule.writer import RegionWriter
 
 Bounds = tuple[Any, Any]
+Innermost = Callable[[tile.Value | None, Sequence[tile.Value]], list[tile.Value]]
 
 
 class RowEmitter(ABC):
@@ -218,6 +219,15 @@ class CpuRowEmitter(RowEmitter):
 
     plan: CpuRowPlan
     combine = CombineKernel
+    #: Of sums in scratch: the first row, where they are, and the part of the split loop.
+    first_row: tile.Value
+    sums: Sequence[tile.Buffer] = ()
+    part: Bounds | None = None
+
+    def split_number(self) -> tuple[tile.Value, tile.Value]:
+        number, rows = super().split_number()
+        self.part = self.bounds(number)
+        return number, rows
 
     def calls(self) -> list[Call]:
         """The launches that compute the region."""
@@ -231,9 +241,19 @@ class CpuRowEmitter(RowEmitter):
             w.bind_outer(plan.outer, pid)
             body()
             return
-        base = (pid % plan.bundles) * count
-        outer = [v for v in plan.outer if v is not lane_var]
-        w.bind_outer(outer, pid // plan.bundles)
+        base = (pid % plan.bundles) * (plan.chunk or count)
+        outer = [v for v in plan.outer if v not in (lane_var, plan.beside)]
+        around = pid // plan.bundles
+        if plan.beside is not None:
+            first = (around % plan.blocks) * plan.steps
+            w.bind_outer(outer, around // plan.blocks)
+            rows = Lanes(plan.beside, plan.steps, 0, first)
+            w.with_lanes([rows, Lanes(lane_var, count, 1, base)], body)
+            return
+        w.bind_outer(outer, around)
+        if plan.chunk:
+            self._by_scratch(lane_var, base, body)
+            return
 
         def with_mask(mask: tile.Value | None) -> None:
             w.with_lanes([Lanes(lane_var, count, 0, base, mask)], body)
@@ -253,9 +273,23 @@ class CpuRowEmitter(RowEmitter):
     ) -> list[list[El]]:
         k, b, plan = self.k, self.b, self.plan
         rules = [self.reductions[r] for r in reductions]
-        shape = (plan.count,) if plan.lane_var is not None else ()
         starts = [rule.identity(b) for rule in rules]
-        flat = [k.broadcast(p, shape) for els in starts for e in els for p in e.parts]
+        if plan.unrolled is not None:
+            return self._unrolled(plan.unrolled, rules, starts, elements)
+        if plan.chunk:
+            place = b.lanes[-1].base - self.first_row
+            result = iter([k.load(buffer, place, plan.tile) for buffer in self.sums])
+            return [regroup(start, result) for start in starts]
+        flat = [k.broadcast(p, plan.tile) for p in flat_parts(x for xs in starts for x in xs)]
+        innermost = self._element(rules, starts, elements)
+        result = iter(self._loops(innermost, flat, bounds))
+        return [regroup(start, result) for start in starts]
+
+    def _element(
+        self, rules: Sequence[Reduction], starts: Sequence[list[El]], elements: Sequence[Root]
+    ) -> Innermost:
+        """What a pass does with the elements in a tile: keeps some, and adds to accumulators."""
+        k, b, shape = self.k, self.b, self.plan.tile
 
         def innermost(mask: tile.Value | None, carried: Sequence[tile.Value]) -> list[tile.Value]:
             for r in elements:
@@ -273,11 +307,65 @@ class CpuRowEmitter(RowEmitter):
                     out += [k.broadcast(p, shape) for e in merged for p in e.parts]
             return out
 
-        if plan.unrolled is not None:
-            return self._unrolled(plan.unrolled, rules, starts, elements)
+        return innermost
 
-        result = iter(self._loops(innermost, flat, bounds))
-        return [regroup(start, result) for start in starts]
+    def _by_scratch(self, lane_var: LoopVar, first: tile.Value, body: Callable[[], None]) -> None:
+        """Sums of neighboring rows in scratch, then `body` for each tile of rows.
+
+        Tiles take some elements of all their rows at a time, as these lie in memory.
+        """
+        k, b, w, plan = self.k, self.b, self.w, self.plan
+        count, shape = plan.count, plan.tile
+        whole = surely_equal(plan.bundles, 1)
+        start: tile.Value | int = 0 if whole else first
+        stop = lane_var.extent if whole else k.min(first + plan.chunk, lane_var.extent)
+        self.first_row = k.index(start)
+        reductions = list(self.reductions)
+        rules = [self.reductions[r] for r in reductions]
+        starts = [rule.identity(b) for rule in rules]
+        flat = [k.broadcast(p, shape) for p in flat_parts(x for xs in starts for x in xs)]
+        size = plan.chunk + count
+        self.sums = [k.scratch(f"sums{i}", p.dtype, size) for i, p in enumerate(flat)]
+        innermost = self._element(rules, starts, plan.element_roots(0))
+
+        def put(place: tile.Value, values: Sequence[tile.Value]) -> None:
+            for buffer, x in zip(self.sums, values, strict=True):
+                k.store(buffer, place, x)
+
+        def some(low: tile.Value, high: tile.Value, lanes: Lanes) -> Sequence[tile.Value]:
+            place = lanes.base - self.first_row
+            *_, last = plan.inner
+
+            def one(i: tile.Value, *values: tile.Value) -> Sequence[tile.Value]:
+                b.scalars[last] = i
+                return innermost(None, values)
+
+            values = [k.load(buffer, place, shape) for buffer in self.sums]
+            put(place, k.for_(low, high, 1, b.nested(one), values))
+            return ()
+
+        def nest(depth: int) -> None:
+            var = plan.inner[depth]
+            low, high = self.part if self.part and depth == 0 else (0, var.extent)
+
+            def step(i: tile.Value) -> None:
+                if var is not plan.inner[-1]:
+                    b.scalars[var] = i
+                    nest(depth + 1)
+                    return
+                end = k.min(i + TOGETHER, high)
+                w.lane_loop(lane_var, count, start, stop, (), lambda lanes: some(i, end, lanes))
+
+            k.for_(low, high, TOGETHER if var is plan.inner[-1] else 1, b.nested(step))
+
+        k.for_(0, plan.chunk, count, lambda i: put(i, flat))
+        nest(0)
+
+        def finish(lanes: Lanes) -> Sequence[tile.Value]:
+            body()
+            return ()
+
+        w.lane_loop(lane_var, count, start, stop, (), finish)
 
     def _unrolled(
         self, var: LoopVar, rules: Sequence[Reduction], accs: list[list[El]],
@@ -309,7 +397,7 @@ class CpuRowEmitter(RowEmitter):
 
     def _loops(
         self,
-        innermost: Callable[[tile.Value | None, Sequence[tile.Value]], list[tile.Value]],
+        innermost: Innermost,
         carried: Sequence[tile.Value],
         bounds: Bounds | None,
     ) -> Sequence[tile.Value]:

@@ -1,0 +1,131 @@
+"""Sums of neighboring rows: in scratch where rows are many, in tiles of several rows of lanes."""
+
+import re
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax, nn
+from amdjax.jit.cpu import program
+
+
+def on_machine(monkeypatch, **changes):
+    machine = replace(program.cpu_target(), **changes)
+    monkeypatch.setattr(program, "cpu_target", lambda: machine)
+
+
+def compiled(f, *args):
+    """Results, and how they were computed."""
+    found = amdjax.jit(lambda *xs: f(*xs)).lower(*args).compile()
+    return amdjax.tree.map(np.asarray, found(*args)), found.as_text("schedule")
+
+
+def whole(shape, dtype=np.float32, seed=0):
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
+
+
+SHAPES = [
+    ((1031, 300), 0), ((4, 1000, 257), 1), ((2, 9, 333, 97), (1, 2)), ((40, 7001), 0),
+    ((9, 30011), 0), ((33, 12, 1001), (0, 1)), ((3, 1024, 256), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape,axis", SHAPES, ids=str)
+def test_sums_in_scratch_are_numpys(shape, axis, threads, monkeypatch):
+    on_machine(monkeypatch, threads=threads, l1_bytes=1 << 14)
+    x = whole(shape)
+
+    def several(np):
+        squares = lambda x: np.square(x).sum(axis) * 2 + 1
+        return lambda x: (x.sum(axis), squares(x), x.max(axis), (2 * x).min(axis))
+
+    found, text = compiled(several(jnp), x)
+    assert "in scratch" in text
+    for a, b in zip(found, several(np)(x), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.float64, ml_dtypes.bfloat16])
+def test_sums_in_scratch_of_dtypes(dtype):
+    x = abs(whole((2100, 515), seed=1)) if np.dtype(dtype).kind == "u" else whole((2100, 515))
+    x = x.astype(dtype)
+    found, text = compiled(lambda x: jnp.max(x, 0), x)
+    assert "in scratch" in text
+    np.testing.assert_array_equal(found, x.max(0))
+    (total, kept), text = compiled(lambda x: (jnp.sum(x, 0), jnp.abs(x).sum(0)), x)
+    assert "in scratch" in text
+    accurate = np.float32 if dtype is ml_dtypes.bfloat16 else x.sum(0).dtype
+    np.testing.assert_array_equal(total, x.astype(accurate).sum(0).astype(total.dtype))
+    np.testing.assert_array_equal(kept, np.abs(x.astype(accurate)).sum(0).astype(kept.dtype))
+
+
+def test_what_is_no_number_stays_in_registers():
+    x = whole((1031, 300))
+    (some, place), text = compiled(lambda x: (jnp.any(x > 2, 0), jnp.argmax(x, 0)), x)
+    assert "in scratch" not in text
+    np.testing.assert_array_equal(some, (x > 2).any(0))
+    np.testing.assert_array_equal(place, x.argmax(0))
+
+
+def test_values_that_are_stored_along_with_sums():
+    x = whole((2050, 131))
+    (y, total), _ = compiled(lambda x: (y := jnp.exp2(x) + 1, y.sum(0)), x)
+    want = np.exp2(x) + 1
+    np.testing.assert_array_equal(y, want)
+    np.testing.assert_array_equal(total, want.sum(0))
+
+
+def test_rows_of_a_table():
+    table, places = whole((9000, 77)), np.random.default_rng(1).integers(0, 9000, (37, 19))
+    found, _ = compiled(lambda t, i: nn.embedding(t, i).sum(1), table, places)
+    np.testing.assert_array_equal(found, table[places].sum(1))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    "shape", [(2, 500, 8, 8), (3, 700, 6, 16), (1, 900, 12, 8), (2, 300, 5, 8), (2, 300, 4, 7)]
+)
+def test_groups_of_neighboring_rows(shape, threads, monkeypatch):
+    on_machine(monkeypatch, threads=threads)
+    x, means = whole(shape), whole((shape[0], shape[2]), seed=1)
+
+    def centered(np):
+        around = lambda x, m: x - m[:, None, :, None]
+        return lambda x, m: (around(x, m).sum((0, 1)), np.square(around(x, m)).max(1))
+
+    found, text = compiled(centered(jnp), x, means)
+    if shape[3] == 8 and shape[2] % 2 == 0:
+        assert "8 lanes over rows" in text and re.search(r", [24] of i[12]", text)
+    for a, b in zip(found, centered(np)(x, means), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_gradient_of_group_norm():
+    rng = np.random.default_rng(0)
+    for n, h, w, c, groups in [(8, 28, 20, 64, 8), (2, 7, 5, 24, 3), (3, 9, 4, 32, 4)]:
+        x, ct = rng.standard_normal((2, n, h, w, c)).astype(np.float32)
+        scale, bias = rng.standard_normal((2, c)).astype(np.float32)
+
+        def norm(x, scale, bias, groups=groups):
+            grouped = x.reshape(len(x), -1, groups, x.shape[-1] // groups)
+            mean = grouped.mean((1, 3), keepdims=True)
+            variance = jnp.square(grouped - mean).mean((1, 3), keepdims=True)
+            y = (grouped - mean) * lax.rsqrt(variance + 1e-5)
+            return y.reshape(x.shape) * scale + bias
+
+        found, _ = compiled(lambda *a: amdjax.vjp(norm, *a[:3])[1](a[3]), x, scale, bias, ct)
+        grouped, ct = (v.astype(np.float64).reshape(n, -1, groups, c // groups) for v in (x, ct))
+        centered = grouped - grouped.mean((1, 3), keepdims=True)
+        inverse = 1 / np.sqrt((centered**2).mean((1, 3), keepdims=True) + 1e-5)
+        normal = centered * inverse
+        slope = ct * scale.reshape(groups, -1)
+        mean = lambda v: v.mean((1, 3), keepdims=True)
+        wanted = inverse * (slope - mean(slope) - normal * mean(slope * normal))
+        sums = [(ct * normal).sum((0, 1)).ravel(), ct.sum((0, 1)).ravel()]
+        for a, b in zip(found, [wanted.reshape(x.shape), *sums], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
