@@ -25,7 +25,7 @@ from amdjax.targets.gpu import DotInstruction, GpuTarget, MatrixInstruction
 __all__ = [
     "CELL_BYTES", "MATRIX_NAMES", "WARPGROUP_ROW_BYTES", "WARPGROUP_STEP_BYTES", "Digits",
     "MmaAtom", "SharedLayout", "Tiling", "along_rows", "digits_of", "lane_atom", "matrix_atom",
-    "mma_atoms", "tile_atoms", "turned", "warpgroup_atoms",
+    "mma_atoms", "row_atoms", "tile_atoms", "turned", "warpgroup_atoms",
 ]  # fmt: skip
 
 CELL_BYTES = 16
@@ -40,8 +40,13 @@ MATRIX_NAMES = {
     "f8_e4m3fn": "fp8", "f8_e4m3fnuz": "fp8", "f8_e5m2": "bf8", "f8_e5m2fnuz": "bf8",
 }  # fmt: skip
 
-#: Matrix instructions; NVIDIA's of a warp and of four; dot products and multiply-adds of lanes.
-Kind = Literal["matrix", "mma", "wgmma", "dot", "fma"]
+#: Lanes that share rows, where each multiplies what the others hold of them, and the neighboring
+#: columns of sums that a lane has.
+ROW_LANES, LANE_COLUMNS = 8, 2
+
+#: Matrix instructions; NVIDIA's of a warp and of four; dot products and multiply-adds of lanes, and
+#: multiply-adds of lanes that share rows.
+Kind = Literal["matrix", "mma", "wgmma", "dot", "fma", "rows"]
 
 
 def digits_of(digits: Digits, x: int) -> int:
@@ -103,7 +108,12 @@ class MmaAtom:
     @property
     def by_lanes(self) -> bool:
         """Whether it is arithmetic of vector lanes."""
-        return self.kind in ("dot", "fma")
+        return self.kind in ("dot", "fma", "rows")
+
+    @property
+    def takes_sums(self) -> bool:
+        """Whether the left operand lies among the lanes as sums do, in the order of the depth."""
+        return self.kind in ("wgmma", "rows")
 
     @property
     def across(self) -> bool:
@@ -142,7 +152,9 @@ class MmaAtom:
 
     @property
     def depth(self) -> int:
-        """Elements of depth that all lanes of a line read at a time."""
+        """Elements of depth that all lanes of a line hold, or read at a time."""
+        if self.kind == "rows":
+            return self.groups * self.step
         return self.groups * self.cells * self.cell_depth
 
     def __str__(self) -> str:
@@ -345,6 +357,31 @@ def _fma_atom(high: int, dtype: str, flops: int, doubled: bool) -> MmaAtom:
 
 
 @cache
+def row_atoms(target: GpuTarget, operand: str) -> list[MmaAtom]:
+    """Multiply-adds of lanes that share rows, each of which has a part of the left operand.
+
+    What one of them has of a row, the others get of it while they multiply. So left operands lie as
+    sums do, as those of matrix instructions that `along_rows` finds.
+    """
+    if operand != "f32" or target.wave_size != 32:
+        return []
+    return [_row_atom(target, operand, rows) for rows in (4, 2)]
+
+
+def _row_atom(target: GpuTarget, operand: str, rows: int) -> MmaAtom:
+    """Of so many rows of each lane."""
+    high, more = target.wave_size // ROW_LANES, tuple(range(rows))
+    wide, beside = ROW_LANES * LANE_COLUMNS, tuple(range(LANE_COLUMNS))
+    line: Digits = ((ROW_LANES, high, rows),)
+    place: Digits = ((1, ROW_LANES, LANE_COLUMNS),)
+    return MmaAtom(
+        f"fma.rows{rows}.{operand}", "rows", operand, operand, high * rows, wide, LANE_COLUMNS,
+        ROW_LANES, (line, place), (more, beside), (place, ()), line, place,
+        tuple((r, c) for r in more for c in beside), target.vector_rate,
+    )  # fmt: skip
+
+
+@cache
 def warpgroup_atoms(target: GpuTarget, operand: str) -> list[MmaAtom]:
     """The atoms of a target that has `wgmma`, for operands of a dtype; each warp has 16 rows.
 
@@ -370,10 +407,13 @@ def _warpgroup_atom(operand: str, columns: int, flops: int) -> MmaAtom:
 def tile_atoms(target: GpuTarget, operand: str, accumulator: str) -> list[MmaAtom]:
     """What multiplies tiles whose left operand is in registers, as `along_rows` has it.
 
-    Of `wgmma` an atom is the part of a warp and of eight columns: its lanes hold the sums of
-    `mma.sync`, and of the left operand what lies where sums would, in the order of the depth.
+    Lanes do where no matrix instruction multiplies f32. Of `wgmma` an atom is the part of a warp
+    and of eight columns: its lanes hold the sums of `mma.sync`, and of the left operand what lies
+    where sums would, in the order of the depth.
     """
     found = [x for atom in mma_atoms(target, operand, accumulator) if (x := along_rows(atom))]
+    if not found and accumulator == operand:
+        return row_atoms(target, operand)
     if accumulator != "f32" or operand == "i8" or not warpgroup_atoms(target, operand):
         return found
     line: Digits = ((4, 8, 1),)

@@ -11,7 +11,7 @@ from amdjax.codegen.gpu.fragments import (
     operand_order,
     rectangles,
 )
-from amdjax.targets.mma import Tiling, along_rows, digits_of, mma_atoms
+from amdjax.targets.mma import Tiling, along_rows, digits_of, mma_atoms, row_atoms
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_90")
 ATOMS = [
@@ -39,7 +39,11 @@ def held(layout: FragmentLayout):
     return found
 
 
-@pytest.mark.parametrize("name, atom", ATOMS, ids=str)
+#: Of lanes that share rows.
+ROWS = [(name, x) for name in ("gfx1100", "sm_90") for x in row_atoms(targets.get(name), "f32")]
+
+
+@pytest.mark.parametrize("name, atom", ATOMS + ROWS, ids=str)
 def test_layouts_hold_every_element(name, atom):
     wave = targets.get(name).wave_size
     for tiling in tilings(atom):
@@ -76,6 +80,14 @@ def test_sums_are_left_operands(name, atom):
                 base = digits_of(operand_layout(second, wave).bases[0], thread)
                 assert at == (base + row, order.depth[place])
                 assert digits_of(digits, at[1]) == place
+
+
+@pytest.mark.parametrize("name, atom", ROWS, ids=str)
+def test_sums_of_lanes_that_share_rows_are_left_operands_as_they_lie(name, atom):
+    wave = targets.get(name).wave_size
+    tiling = Tiling(atom, (2, 1), (2, 64 // atom.n), 64)
+    assert accumulator_layout(tiling, wave) == operand_layout(tiling, wave)
+    assert accumulator_layout(tiling, wave).width == 2  # neighbors, which are loaded together
 
 
 def test_sums_on_nvidia_have_the_order_of_transposed_cells():

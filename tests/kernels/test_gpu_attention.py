@@ -132,12 +132,12 @@ def test_targets(gfx, dtype):
     check(gfx, (1, 40, 72, 1, 1, 64, 48), dtype, is_causal=True)
 
 
-@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("gfx", [*EMULATED, "gfx1030"])
 @pytest.mark.parametrize(
     "dtype,queries", [("float8_e4m3fn", 40), ("float8_e5m2", 1), ("bfloat16", 40)]
 )
 def test_operands_with_scales(gfx, dtype, queries):
-    """Those of eight bits are multiplied as float16, which has them all."""
+    """Those of eight bits are multiplied as float16, which has them all, or as float32."""
     arrays = operands((2, queries, 70, 4, 2, 32, 20), dtype)[:3]
     factors = np.array([[0.3, 4.0], [1.5, 0.5]], np.float32)
     params = parameters((2, queries, 70, 4, 2, 32, 20), {"is_causal": queries > 1})[1]
@@ -154,8 +154,20 @@ def test_operands_with_scales(gfx, dtype, queries):
     assert_close(np.swapaxes(greatest + np.log(total), 1, 2), residual, 4e-6)
 
 
-def test_floats_where_a_matrix_unit_multiplies_them():
-    check("gfx942", (1, 40, 72, 2, 1, 32, 40), np.float32, is_causal=True)
+@pytest.mark.parametrize("gfx", [*EMULATED, "gfx1201"])
+def test_floats(gfx):
+    """By the matrix unit, or by lanes that share rows."""
+    check(gfx, (1, 40, 72, 2, 1, 32, 40), np.float32, is_causal=True)
+
+
+@pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
+def test_lanes_multiply_what_no_matrix_unit_does(dtype):
+    check("gfx1030", (1, 20, 40, 2, 1, 32, 20), dtype)
+
+
+@pytest.mark.parametrize("name", in_turn(OPTIONS, 5, "floats"))
+def test_options_of_floats_by_lanes(name):
+    check("gfx1100", OPTION_SIZES, np.float32, **OPTIONS[name])
 
 
 def check_gradient(gfx, sizes, dtype=F16, bias_gradient=False, **options):
@@ -180,8 +192,6 @@ def check_gradient(gfx, sizes, dtype=F16, bias_gradient=False, **options):
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_gradient_of_sizes(gfx, sizes, is_causal):
-    if gfx == "gfx1100" and sizes[5] > 64:
-        pytest.skip("has not the registers: the definition runs")
     check_gradient(gfx, sizes, is_causal=is_causal)
 
 
@@ -214,6 +224,41 @@ def test_gradient_of_bias(gfx, name):
 @pytest.mark.parametrize("dtype", [F16, BF16], ids=str)
 def test_gradient_on_targets(gfx, dtype):
     check_gradient(gfx, (1, 40, 72, 1, 1, 64, 48), dtype, is_causal=True)
+
+
+@pytest.mark.parametrize("gfx,dtype", [("gfx1100", np.float32), ("gfx1030", F16)], ids=str)
+@pytest.mark.parametrize("name", in_turn(OPTIONS, 8, "lanes"))
+def test_gradient_by_lanes(gfx, dtype, name):
+    check_gradient(gfx, OPTION_SIZES, dtype, **OPTIONS[name])
+
+
+#: Where registers do not hold the rows of all features: targets, dtypes and sizes.
+WIDE = [
+    ("gfx1100", F16, (1, 33, 40, 2, 1, 128, 128)),
+    ("gfx942", np.float32, (1, 20, 40, 1, 1, 128, 100)),
+    ("gfx1100", np.float32, (1, 20, 40, 1, 1, 256, 100)),
+    ("gfx908", F16, (1, 20, 40, 2, 1, 128, 256)),
+    ("gfx942", BF16, (1, 20, 70, 1, 1, 256, 200)),
+    ("gfx1201", F16, (1, 20, 40, 1, 1, 40, 256)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("gfx,dtype,sizes", in_turn(WIDE, 2), ids=str)
+def test_many_features(gfx, dtype, sizes):
+    """They are summed over a part at a time, and results are made in parts."""
+    check(gfx, sizes, dtype, is_causal=True)
+    bias = np.random.default_rng(2).normal(size=(1, 1, *sizes[1:3])).astype(np.float32)
+    check_gradient(gfx, sizes, dtype, is_causal=True, bias=bias, bias_gradient=True)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+def test_parts_of_results_whose_programs_share_keys(gfx, monkeypatch):
+    def split(self, problem, target):
+        plans = [x for x in block_plans(problem, target) if x.cut.parts == 2]
+        return dataclasses.replace(plans[0], splits=3)
+
+    monkeypatch.setattr(Family, "find", split)
+    check(gfx, (2, 3, 150, 2, 1, 256, 256), key_value_lengths=np.array([0, 99], np.int32))
 
 
 def test_great_logits():
@@ -278,7 +323,7 @@ def test_plans():
         "attention of 4×4 of 256×256×64 in f16 causal, blocks of 128 rows and 128 columns by "
         "mfma.f32.32x32x8f16, 4 waves of 1"
     )
-    assert plan_attention(context("gfx1030", SIZES[0])) is None
+    assert "by fma.rows4.f32" in str(plan_attention(context("gfx1030", SIZES[0])))
     assert plan_attention(context("gfx942", SIZES[0], np.float64)) is None
 
 

@@ -176,7 +176,7 @@ def accumulator_layout(tiling: Tiling, wave: int) -> FragmentLayout:
 def operand_layout(tiling: Tiling, wave: int) -> FragmentLayout:
     """Of the left operand of a product, as lanes take it: its columns are the depth."""
     atom = tiling.atom
-    if atom.from_lds:  # only the right operand is: the left one lies as sums do
+    if atom.takes_sums:
         fragments = tiling.fragments[0], tiling.depth // atom.n
         return accumulator_layout(replace(tiling, fragments=fragments), wave)
     unit = atom.cells * atom.cell_depth

@@ -92,6 +92,10 @@ class Isa(ABC):
     def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
         """The word of the lane `distance` below (`up`) or above; any word where there is none."""
 
+    @abstractmethod
+    def of_eight(self, f: Function, x: Value, lane: int) -> Value:
+        """The word of one lane of each eight neighbors, in all of these."""
+
     def dot4(self, f: Function, a: Value, b: Value, acc: Value) -> Value:
         """`acc` and the products of four bytes each: those of `a` are unsigned, of `b` signed."""
         return dot_words(f, ("u8", "i8"), a, b, acc)
@@ -240,6 +244,11 @@ class Amdgcn(Isa):
             return f.intrinsic("amdgcn.permlanex16", I32, llvm.undef(I32), x, low, high, *flags)
         return self._permuted(f, x, f.xor(self._lane_number(f), llvm.const(I32, distance)))
 
+    def of_eight(self, f: Function, x: Value, lane: int) -> Value:
+        assert not self._gcn
+        selector = llvm.const(I32, sum(lane << 3 * i for i in range(8)))
+        return f.intrinsic("amdgcn.mov.dpp8", I32, x, selector)
+
     def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
         step = llvm.const(I32, -distance if up else distance)
         return self._permuted(f, x, f.add(self._lane_number(f), step))
@@ -359,6 +368,9 @@ class Nvptx(Isa):
 
     def partner(self, f: Function, x: Value, distance: int, settled: bool) -> Value:
         return self._shuffled(f, "bfly", x, distance, 31)
+
+    def of_eight(self, f: Function, x: Value, lane: int) -> Value:
+        return self._shuffled(f, "idx", x, lane, (32 - 8) << 8 | 31)
 
     def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
         return self._shuffled(f, "up" if up else "down", x, distance, 0 if up else 31)

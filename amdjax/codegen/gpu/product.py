@@ -9,7 +9,7 @@ tiles have, so that what follows is coalesced and knows nothing of matrix units.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from amdjax import tile
 from amdjax.codegen import llvm
@@ -22,6 +22,7 @@ from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_ad
 from amdjax.codegen.gpu.operand_staging import Operand, Places, Staging, staging_of
 from amdjax.codegen.gpu.positions import Held, Rep
 from amdjax.codegen.gpu.registers import joined, register
+from amdjax.codegen.gpu.row_product import RowProduct
 from amdjax.codegen.gpu.tile_product import TileProduct
 from amdjax.codegen.gpu.warpgroup_tiles import WarpgroupTileProduct
 from amdjax.codegen.gpu.wgmma import WarpgroupProduct
@@ -33,6 +34,11 @@ CELL = Type("i32", 4)
 
 
 LOWERINGS = Lowerings()
+
+#: Products of tiles by kind of atom, of those that are not `TileProduct`.
+_TILE_PRODUCTS: dict[str, Callable[[GpuEmitter, ops.Dot], TileProduct | WarpgroupTileProduct]] = {
+    "wgmma": WarpgroupTileProduct, "rows": RowProduct,
+}  # fmt: skip
 
 
 @LOWERINGS.of(ops.Contract)
@@ -74,8 +80,8 @@ def lower_collect(g: GpuEmitter, op: ops.Collect) -> list[Rep]:
 def lower_dot(g: GpuEmitter, op: ops.Dot) -> list[Rep]:
     """By the vector unit: both operands in LDS, each thread sums up its elements."""
     if op.tiling is not None:
-        kind = WarpgroupTileProduct if dot_tiling(g.isa.target, op).atom.from_lds else TileProduct
-        return [Held(kind(g, op).sums())]
+        kind = dot_tiling(g.isa.target, op).atom.kind
+        return [Held(_TILE_PRODUCTS.get(kind, TileProduct)(g, op).sums())]
     f, (a, b, acc) = g.f, op.operands
     (m, depth), n = a.shape, b.shape[1]
     layout = g.layouts.of(acc.shape)

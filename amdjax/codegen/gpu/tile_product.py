@@ -261,6 +261,11 @@ class TileProduct:
 
         return self.g.threads.at_head(write)
 
+    @property
+    def _slices_of_step(self) -> int:
+        """Of a right operand, those that all lanes read at one step in depth."""
+        return self.atom.groups * self.atom.cells
+
     def _right_words(
         self, memory: Value, address: Value, fragment: int, step: int
     ) -> list[list[Value]]:
@@ -274,7 +279,7 @@ class TileProduct:
         for more in atom.more[1]:
             words = []
             for p in range(atom.cells):
-                slice = step * atom.groups * atom.cells + p
+                slice = step * self._slices_of_step + p
                 cell = self.shared.place(fragment * atom.n + more, slice)
                 found = f.load(CELL, lds_address(f, memory, address, cell * CELL_BYTES), CELL_BYTES)
                 words += [f.extract(found, i) for i in range(CELL.lanes)]

@@ -18,11 +18,11 @@ from amdjax.kernels.attention.gpu_blocks import (
     Blocking,
     Registers,
     as_operand,
-    blockings,
+    divided,
+    first_kind,
     fits,
     inside,
     lines,
-    multiplied,
     overlapped_clocks,
 )
 from amdjax.kernels.attention.gpu_pairs import LOG2_E, Pairs, Segment, segments
@@ -76,7 +76,8 @@ class BlockPlan:
     @property
     def programs(self) -> int:
         """Without those that share their keys."""
-        return self.problem.batch * (self.problem.heads // self.row_heads) * self.blocks
+        heads = self.problem.heads // self.row_heads
+        return self.problem.batch * heads * self.blocks * self.cut.parts
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return [Forward(ctx, self).call()]
@@ -91,34 +92,42 @@ def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
     """Plans for dtypes that the matrix unit multiplies, as far as registers and LDS go."""
     found = []
     row_heads = problem.group if problem.queries == 1 else 1
-    for cut in blockings(problem, target, problem.queries * row_heads):
+
+    def accepts(cut: Blocking) -> bool:
+        return _fits(BlockPlan(problem, cut, row_heads=row_heads), target)
+
+    for cut in first_kind(problem, target, problem.queries * row_heads, accepts):
         plan = BlockPlan(problem, cut, row_heads=row_heads)
-        if _fits(plan, target):
-            wanted = ceil_div(2 * target.compute_units, plan.programs)
-            most = min(wanted, problem.keys // LEAST_KEYS)
-            found += [replace(plan, splits=n) for n in shares(max(most, 1))]
+        wanted = ceil_div(2 * target.compute_units, plan.programs)
+        most = min(wanted, problem.keys // LEAST_KEYS)
+        found += [replace(plan, splits=n) for n in shares(max(most, 1))]
     return found
 
 
 def _fits(plan: BlockPlan, target: GpuTarget) -> bool:
-    return fits(plan.cut, target, _registers(plan, target), sum(plan.features))
+    cut = plan.cut
+    together = cut.held(plan.features[0]) + cut.made(plan.problem)[1]
+    return fits(cut, target, _registers(plan, target), together)
 
 
 def _registers(plan: BlockPlan, target: GpuTarget) -> Registers:
-    cut, (features, value_features) = plan.cut, plan.features
+    cut = plan.cut
+    features, value_features = cut.held(plan.features[0]), cut.made(plan.problem)[1]
     sums = cut.sums(cut.columns + value_features)
     is_masked = plan.problem.is_causal or plan.problem.may_lack_keys
     if target.is_amdgpu and not target.unified_registers and is_masked:
         sums += cut.sums(cut.columns)  # places; elsewhere sums may be in the other half
     operands = cut.operand(features + cut.columns)  # queries, and weights
     operands += cut.right_operand(max(cut.columns, value_features))
-    prefetched = cut.prefetched(target, features + value_features, plan.is_ragged)
+    early = max(features, value_features) if cut.chunk else features + value_features
+    prefetched = cut.prefetched(target, early, plan.is_ragged)
     return Registers(sums + operands + prefetched + OTHER_REGISTERS, 0)
 
 
 def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
     """Clocks of a compute unit, for all programs that it gets."""
-    cut, wide, costs = plan.cut, sum(plan.features), target.costs
+    cut, costs = plan.cut, target.costs
+    wide = plan.features[0] + cut.made(problem)[1]
     pairs = cut.rows * cut.columns
     products = 2 * pairs * wide / cut.atom.flops
     # Reading keys and values of each wave, and what is computed of each logit.
@@ -127,6 +136,7 @@ def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
     brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
     steps = ceil_div(ceil_div(problem.keys, cut.columns), plan.splits)
     step = products + reads + weights + brought / 2 + costs.stall / 2
+    step += cut.again(plan.features[:1], costs)
     programs = plan.programs * plan.splits
     total = ceil_div(programs, target.compute_units) * (steps * step + costs.program)
     if cut.atom.from_lds:
@@ -167,7 +177,10 @@ class Forward:
         self.inputs = {name: self.kernel.input(x) for name, x in zip(names, ctx.inputs)}
         number = k.program_id()
         self.part, self.number = number % plan.splits, number // plan.splits
-        block, line = self.number % plan.blocks, self.number // plan.blocks
+        made, number = divided(self.number, plan.cut.parts)
+        #: The first feature of its results; None if it makes all.
+        self.feature = None if made is None else made * plan.cut.made(p)[1]
+        block, line = number % plan.blocks, number // plan.blocks
         if p.is_causal:  # the longest first
             block = k.const("index", plan.blocks - 1) - block
         self.query = block * plan.cut.rows
@@ -178,12 +191,12 @@ class Forward:
     def call(self) -> Call:
         k, p, plan = self.k, self.problem, self.plan
         outs = [self.kernel.output(v) for v in self.ctx.outputs]
-        query = as_operand(k, self._lines("query", self.query, plan.cut.rows))
+        query = None if plan.cut.chunk else self._query()
         found = self._shared(segments(self.pairs, self.query, plan.cut.rows, plan.cut.columns))
         rows, last = (plan.cut.rows,), k.max(found[-1].stop - 1, 0)
         state = [
             k.const("f32", LOWEST["f32"], rows), k.const("f32", 0, rows),
-            k.const("f32", 0, (plan.cut.rows, plan.features[1])),
+            k.const("f32", 0, (plan.cut.rows, plan.cut.made(p)[1])),
             *self._block(k.min(found[0].start, last)),
         ]  # fmt: skip
         for part in found:
@@ -250,18 +263,24 @@ class Forward:
 
         k.if_(k.arrive(counters, self.number, plan.splits), combine)
 
-    def _lines(self, name: str, first: Value, count: int) -> Value:
-        """A tile of queries, keys or values."""
-        p, (wide, value_wide) = self.problem, self.plan.features
-        shape = count, value_wide if name == "value" else wide
+    def _lines(
+        self, name: str, first: Value, count: int, wide: int, feature: Value | None = None
+    ) -> Value:
+        """A tile of queries, keys or values, of all features or as many from one on."""
+        p, shape = self.problem, (count, wide)
         head, extents = self.head // p.group, (p.keys, p.key_heads, p.features)
         if name == "query":
             entry, head, heads = self._among()
             place, extents = (entry, first, head), (self.plan.rows, heads, p.features)
-            return lines(self.k, self.inputs[name], shape, place, extents)
+            return lines(self.k, self.inputs[name], shape, place, extents, feature)
         if name == "value":
             extents = p.keys, p.key_heads, p.value_features
-        return lines(self.k, self.inputs[name], shape, (self.batch, first, head), extents)
+        return lines(self.k, self.inputs[name], shape, (self.batch, first, head), extents, feature)
+
+    def _query(self, feature: Value | None = None) -> Value:
+        cut = self.plan.cut
+        wide = cut.held(self.plan.features[0])
+        return as_operand(self.k, self._lines("query", self.query, cut.rows, wide, feature), cut)
 
     def _among(self) -> tuple[Value, Value, int]:
         """The entry of the batch, the head and how many there are, where rows are as queries lie.
@@ -274,23 +293,49 @@ class Forward:
         return self.batch * p.key_heads + self.head // p.group, k.const("index", 0), 1
 
     def _block(self, number: Value) -> list[Value]:
-        """The keys and values of a block."""
-        first = number * self.plan.cut.columns
-        return [self._lines(name, first, self.plan.cut.columns) for name in ("key", "value")]
+        """The keys and values of a block that are brought early."""
+        cut, first = self.plan.cut, number * self.plan.cut.columns
+        if cut.chunk:
+            return []
+        each = zip(("key", "value"), self.plan.features, strict=True)
+        return [self._lines(name, first, cut.columns, wide) for name, wide in each]
+
+    def _products(
+        self, query: Value | None, number: Value, keys: Sequence[Value], zero: Value
+    ) -> Value:
+        """Of the queries and a block of keys."""
+        k, cut, features = self.k, self.plan.cut, self.plan.features[0]
+        if query is not None:
+            tiling = cut.tiling(cut.columns, features)
+            return k.dot(query, k.transpose(as_operand(k, keys[0], cut)), zero, tiling)
+        wide, first = cut.held(features), number * cut.columns
+
+        def add(i: Value, sums: Value) -> Sequence[Value]:
+            key = self._lines("key", first, cut.columns, wide, i * wide)
+            key = k.transpose(as_operand(k, key, cut))
+            return [k.dot(self._query(i * wide), key, sums, cut.tiling(cut.columns, wide))]
+
+        return k.for_(0, features // wide, 1, add, [zero])[0]
+
+    def _values(self, first: Value, brought: Sequence[Value]) -> Value:
+        """The values from `first` on."""
+        cut, wide = self.plan.cut, self.plan.cut.made(self.problem)[1]
+        found = brought[-1] if brought else None
+        if found is None:
+            found = self._lines("value", first, cut.columns, wide, self.feature)
+        return as_operand(self.k, found, cut)
 
     def _step(
-        self, query: Value, number: Value, last: Value, carried: Sequence[Value], masked: bool
-    ) -> list[Value]:
+        self, query: Value | None, number: Value, last: Value, carried: Sequence[Value],
+        masked: bool,
+    ) -> list[Value]:  # fmt: skip
         """One block of keys."""
         k, plan = self.k, self.plan
         greatest, total, sums = carried[:3]
-        keys, values = (as_operand(k, x) for x in carried[3:])
         following = self._block(k.min(number + 1, last))
         shape = plan.cut.rows, plan.cut.columns
         zero = k.const("f32", 0, shape)
-        x = k.dot(
-            query, k.transpose(keys), zero, plan.cut.tiling(plan.cut.columns, plan.features[0])
-        )
+        x = self._products(query, number, carried[3:], zero)
         places = self.query, number * plan.cut.columns
         taken = self.pairs.kept(shape, *places) if masked else None
         x = self.pairs.logits(x, *places, masked, taken)
@@ -301,10 +346,11 @@ class Forward:
         sums = sums * k.broadcast(k.expand(shrink, 1), sums.shape)
         kept = self.pairs.not_dropped(shape, *places)
         weights = weights if kept is None else k.select(kept, weights, zero)
-        weights = k.convert(weights, multiplied(self.problem.dtype))
+        weights = k.convert(weights, plan.cut.atom.operand)
+        values = self._values(places[1], carried[3:])
         if masked:
-            values = self.pairs.counted(values, number * plan.cut.columns)
-        sums = k.dot(weights, values, sums, plan.cut.tiling(plan.features[1], plan.cut.columns))
+            values = self.pairs.counted(values, places[1])
+        sums = k.dot(weights, values, sums, plan.cut.tiling(sums.shape[1], plan.cut.columns))
         return [greatest, total, sums, *following]
 
     def _finish(
@@ -334,12 +380,25 @@ class Forward:
             out = k.select(wide, out, k.const("f32", 0, sums.shape))
         entry, head, heads = self._among()
         at = ((entry * plan.rows + self.query) * heads + head) * p.value_features
-        mask = inside(k, sums.shape, (self.query, plan.rows), p.value_features)
+        if self.feature is not None:
+            at = at + self.feature
+        place = self.query, plan.rows
+        mask = inside(k, sums.shape, place, p.value_features, self.feature)
         strides = heads * p.value_features, 1
         k.store(outs[0], at, k.convert(out, p.out_dtype), strides, mask)
+        if self.feature is None:
+            self._store_statistics(outs[1:], maximum, total)
+        else:
+            first = k.eq(self.feature, k.const("index", 0))
+            k.if_(first, lambda: self._store_statistics(outs[1:], maximum, total))
+
+    def _store_statistics(self, outs: Sequence[tile.Buffer], maximum: Value, total: Value) -> None:
+        """Greatest logits and sums of exponentials."""
+        k, p, plan = self.k, self.problem, self.plan
+        rows = (plan.cut.rows,)
         at = (self.batch * p.heads + self.head) * p.queries + self.query
         mask = None
         if plan.rows % plan.cut.rows:
             mask = k.iota(plan.cut.rows) + k.broadcast(self.query, rows) < plan.rows
-        k.store(outs[1], at, maximum, (1,), mask)
-        k.store(outs[2], at, total, (1,), mask)
+        k.store(outs[0], at, maximum, (1,), mask)
+        k.store(outs[1], at, total, (1,), mask)

@@ -8,15 +8,16 @@ order, and sums in registers. So nothing as large as all pairs is kept, and sums
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.attention.gpu_blocks import Registers, fits
+from amdjax.kernels.attention.gpu_blocks import Registers
 from amdjax.kernels.attention.gpu_pairs import Pairs, segments
 from amdjax.kernels.attention.gpu_slopes import (
     GradientKernel,
     GradientPart,
+    fits_with,
     gradient_parts,
     part_cost,
     part_registers,
@@ -64,15 +65,18 @@ class BiasPart:
 
 def bias_part(problem: Attention, target: GpuTarget) -> BiasPart | None:
     """The cheapest division that fits the machine."""
-    found = [x for x in gradient_parts(problem, target, True) if _fits(x, target)]
-    return BiasPart(min(found, key=lambda x: part_cost(x, target))) if found else None
+    found = gradient_parts(problem, target, True, lambda part: _fits(part, target))
+    if not found:
+        return None
+    best = min(found, key=lambda part: part_cost(part, target))
+    return BiasPart(replace(best, cut=replace(best.cut, parts=1)))  # it has no such results
 
 
 def _fits(part: GradientPart, target: GpuTarget) -> bool:
-    cut, wide = part.cut, sum(part.features)
-    computed, _ = part_registers(part, target)
-    registers = Registers(computed + cut.sums(cut.columns), cut.operand(wide))
-    return fits(cut, target, registers, wide, 2)
+    cut, (computed, multiplied) = part.cut, part_registers(part, target)
+    multiplied -= cut.sums(sum(part.made))
+    registers = Registers(computed + cut.sums(cut.columns), multiplied)
+    return fits_with(part, target, registers, 0)
 
 
 class BiasGradient(GradientKernel):
@@ -112,7 +116,7 @@ class BiasGradient(GradientKernel):
         k, p, cut = self.k, self.problem, self.cut
         pairs = Pairs(k, p, self.inputs, batch, head, masks_queries=True)
         query = block * cut.rows
-        rows = [self._lines(x, query, cut.rows, batch, head) for x in ("query", "cotangent")]
+        rows = self._own(query, batch, head)
         statistics = self._statistics(pairs, query, cut.rows)
         found = segments(pairs, query, cut.rows, cut.columns)
         start, stop = found[0].start, found[-1].stop
@@ -121,7 +125,7 @@ class BiasGradient(GradientKernel):
 
         def step(j: Value, total: Value) -> Sequence[Value]:
             key = j * cut.columns
-            columns = [self._lines(x, key, cut.columns, batch, head) for x in ("key", "value")]
+            columns = self._others(key, batch, head)
             slopes, _ = self._slopes(pairs, rows, columns, statistics, (query, key), True)
             return [total + slopes]
 

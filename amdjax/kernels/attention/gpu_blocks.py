@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.gpu_loops import every
-from amdjax.targets import GpuTarget
+from amdjax.schedule.values import compute_dtype
+from amdjax.targets import GpuCosts, GpuTarget
 from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, MmaAtom, tile_atoms
 from amdjax.tile import MatrixTiling
 
 __all__ = [
-    "Blocking", "Registers", "as_operand", "blockings", "fits", "inside", "lines", "multiplied",
-    "overlapped_clocks",
+    "Blocking", "Registers", "as_operand", "divided", "first_kind", "fits", "inside", "lines",
+    "multiplied", "overlapped_clocks",
 ]  # fmt: skip
 
 Value = tile.Value
@@ -29,6 +30,8 @@ MOST_FEATURES = 256
 ROUND_LATENCY = 800  # clocks: of copies, and from products to what is made of them
 WAVE_LATENCY = 25  # for which a wave is waited for
 OVERFULL = 1.04  # where right operands take none: a few of them elsewhere cost less than blocks
+ROW_REGISTERS = 32  # for cells that lanes which share rows read, and read next
+CHUNKS, PARTS = (64, 32), (1, 2, 4)  # of features, where these are too many for registers
 FULL = 0.91  # of the registers, where LLVM may read as early as it likes
 
 
@@ -43,6 +46,9 @@ class Blocking:
       columns: of a block.
       in_turn: whether waves read right operands in turn with their products, as registers are few,
         not as early as may be.
+      chunk: features that logits are summed over at a time, where they are too many to keep all of
+        the rows in registers; 0 for all of them at once. Nothing is then brought early.
+      parts: programs that share a block of rows, each of which makes some features of its results.
     """
 
     atom: MmaAtom
@@ -50,6 +56,8 @@ class Blocking:
     high: int
     columns: int
     in_turn: bool = False
+    chunk: int = 0
+    parts: int = 1
 
     @property
     def rows(self) -> int:
@@ -66,6 +74,15 @@ class Blocking:
     def features(self, problem: Attention) -> tuple[int, int]:
         """Of queries and keys in tiles, and of values."""
         return self.padded(problem.features), self.padded(problem.value_features)
+
+    def held(self, features: int) -> int:
+        """Of so many features of rows, those that are in registers at a time."""
+        return min(self.chunk, features) if self.chunk else features
+
+    def made(self, problem: Attention) -> tuple[int, int]:
+        """The same, as far as a program has sums of them."""
+        wide, value_wide = self.features(problem)
+        return wide // self.parts, value_wide // self.parts
 
     def is_ragged(self, problem: Attention, columns: int) -> bool:
         """Whether tiles of so many columns reach over what there is."""
@@ -93,6 +110,8 @@ class Blocking:
         """Registers of a lane for what is read at a time of a right operand: half of a step."""
         if self.atom.from_lds:
             return 0
+        if self.atom.kind == "rows":  # what is multiplied now and next, and what lanes share
+            return ROW_REGISTERS + self.high * len(self.atom.more[0]) * self.atom.cell_depth
         return columns // self.atom.n * self.atom.cells * CELL_BYTES // 8
 
     def prefetched(self, target: GpuTarget, features: int, ragged: bool) -> int:
@@ -101,19 +120,39 @@ class Blocking:
             return 0
         nbytes = self.columns * features * self.atom.operand_bytes
         count = nbytes // (4 * self.waves * target.wave_size)
-        return 3 * count if ragged else count  # with places, and whether something is there
+        if not ragged:
+            return count
+        # With places, and whether something is there.
+        return 5 * count if self.atom.kind == "rows" else 3 * count
+
+    def again(self, features: Sequence[int], costs: GpuCosts) -> float:
+        """Clocks for rows that are read again in each block of columns, whose loads are waited for.
+
+        Args:
+          features: of each operand.
+          costs: of the machine.
+        """
+        if not self.chunk:
+            return 0.0
+        brought = self.rows * sum(features) * self.atom.operand_bytes / costs.cache_rate
+        waits = sum(ceil_div(n, self.chunk) for n in features) + 1
+        return brought + waits * costs.load_latency / 2
 
     def __str__(self) -> str:
         out = f"blocks of {self.rows} rows and {self.columns} columns by {self.atom.name}"
-        return f"{out}, {self.waves} waves of {self.high}" + (", in turn" if self.in_turn else "")
+        out = f"{out}, {self.waves} waves of {self.high}" + (", in turn" if self.in_turn else "")
+        out += f", {self.chunk} features at a time" if self.chunk else ""
+        return out + (f", results in {self.parts} parts" if self.parts > 1 else "")
 
 
-def multiplied(dtype: str) -> str:
+def multiplied(dtype: str, target: GpuTarget) -> str:
     """What operands of a dtype are multiplied as: those of eight bits as float16, which has all.
 
-    So weights, which are operands of the second product, are rounded no further either.
+    So weights, which are operands of the second product, are rounded no further either. Where only
+    lanes multiply, float32.
     """
-    return "f16" if dtype.startswith(("f8_e3", "f8_e4", "f8_e5")) else dtype
+    dtype = "f16" if dtype.startswith(("f8_e3", "f8_e4", "f8_e5")) else dtype
+    return dtype if tile_atoms(target, dtype, compute_dtype(dtype)) else "f32"
 
 
 class Registers(NamedTuple):
@@ -141,7 +180,7 @@ def fits(
       tiles: as which each of these is in LDS.
     """
     threads = cut.waves * target.wave_size
-    full = 1 if cut.in_turn else OVERFULL if cut.atom.from_lds else FULL
+    full = 1 if cut.in_turn and not cut.chunk else OVERFULL if cut.atom.from_lds else FULL
     most = both = target.registers_of(threads)
     if target.unified_registers:  # what only the matrix unit touches may be in the other half
         both = min(2 * most, target.vgpr_file // ceil_div(cut.waves, target.simds))
@@ -186,31 +225,71 @@ def overlapped_clocks(
     return rounds * (steps * step + target.costs.program)
 
 
-def blockings(problem: Attention, target: GpuTarget, rows: int) -> Iterator[Blocking]:
-    """All that are worth a look for so many rows; none where nothing multiplies the dtype."""
+def first_kind(
+    problem: Attention, target: GpuTarget, rows: int, accepts: Callable[[Blocking], bool]
+) -> list[Blocking]:
+    """All blockings of the best kind of which some are accepted.
+
+    Args:
+      problem: the attention.
+      target: the GPU.
+      rows: of a head.
+      accepts: whether the machine has what one needs.
+    """
+    for kind in _kinds(problem, target, rows):
+        if found := [cut for cut in kind if accepts(cut)]:
+            return found
+    return []
+
+
+def _kinds(problem: Attention, target: GpuTarget, rows: int) -> Iterator[list[Blocking]]:
+    """Blockings by kind, for so many rows; none where nothing multiplies the dtype.
+
+    The best ones have large instructions, read early and keep their rows. Those of fewer registers
+    follow: that read in turn, have smaller instructions, read rows again in each block of columns.
+    """
     wide = max(problem.features, problem.value_features)
     if wide > MOST_FEATURES or problem.accumulate != "f32":
         return
-    atoms = tile_atoms(target, multiplied(problem.dtype), problem.accumulate)
-    # Larger ones read less for what they multiply, where all waves have rows.
+    atoms = tile_atoms(target, multiplied(problem.dtype, target), problem.accumulate)
     of_warps = [x for x in atoms if not x.from_lds]
-    of_warps = [x for x in of_warps if x.m * WAVES < 2 * rows][:1] or of_warps[-1:]
-    for atom, high, columns in itertools.product(of_warps, (1, 2), COLUMNS):
+    # Larger ones read less for what they multiply, where all waves have rows.
+    large = [x for x in of_warps if x.m * WAVES < 2 * rows][:1] or of_warps[-1:]
+    best = [cut for atom in large for cut in _of_warps(atom, target, rows)]
+    best += _of_warpgroups([x for x in atoms if x.from_lds], rows)
+    yield best
+    if target.is_amdgpu:
+        yield [replace(cut, in_turn=True) for cut in best]
+    small = of_warps[of_warps.index(large[0]) :] if large else []
+    cuts = [cut for atom in small for cut in _of_warps(atom, target, rows)]
+    cuts = [replace(cut, in_turn=target.is_amdgpu) for cut in cuts]
+    yield cuts
+    yield [
+        replace(cut, chunk=chunk, parts=parts)
+        for cut, chunk, parts in itertools.product(cuts, CHUNKS, PARTS)
+        if chunk < max(features := cut.features(problem)) and parts * cut.padded(1) <= min(features)
+    ]
+
+
+def _of_warps(atom: MmaAtom, target: GpuTarget, rows: int) -> Iterator[Blocking]:
+    for high, columns in itertools.product((1, 2), COLUMNS):
         if columns % atom.depth or columns % atom.n:
             continue
         needed = min(WAVES, power_of_two(ceil_div(rows, high * atom.m)))
         more = needed if target.is_amdgpu else min(2 * needed, WAVES)  # warps bring more at a time
         for waves in sorted({needed, more, WAVES}):
             yield Blocking(atom, waves, high, columns)
-    of_warpgroups = [x for x in atoms if x.from_lds]
-    for atom, (waves, high) in itertools.product(of_warpgroups, WARPGROUPS):
+
+
+def _of_warpgroups(atoms: Sequence[MmaAtom], rows: int) -> Iterator[Blocking]:
+    for atom, (waves, high) in itertools.product(atoms, WARPGROUPS):
         if (waves, high) == WARPGROUPS[0] or waves * high * atom.m < 2 * rows:
             yield from (Blocking(atom, waves, high, columns) for columns in COLUMNS)
 
 
 def lines(
     k: tile.Builder, source: tile.Buffer, shape: tuple[int, int], place: tuple[Value, Value, Value],
-    extents: tuple[int, int, int],
+    extents: tuple[int, int, int], feature: Value | None = None,
 ) -> Value:  # fmt: skip
     """A tile of queries, keys or values, zeros where there are none.
 
@@ -220,22 +299,34 @@ def lines(
       shape: of the tile.
       place: the entry of the batch, the first line and the head.
       extents: lines, heads and features that there are.
+      feature: the first of the tile; None for one that has all.
     """
     (batch, first, head), (count, heads, features) = place, extents
     at = ((batch * count + first) * heads + head) * features
-    mask = inside(k, shape, (first, count), features)
+    if feature is not None:
+        at = at + feature
+    mask = inside(k, shape, (first, count), features, feature)
     return k.load(source, at, shape, (heads * features, 1), mask, eager=True)
 
 
-def as_operand(k: tile.Builder, x: Value) -> Value:
+def divided(number: Value, parts: int) -> tuple[Value | None, Value]:
+    """Of programs that share a block, which one it is, and the number of the block.
+
+    None where there is one.
+    """
+    return (number % parts, number // parts) if parts > 1 else (None, number)
+
+
+def as_operand(k: tile.Builder, x: Value, cut: Blocking) -> Value:
     """A tile as it is multiplied."""
-    to = multiplied(x.dtype)
+    to = cut.atom.operand
     return x if to == x.dtype else k.convert(k.convert(x, "f32"), to)
 
 
 def inside(
-    k: tile.Builder, shape: tuple[int, ...], lines: tuple[Value, int], features: int
-) -> Value | None:
+    k: tile.Builder, shape: tuple[int, ...], lines: tuple[Value, int], features: int,
+    feature: Value | None = None,
+) -> Value | None:  # fmt: skip
     """Which elements of a tile of lines there are; None for all.
 
     Args:
@@ -243,12 +334,16 @@ def inside(
       shape: of the tile.
       lines: the first line of the tile, and how many there are in all.
       features: of a line.
+      feature: the first of the tile, which counts in tiles; None for one that has all.
     """
     (high, wide), (first, count) = shape, lines
     conditions = []
     if count % high:
         line = k.iota(high) + k.broadcast(first, (high,))
         conditions.append(k.broadcast(k.expand(line < count, 1), (high, wide)))
-    if features < wide:
-        conditions.append(k.broadcast(k.expand(k.iota(wide, "i32") < features, 0), (high, wide)))
+    if features < wide if feature is None else features % wide:
+        places = k.iota(wide, "i32")
+        if feature is not None:
+            places = places + k.broadcast(k.convert(feature, "i32"), (wide,))
+        conditions.append(k.broadcast(k.expand(places < features, 0), (high, wide)))
     return every(k, conditions)

@@ -14,9 +14,7 @@ from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.kernels.attention.gpu_bias import BiasGradient, BiasPart, bias_part
-from amdjax.kernels.attention.gpu_blocks import (
-    inside,
-)
+from amdjax.kernels.attention.gpu_blocks import as_operand, divided, inside
 from amdjax.kernels.attention.gpu_pairs import Pairs, segments
 from amdjax.kernels.attention.gpu_slopes import (
     GradientKernel,
@@ -97,6 +95,8 @@ class Backward(GradientKernel):
         super().__init__(ctx, part, name)
         k, p = self.k, self.problem
         number = k.program_id()
+        #: Which part of the features of its results it makes; None if all.
+        self.made, number = divided(number, part.cut.parts)
         block, line = number % part.blocks, number // part.blocks
         if p.is_causal and part.of_queries:  # the longest first
             block = k.const("index", part.blocks - 1) - block
@@ -107,11 +107,8 @@ class Backward(GradientKernel):
         k, p, part, cut = self.k, self.problem, self.part, self.cut
         results = self.ctx.outputs[:1] if part.of_queries else self.ctx.outputs[1:3]
         outs = [self.kernel.output(v) for v in results]
-        own = [
-            self._lines(name, self.first, cut.rows, self.batch, self.head)
-            for name in self._names(True)
-        ]
-        sums = [k.const("f32", 0, (cut.rows, wide)) for wide in part.features[: len(outs)]]
+        own = self._own(self.first, self.batch, self.head)
+        sums = [k.const("f32", 0, (cut.rows, wide)) for wide in part.made]
         if part.of_queries:
             sums = self._through(own, self.head, sums)
         else:
@@ -128,15 +125,16 @@ class Backward(GradientKernel):
             factor = p.scale if out is outs[0] else 1 / (1 - p.rate)
             x = x * k.const("f32", factor, x.shape)
             at = ((self.batch * part.rows + self.first) * part.heads + self.head) * features
-            mask = inside(k, x.shape, (self.first, part.rows), features)
+            first = self._first_made(x.shape[1])
+            at = at if first is None else at + first
+            mask = inside(k, x.shape, (self.first, part.rows), features, first)
             k.store(out, at, k.convert(x, p.dtype), (part.heads * features, 1), mask)
         work = p.batch * p.heads * p.queries * p.keys * (p.features + p.value_features)
         return self.kernel.launch(part.programs, 2.5 * work)
 
-    def _names(self, own: bool) -> tuple[str, str]:
-        """What is multiplied of rows (`own`) or of columns."""
-        of_queries = own == self.part.of_queries
-        return ("query", "cotangent") if of_queries else ("key", "value")
+    def _first_made(self, wide: int) -> Value | None:
+        """The first of so many features that the program makes; None if these are all."""
+        return None if self.made is None else self.made * wide
 
     def _through(self, own: Sequence[Value], head: Value, sums: list[Value]) -> list[Value]:
         """All blocks of columns that a head of queries needs."""
@@ -148,11 +146,7 @@ class Backward(GradientKernel):
         last = k.max(found[-1].stop - 1, 0)
 
         def block(number: Value) -> list[Value]:
-            first = number * cut.columns
-            return [
-                self._lines(name, first, cut.columns, self.batch, head)
-                for name in self._names(False)
-            ]
+            return self._others(number * cut.columns, self.batch, head)
 
         state = [*sums, *block(k.min(found[0].start, last))]
         for segment in found:
@@ -173,16 +167,24 @@ class Backward(GradientKernel):
         statistics: Sequence[Value], first: Value, masked: bool,
     ) -> list[Value]:  # fmt: skip
         """One block of columns."""
-        k, p, part, cut = self.k, self.problem, self.part, self.cut
-        wide, value_wide = part.features
+        k, part, cut = self.k, self.part, self.cut
         places = (self.first, first) if part.of_queries else (first, self.first)
         slope, weights = self._slopes(pairs, own, others, statistics, places, masked)
-        multiplied = others[0]
-        if masked and part.of_queries:
-            multiplied = pairs.counted(multiplied, first)
-        tiling = cut.tiling(wide, cut.columns)
-        found = [k.dot(k.convert(slope, p.dtype), multiplied, sums[0], tiling)]
-        if not part.of_queries:
-            tiling = cut.tiling(value_wide, cut.columns)
-            found.append(k.dot(k.convert(weights, p.dtype), others[1], sums[1], tiling))
+        found = []
+        for which, (x, sum_) in enumerate(zip((slope, weights), sums)):
+            column = self._column(which, pairs, others, first, sum_.shape[1])
+            if masked and part.of_queries:
+                column = pairs.counted(column, first)
+            x = k.convert(x, cut.atom.operand)
+            found.append(k.dot(x, column, sum_, cut.tiling(sum_.shape[1], cut.columns)))
         return found
+
+    def _column(
+        self, which: int, pairs: Pairs, others: Sequence[Value], first: Value, wide: int
+    ) -> Value:
+        """What slopes or weights multiply, the columns from `first` on."""
+        if others:
+            return as_operand(self.k, others[which], self.cut)
+        name, features = self._names(False)[which], (self._first_made(wide), wide)
+        found = self._lines(name, first, self.cut.columns, pairs.batch, pairs.head, features)
+        return as_operand(self.k, found, self.cut)
