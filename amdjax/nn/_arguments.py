@@ -126,6 +126,19 @@ def check_real(name: str, x: Array, argument: str = "x") -> None:
         raise TypeError(f"{name}: {argument} must have a real floating-point dtype, got {x.dtype}.")
 
 
+def check_no_complex(name: str, x: Array, argument: str) -> None:
+    """Raise TypeError where a complex array would lose its imaginary part."""
+    if dtypes.issubdtype(x.dtype, np.complexfloating):
+        raise TypeError(f"{name}: {argument} must be real, got {x.dtype}.")
+
+
+def check_flag(name: str, **flags: Any) -> None:
+    """Raise TypeError for a string, all of which count as true."""
+    for argument, value in flags.items():
+        if isinstance(value, str):
+            raise TypeError(f"{name}: {argument} must be True or False, got {value!r}.")
+
+
 def widened(x: Array) -> Array:
     """Floats of 16 bits and fewer as float32, in which their sums, squares and counts are found."""
     small = dtypes.issubdtype(x.dtype, np.floating) and dtypes.finfo(x.dtype).bits < 32

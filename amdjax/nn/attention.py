@@ -15,7 +15,7 @@ from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.trace import Tracer
 from amdjax.lax.attention import attention
 from amdjax.nn import _random as random
-from amdjax.nn._arguments import check_integer, check_share, is_integer
+from amdjax.nn._arguments import check_integer, check_number, check_share, is_integer
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
 _NAME = "dot_product_attention"
@@ -104,6 +104,7 @@ def dot_product_attention(
     if scale is None and is_symbolic_dim(q.shape[-1]):
         q, query_scale, scale = *_scaled(q, query_scale), 1.0
     scale = float(1 / np.sqrt(q.shape[-1])) if scale is None else scale
+    check_number(name, "scale", scale)
     if isinstance(scale, Tracer):
         q, scale = _multiplied(q, scale), 1.0
     check_share(name, "dropout_rate", dropout_rate, "a probability in [0, 1]")

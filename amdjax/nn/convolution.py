@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from amdjax import lax
+from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.nn._arguments import (
@@ -12,6 +13,7 @@ from amdjax.nn._arguments import (
     Padding,
     Pads,
     check_layout,
+    check_no_complex,
     dilated,
     ints,
     is_integer,
@@ -116,7 +118,12 @@ def _operands(
     name: str, x: ArrayLike, kernel: ArrayLike, bias: ArrayLike | None
 ) -> tuple[Array, Array, Array | None]:
     x, kernel = promote_dtypes(as_array(name, x), as_array(name, kernel, 1))
-    return x, kernel, None if bias is None else as_array(name, bias, 2)
+    if bias is None:
+        return x, kernel, None
+    bias = as_array(name, bias, 2)
+    if not dtypes.issubdtype(x.dtype, np.complexfloating):
+        check_no_complex(name, bias, "bias")
+    return x, kernel, bias
 
 
 def _space(x: Array, last: bool, kernel: bool = False) -> tuple[int, ...]:

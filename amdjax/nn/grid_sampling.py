@@ -190,7 +190,7 @@ def _sample(
     if outside:
         there = ((place >= 0) & (place <= size - 1)).astype(place.dtype)
         weight = there if weight is None else weight * there
-    return convert(lax.clamp(0.0, place, float(size - 1)), np.int32), weight
+    return convert(jnp.clip(place, 0, size - 1), np.int32), weight
 
 
 def _inside(at: Array, size: int, mode: str, align_corners: bool) -> Array:

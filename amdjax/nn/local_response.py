@@ -10,6 +10,7 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.nn._arguments import (
     check_layout,
+    check_number,
     check_positive,
     check_real,
     space_rank,
@@ -52,6 +53,8 @@ def local_response_norm(
     check_real("local_response_norm", x)
     rank, last = space_rank("local_response_norm", x), check_layout("local_response_norm", layout)
     check_options("local_response_norm", size, mode, layout)
+    for argument, number in {"alpha": alpha, "beta": beta, "k": k}.items():
+        check_number("local_response_norm", argument, number)
     channel = x.ndim - 1 if last else 1
     if mode == "cross_channel":
         axes: tuple[int, ...] = (channel,)

@@ -10,7 +10,15 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_real, is_integer, widened
+from amdjax.nn._arguments import (
+    check_flag,
+    check_no_complex,
+    check_not_negative,
+    check_number,
+    check_real,
+    is_integer,
+    widened,
+)
 from amdjax.nn._moments import Pair, mean_over, merged, moments_of
 from amdjax.numpy._util import ArrayLike, as_array, canonical_axes, canonical_axis, convert
 
@@ -49,6 +57,14 @@ def _parameter(name: str, argument: str, value: ArrayLike, shape: tuple[int, ...
     value = as_array(name, value)
     if value.shape != shape:
         raise ValueError(f"{name}: {argument} must have shape {shape}, got {value.shape}.")
+    check_no_complex(name, value, argument)
+    return value
+
+
+def _statistic(name: str, argument: str, value: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """A running mean or variance, of a dtype that can hold what it is updated to."""
+    value = _parameter(name, argument, value, shape)
+    check_real(name, value, argument)
     return value
 
 
@@ -97,12 +113,15 @@ def batch_norm(
                [ 1.,  1.]], dtype=float32), Array([ 1., 10.], dtype=float32))
     """
     x = _input("batch_norm", x)
+    check_not_negative("batch_norm", epsilon=epsilon)
+    check_number("batch_norm", "momentum", momentum)
+    check_flag("batch_norm", train=train)
     if mean is None or variance is None:
         raise TypeError("batch_norm: mean and variance must be arrays, got None.")
     factor, offset, axes = _features("batch_norm", x, scale, bias, axis)
     shape = tuple(x.shape[i] for i in axes)
-    running_mean = _parameter("batch_norm", "mean", mean, shape)
-    running_variance = _parameter("batch_norm", "variance", variance, shape)
+    running_mean = _statistic("batch_norm", "mean", mean, shape)
+    running_variance = _statistic("batch_norm", "variance", variance, shape)
     values = (x, factor, offset, running_mean, running_variance)
     names = axis_name if axis_name is None or isinstance(axis_name, str) else tuple(axis_name)
     if not train:
@@ -176,6 +195,7 @@ def layer_norm(
         Array([[-1.225,  0.   ,  1.225]], dtype=float32)
     """
     x = _input("layer_norm", x)
+    check_not_negative("layer_norm", epsilon=epsilon)
     y, statistics = _layer_norm(x, None, *_features("layer_norm", x, scale, bias, axis), epsilon)
     return (y, statistics) if return_statistics else y
 
@@ -204,6 +224,7 @@ def add_layer_norm(
         Array([-1.,  1.], dtype=float32)
     """
     x, other = _input("add_layer_norm", x), _input("add_layer_norm", residual, "residual")
+    check_not_negative("add_layer_norm", epsilon=epsilon)
     if x.shape != other.shape:
         raise ValueError(
             f"add_layer_norm: residual must have the shape of x, {x.shape}, got {other.shape}."
@@ -266,6 +287,7 @@ def rms_norm(
         Array([[0.849, 1.131]], dtype=float32)
     """
     x = _input("rms_norm", x)
+    check_not_negative("rms_norm", epsilon=epsilon)
     factor, _, axes = _features("rms_norm", x, scale, None, axis)
     y, inverse = _rms_norm(x, factor, axes, epsilon)
     return (y, inverse) if return_statistics else y
@@ -303,6 +325,7 @@ def group_norm(
         Array([[-1.,  1., -1.,  1.]], dtype=float32)
     """
     x, channels = _channels("group_norm", x, axis)
+    check_not_negative("group_norm", epsilon=epsilon)
     if not is_integer(groups) or groups < 1 or x.shape[channels] % groups:
         raise ValueError(
             f"group_norm: groups must be a divisor of the {x.shape[channels]} channels, got "
@@ -389,6 +412,9 @@ def instance_norm(
                 [ 1.,  1.]]], dtype=float32)
     """
     x, channels = _channels("instance_norm", x, axis)
+    check_not_negative("instance_norm", epsilon=epsilon)
+    check_number("instance_norm", "momentum", momentum)
+    check_flag("instance_norm", train=train)
     if (mean is None) != (variance is None):
         raise TypeError("instance_norm: mean and variance must be given together.")
     if not train:
@@ -406,8 +432,8 @@ def instance_norm(
     found: list[Any] = [y]
     if mean is not None and variance is not None:
         old = (
-            _parameter("instance_norm", "mean", mean, (count,)),
-            _parameter("instance_norm", "variance", variance, (count,)),
+            _statistic("instance_norm", "mean", mean, (count,)),
+            _statistic("instance_norm", "variance", variance, (count,)),
         )
         batch = jnp.mean(moments[0], 0), jnp.mean(moments[1], 0)
         found.append(_updated(old, batch, momentum, x.size // max(len(x) * count, 1)))

@@ -232,8 +232,8 @@ def max_unpool(
     steps = extent if strides is None else ints("max_unpool", "strides", strides, len(axes))
     if isinstance(padding, str) and padding.upper() != "VALID":
         raise ValueError(f"max_unpool: padding must be 'VALID' or integers, got {padding!r}.")
+    margins = pads("max_unpool", padding, old, extent, steps)
     if size is None:
-        margins = pads("max_unpool", padding, old, extent, steps)
         space = tuple(
             (n - 1) * step + k - low - high
             for n, step, k, (low, high) in zip(old, steps, extent, margins)

@@ -12,6 +12,7 @@ import amdjax.numpy as jnp
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from amdjax.nn._arguments import check_integer, check_number
 from amdjax.nn.module import Module, in_state, state, static
 from amdjax.numpy._util import ArrayLike, as_array, dtype_of
 
@@ -141,6 +142,9 @@ class DynamicLossScale(Module):
         self, value: float = 2.0**15, *, period: int = 2000, factor: float = 2.0,
         minimum: float = 1.0,
     ) -> None:  # fmt: skip
+        for argument, number in {"value": value, "factor": factor, "minimum": minimum}.items():
+            check_number("DynamicLossScale", argument, number)
+        check_integer("DynamicLossScale", "period", period)
         if not (value > 0 and minimum > 0 and factor > 1 and period >= 1):
             raise ValueError(
                 "DynamicLossScale: value and minimum must be positive, factor above 1 and period "

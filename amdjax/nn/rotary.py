@@ -8,6 +8,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
+from amdjax.nn._arguments import check_number
 from amdjax.numpy._util import ArrayLike, as_array, convert, promote_args_inexact
 
 __all__ = ["rope"]
@@ -55,6 +56,8 @@ def rope(
         )
     if pairing not in PAIRINGS:
         raise ValueError(f"rope: pairing must be one of {PAIRINGS}, got {pairing!r}.")
+    for argument, number in {"base": base, "scaling": scaling}.items():
+        check_number("rope", argument, number)
     rows = x.shape[:-2]
     at = jnp.arange(rows[-1]) if positions is None else as_array("rope", positions, 1)
     if len(at.shape) > len(rows) or any(

@@ -11,7 +11,15 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_map
-from amdjax.optim.base import GradientTransformation, Params, Updates, check_params, transformation
+from amdjax.optim.base import (
+    GradientTransformation,
+    Params,
+    Updates,
+    check_not_negative,
+    check_number,
+    check_params,
+    transformation,
+)
 from amdjax.optim.moments import (
     average,
     cast_like,
@@ -172,6 +180,7 @@ def scale_by_adam(
         >>> adam.update(jnp.array([5.0]), adam.init(jnp.zeros(1)))[0].round(3)
         Array([1.], dtype=float32)
     """
+    check_not_negative("adam", eps=eps, eps_root=eps_root)
     if nesterov and not bias_correction:
         raise ValueError("adam: nesterov=True needs bias_correction=True.")
 
@@ -202,6 +211,7 @@ def scale_by_amsgrad(
         Array([1.], dtype=float32)
     """
     check_decays("amsgrad", b1=b1, b2=b2)
+    check_not_negative("amsgrad", eps=eps, eps_root=eps_root)
 
     def init(params: Params) -> ScaleByAmsgradState:
         mu, nu, largest = zeros_like(params, mu_dtype), squares_like(params), squares_like(params)
@@ -236,6 +246,7 @@ def scale_by_adamax(
         >>> adamax.update(jnp.array([5.0]), adamax.init(jnp.zeros(1)))[0].round(3)
         Array([1.], dtype=float32)
     """
+    check_not_negative("adamax", eps=eps)
 
     def largest(nu: Updates, grads: Updates) -> Updates:
         return tree_map(lambda v, g: jnp.maximum(jnp.abs(g) + eps, b2 * v), nu, grads)
@@ -258,6 +269,8 @@ def scale_by_radam(
     >>> radam.update(jnp.array([5.0]), radam.init(jnp.zeros(1)))[0].round(3)
     Array([5.], dtype=float32)
     """
+    check_not_negative("radam", eps=eps, eps_root=eps_root)
+    check_number("radam", "threshold", threshold)
 
     def updates(count: Array, mu: Updates, nu: Updates, grads: Updates) -> Updates:
         most, share = 2 / (1 - b2) - 1, gained(b2, count)
@@ -284,6 +297,7 @@ def scale_by_rms(
     Array([2.], dtype=float32)
     """
     check_decays("rmsprop", decay=decay)
+    check_not_negative("rmsprop", eps=eps, initial_scale=initial_scale)
 
     def init(params: Params) -> ScaleByRmsState:
         nu = tree_map(lambda z: z + initial_scale, squares_like(params))
@@ -321,6 +335,7 @@ def scale_by_rss(
     >>> rss.update(jnp.array([5.0]), rss.init(jnp.zeros(1)))[0].round(3)
     Array([1.], dtype=float32)
     """
+    check_not_negative("adagrad", initial_accumulator_value=initial_accumulator_value, eps=eps)
 
     def init(params: Params) -> ScaleByRssState:
         return ScaleByRssState(
@@ -349,6 +364,7 @@ def scale_by_adadelta(rho: float = 0.9, eps: float = 1e-6) -> GradientTransforma
     Array([0.199], dtype=float32)
     """
     check_decays("adadelta", rho=rho)
+    check_not_negative("adadelta", eps=eps)
 
     def init(params: Params) -> ScaleByAdaDeltaState:
         return ScaleByAdaDeltaState(squares_like(params), squares_like(params))
@@ -424,6 +440,9 @@ def scale_by_factored_rms(
         Array([[1., 1.],
                [1., 1.]], dtype=float32)
     """
+    name = "scale_by_factored_rms"
+    check_number(name, "decay_rate", decay_rate)
+    check_not_negative(name, epsilon=epsilon, min_dim_size_to_factor=min_dim_size_to_factor)
 
     def axes(shape: tuple[int, ...]) -> tuple[int, int] | None:
         """The second longest and the longest axis."""

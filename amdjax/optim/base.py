@@ -11,6 +11,7 @@ import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.pytree import all_leaves, tree_leaves, tree_map
+from amdjax.nn._arguments import widened
 from amdjax.numpy._util import dtype_of, is_arraylike
 
 __all__ = [
@@ -102,6 +103,14 @@ def check_number(name: str, argument: str, value: Any) -> None:
     """Raise TypeError naming the function and its argument unless `value` is a number or array."""
     if not is_arraylike(value):
         raise TypeError(f"{name}: {argument} must be a number, got {value!r}.")
+
+
+def check_not_negative(name: str, **numbers: Any) -> None:
+    """Raise an error for what is no number, and for one that is known and negative or NaN."""
+    for argument, value in numbers.items():
+        check_number(name, argument, value)
+        if isinstance(value, (int, float, np.number)) and not value >= 0:
+            raise ValueError(f"{name}: {argument} must not be negative, got {value!r}.")
 
 
 def stateless(fn: Callable[[Updates, Params], Updates]) -> GradientTransformation:
@@ -218,7 +227,7 @@ def apply_updates(params: Params, updates: Updates) -> Params:
 
 
 def global_norm(tree: Any) -> Array:
-    """The Euclidean norm of all leaves together.
+    """The Euclidean norm of all leaves together, at least in float32.
 
     Args:
       tree: tree of arrays.
@@ -226,5 +235,10 @@ def global_norm(tree: Any) -> Array:
         >>> optim.global_norm({"a": jnp.array([3.0]), "b": jnp.array([4.0])})
         Array(5., dtype=float32)
     """
-    squares = [jnp.sum(jnp.square(jnp.abs(x))) for x in tree_leaves(tree)]
-    return jnp.sqrt(sum(squares, start=jnp.zeros(())))
+    return jnp.sqrt(squared_norm(tree))
+
+
+def squared_norm(tree: Any) -> Array:
+    """The sum of all squares; float16 could hold neither that of 256 nor that of 0.0001."""
+    squares = [jnp.sum(jnp.square(jnp.abs(widened(jnp.asarray(x))))) for x in tree_leaves(tree)]
+    return sum(squares, start=jnp.zeros(()))

@@ -6,6 +6,7 @@ from typing import Any
 
 import amdjax.numpy as jnp
 from amdjax.core.pytree import tree_map
+from amdjax.nn._arguments import widened
 from amdjax.optim.base import GradientTransformation, check_number, global_norm, stateless
 
 __all__ = ["clip", "clip_by_block_rms", "clip_by_global_norm"]
@@ -48,7 +49,8 @@ def clip_by_global_norm(max_norm: float) -> GradientTransformation:
     def shrink(grads: Any, _: Any) -> Any:
         norm = global_norm(grads)
         factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
-        return tree_map(lambda g: g * factor.astype(jnp.asarray(g).dtype), grads)
+        shrunk = lambda g: (widened(g) * factor.astype(widened(g).dtype)).astype(g.dtype)
+        return tree_map(lambda g: shrunk(jnp.asarray(g)), grads)
 
     return stateless(shrink)
 
@@ -69,8 +71,10 @@ def clip_by_block_rms(threshold: float) -> GradientTransformation:
     _check_bound("clip_by_block_rms", "threshold", threshold)
 
     def one(g: Any) -> Any:
-        size = jnp.sqrt(jnp.mean(jnp.square(jnp.abs(g))))
-        return g / jnp.maximum(1, size / threshold)
+        g = jnp.asarray(g)
+        wide = widened(g)  # float16 cannot hold the squares of all that it can
+        size = jnp.sqrt(jnp.mean(jnp.square(jnp.abs(wide))))
+        return (wide / jnp.maximum(1, size / threshold)).astype(g.dtype)
 
     return stateless(lambda grads, _: tree_map(one, grads))
 

@@ -12,6 +12,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_leaves, tree_map
+from amdjax.nn._arguments import is_integer
 from amdjax.optim.base import (
     GradientTransformation,
     GradientTransformationExtraArgs,
@@ -102,8 +103,10 @@ def scale_by_lbfgs(
         >>> newton.update(4 * w, newton.init(w), w)[0]
         Array([1.], dtype=float32)
     """
-    if memory_size < 1:
-        raise ValueError(f"scale_by_lbfgs: memory_size must be positive, got {memory_size!r}.")
+    if not is_integer(memory_size) or memory_size < 1:
+        raise ValueError(
+            f"scale_by_lbfgs: memory_size must be a positive integer, got {memory_size!r}."
+        )
 
     def init(params: Params) -> ScaleByLBFGSState:
         memory = tree_map(lambda p: jnp.zeros((memory_size, *p.shape), p.dtype), params)

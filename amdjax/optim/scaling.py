@@ -9,15 +9,18 @@ import amdjax.numpy as jnp
 from amdjax import random
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_leaves, tree_map, tree_structure, tree_unflatten
+from amdjax.nn._arguments import widened
 from amdjax.nn._random import checked_key
 from amdjax.optim.base import (
     GradientTransformation,
     Params,
     Updates,
+    check_not_negative,
     check_number,
     check_params,
     masked,
     no_state,
+    squared_norm,
     stateless,
     transformation,
 )
@@ -149,9 +152,7 @@ def scale_by_learning_rate(
     sign = -1 if flip_sign else 1
     if callable(learning_rate):
         return scale_by_schedule(lambda count: sign * learning_rate(count))
-    check_number("scale_by_learning_rate", "learning_rate", learning_rate)
-    if isinstance(learning_rate, (int, float)) and learning_rate < 0:
-        raise ValueError(f"learning_rate must not be negative, got {learning_rate!r}.")
+    check_not_negative("scale_by_learning_rate", learning_rate=learning_rate)
     return scale(sign * learning_rate)
 
 
@@ -225,6 +226,8 @@ def add_decayed_weights(
         Array([0.5], dtype=float32)
     """
     scheduled = callable(weight_decay)
+    if not scheduled:
+        check_number("add_decayed_weights", "weight_decay", weight_decay)
 
     def init(params: Params) -> Any:
         return WeightDecaySchedule(count_of_updates()) if scheduled else no_state(params)
@@ -256,12 +259,15 @@ def scale_by_trust_ratio(
         >>> ratio.update(jnp.array([3.0, 4.0]), optim.EmptyState(), jnp.array([1.0, 0.0]))[0]
         Array([0.6, 0.8], dtype=float32)
     """
+    name = "scale_by_trust_ratio"
+    check_not_negative(name, min_norm=min_norm, eps=eps)
+    check_number(name, "trust_coefficient", trust_coefficient)
 
     def scaled(grads: Updates, params: Params) -> Updates:
-        check_params("scale_by_trust_ratio", params)
+        check_params(name, params)
 
         def one(g: Any, p: Any) -> Array:
-            norms = [jnp.maximum(jnp.sqrt(jnp.sum(squared(x))), min_norm) for x in (p, g)]
+            norms = [jnp.maximum(jnp.sqrt(squared_norm(x)), min_norm) for x in (p, g)]
             ratio = trust_coefficient * norms[0] / (norms[1] + eps)
             ratio = jnp.where((norms[0] == 0) | (norms[1] == 0), 1, ratio)
             return g * ratio.astype(jnp.real(g).dtype)
@@ -281,11 +287,16 @@ def scale_by_param_block_rms(min_scale: float = 1e-3) -> GradientTransformation:
         >>> rms.update(jnp.array([1.0, 2.0]), optim.EmptyState(), jnp.array([3.0, 3.0]))[0]
         Array([3., 6.], dtype=float32)
     """
+    check_not_negative("scale_by_param_block_rms", min_scale=min_scale)
 
     def scaled(grads: Updates, params: Params) -> Updates:
         check_params("scale_by_param_block_rms", params)
-        size = lambda p: jnp.maximum(jnp.sqrt(jnp.mean(squared(p))), min_scale)
-        return tree_map(lambda g, p: g * size(p), grads, params)
+
+        def one(g: Any, p: Any) -> Array:
+            size = jnp.sqrt(jnp.mean(squared(widened(jnp.asarray(p)))))
+            return g * jnp.maximum(size, min_scale).astype(jnp.real(g).dtype)
+
+        return tree_map(one, grads, params)
 
     return stateless(scaled)
 

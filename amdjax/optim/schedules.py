@@ -28,6 +28,11 @@ def _positive(name: str, **values: Any) -> None:
             raise ValueError(f"{name}: {argument} must be positive, got {value!r}.")
 
 
+def _numbers(name: str, **values: Any) -> None:
+    for argument, value in values.items():
+        check_number(name, argument, value)
+
+
 def constant_schedule(value: float) -> Schedule:
     """The same value always.
 
@@ -60,6 +65,7 @@ def polynomial_schedule(
         Array(0.25, dtype=float32, weak_type=True)
     """
     _positive("polynomial_schedule", transition_steps=transition_steps)
+    _numbers("polynomial_schedule", init_value=init_value, end_value=end_value, power=power)
 
     @api_boundary
     def schedule(count: Any) -> Array:
@@ -108,6 +114,7 @@ def exponential_decay(
         Array([1.  , 0.5 , 0.25], dtype=float32)
     """
     _positive("exponential_decay", transition_steps=transition_steps, decay_rate=decay_rate)
+    _numbers("exponential_decay", init_value=init_value)
 
     @api_boundary
     def schedule(count: Any) -> Array:
@@ -138,6 +145,7 @@ def cosine_decay_schedule(
         Array([1. , 0.5, 0. , 0. ], dtype=float32)
     """
     _positive("cosine_decay_schedule", decay_steps=decay_steps)
+    _numbers("cosine_decay_schedule", init_value=init_value, alpha=alpha, exponent=exponent)
 
     @api_boundary
     def schedule(count: Any) -> Array:
@@ -177,9 +185,12 @@ def warmup_cosine_decay_schedule(
         >>> optim.warmup_cosine_decay_schedule(0.0, 1.0, 2, 6)(jnp.array([0, 1, 2, 4, 6])).round(6)
         Array([0. , 0.5, 1. , 0.5, 0. ], dtype=float32)
     """
+    name = "warmup_cosine_decay_schedule"
+    _numbers(name, init_value=init_value, peak_value=peak_value, end_value=end_value)
+    _positive(name, warmup_steps=warmup_steps, decay_steps=decay_steps)
     if decay_steps <= warmup_steps:
         raise ValueError(
-            "warmup_cosine_decay_schedule: decay_steps counts the warm-up too and must be larger "
+            f"{name}: decay_steps counts the warm-up too and must be larger "
             f"than warmup_steps={warmup_steps}, got {decay_steps!r}."
         )
     alpha = end_value / peak_value if peak_value else 0.0

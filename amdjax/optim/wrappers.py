@@ -23,6 +23,7 @@ from amdjax.optim.base import (
     check_transformations,
     extra_args,
     masked,
+    squared_norm,
     transformation,
     tree_of,
 )
@@ -225,8 +226,7 @@ def skip_large_updates(
         >>> bool(optim.skip_large_updates({"w": jnp.array([3.0, 4.0])}, 0, None, 24.0)[0])
         True
     """
-    squares = [jnp.sum(jnp.square(jnp.abs(x))) for x in tree_leaves(updates)]
-    norm = sum(squares, start=jnp.zeros(()))
+    norm = squared_norm(updates)
     large = ~(norm < max_squared_norm)
     return large, {"should_skip": large, "norm_squared": norm}
 

@@ -139,7 +139,9 @@ def project_input(name: str, weights: Weights, x: Array, gates: int) -> Array:
 
 
 def check_weights(name: str, weights: Weights, x: Array, gates: int) -> None:
-    """Raise ValueError for weights whose shapes do not fit each other and the input."""
+    """Raise an error for weights that are none, or do not fit each other and the input."""
+    if not isinstance(weights, Weights):
+        raise TypeError(f"{name}: weights must be rnn.Weights, got {weights!r}.")
     m, rest = divmod(weights.hidden_kernel.shape[-1], gates)
     wide, n = gates * m, x.shape[-1]
     p = m if weights.projection is None else weights.projection.shape[-1]

@@ -203,6 +203,28 @@ def test_learning_rate_may_be_traced():
     assert step(0.5, jnp.ones(1))[0] == -0.5
 
 
+@pytest.mark.parametrize("size", [300.0, 1e-4])
+def test_norms_of_sixteen_bits(size):
+    """float16 holds neither the square of 300 nor that of 0.0001."""
+    half = {"w": jnp.full(4, size, jnp.float16)}
+    wide = {"w": half["w"].astype(jnp.float32)}
+    np.testing.assert_allclose(optim.global_norm(half), optim.global_norm(wide), rtol=1e-6)
+    bound = float(size) / 2
+    for part in (
+        optim.clip_by_global_norm(bound), optim.clip_by_block_rms(bound),
+        optim.scale_by_trust_ratio(), optim.scale_by_param_block_rms(),
+    ):  # fmt: skip
+        # Updates of parameters a thousandth as large, so that a product of both can be held.
+        (got,), (want,) = (
+            amdjax.tree.leaves(part.update(x, optim.EmptyState(), {"w": x["w"] / 1000})[0])
+            for x in (half, wide)
+        )
+        assert got.dtype == np.float16
+        np.testing.assert_allclose(np.float32(got), want, rtol=2e-3, atol=1e-7)
+    skip, _ = optim.skip_large_updates(half, 0, None, 5 * size**2)
+    assert not skip
+
+
 def test_clip_by_global_norm():
     grads = {"a": jnp.array([3.0]), "b": jnp.array([4.0])}
     clip = optim.clip_by_global_norm(1.0)

@@ -7,7 +7,7 @@ from typing import Any
 import amdjax.numpy as jnp
 from amdjax.core.array import Array
 from amdjax.nn import _random as random, initializers
-from amdjax.nn._arguments import check_positive, check_rate
+from amdjax.nn._arguments import check_number, check_positive, check_rate
 from amdjax.nn._scope import is_training
 from amdjax.nn._torch import TorchTensor
 from amdjax.nn.attention import dot_product_attention
@@ -94,6 +94,8 @@ class MultiHeadAttention(Module):
                 f"{rope!r} and {head}."
             )
         check_rate(name, rate)
+        for argument, number in {"rope_base": rope_base, "rope_scaling": rope_scaling}.items():
+            check_number(name, argument, number)
         options: Any = {"use_bias": use_bias, "kernel_init": kernel_init, "bias_init": bias_init,
                         "dtype": dtype}  # fmt: skip
         ks = random.split(random.checked_key("MultiHeadAttention", key), 4)

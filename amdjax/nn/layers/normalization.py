@@ -12,6 +12,7 @@ from amdjax.core.array import Array
 from amdjax.core.pytree import tree_leaves
 from amdjax.nn._arguments import (
     Ints,
+    check_integer,
     check_not_negative,
     check_number,
     check_positive,
@@ -278,6 +279,7 @@ class GroupNorm(Module):
     ) -> None:  # fmt: skip
         check_positive("GroupNorm", channels=channels, groups=groups)
         check_not_negative("GroupNorm", epsilon=epsilon)
+        check_integer("GroupNorm", "axis", axis)
         if channels % groups:
             raise ValueError(f"GroupNorm: groups must divide {channels=}, got {groups=}.")
         self.scale = jnp.ones(channels, dtype) if affine else None
@@ -326,6 +328,7 @@ class InstanceNorm(Module):
         check_positive("InstanceNorm", channels=channels)
         check_share("InstanceNorm", "momentum", momentum)
         check_not_negative("InstanceNorm", epsilon=epsilon)
+        check_integer("InstanceNorm", "axis", axis)
         self.scale = jnp.ones(channels, dtype) if affine else None
         self.bias = jnp.zeros(channels, dtype) if affine else None
         self.mean = jnp.zeros(channels, dtype) if running_statistics else None

@@ -12,7 +12,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import check_integer, check_share, widened
+from amdjax.nn._arguments import check_integer, check_no_complex, check_share, widened
 from amdjax.nn.functions import log_sigmoid, log_softmax, sigmoid
 from amdjax.nn.losses._reduction import check_same_shape, promote_reals, reduced
 from amdjax.numpy._util import (
@@ -123,6 +123,7 @@ def _class_weights(name: str, weight: Any, logits: Array, axis: int) -> Array | 
     if weight is None:
         return None
     weight = as_array(name, weight)
+    check_no_complex(name, weight, "weight")
     if weight.shape != (logits.shape[axis],):
         raise ValueError(
             f"{name}: weight must have one element a class, ({logits.shape[axis]},), got "
@@ -209,6 +210,7 @@ def _factor(name: str, argument: str, factor: Any, x: Array) -> Array:
     if factor is None:
         return x
     factor = as_array(name, factor)
+    check_no_complex(name, factor, argument)
     try:
         return convert(broadcast_to(factor, x.shape), x.dtype) * x
     except ValueError:

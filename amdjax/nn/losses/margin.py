@@ -10,7 +10,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.boundaries import public_surface as _public_surface
 from amdjax.core.composite import composite
-from amdjax.nn._arguments import widened
+from amdjax.nn._arguments import check_no_complex, widened
 from amdjax.nn.functions import softplus
 from amdjax.nn.losses._reduction import check_same_shape, positive_part, promote_reals, reduced
 from amdjax.nn.losses.classification import sigmoid_cross_entropy
@@ -92,12 +92,13 @@ def multi_margin_loss(
     terms = jnp.where((short > 0) & ~chosen & known[..., None], short, 0)
     losses = jnp.sum(terms if p == 1 else terms * terms, -1) / x.shape[-1]
     if weight is not None:
-        weight = convert(as_array(name, weight), x.dtype)
+        weight = as_array(name, weight)
+        check_no_complex(name, weight, "weight")
         if weight.shape != x.shape[-1:]:
             raise ValueError(
                 f"{name}: weight must have one element a class, {x.shape[-1:]}, got {weight.shape}."
             )
-        losses = losses * jnp.sum(jnp.where(chosen, weight, 0), -1)
+        losses = losses * jnp.sum(jnp.where(chosen, convert(weight, x.dtype), 0), -1)
     return reduced(name, losses, reduction)
 
 
