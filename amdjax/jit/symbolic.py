@@ -184,13 +184,12 @@ class SymbolicShapes:
                 "where it stays what it is, or write ... for the rest"
             )
         try:
-            symbolic_shape(spec, scope=self.scope, like=given)
+            said = symbolic_shape(spec, scope=self.scope, like=[_OWN] * len(given))
         except ValueError as e:
             raise ValueError(
                 f"jit of {self.name}: argument '{name}' of shape {given} is said to have the "
                 f"shape {spec!r}: {e}"
             ) from None
-        said = symbolic_shape(spec, scope=self.scope, like=[_OWN] * len(given))
         return tuple(None if n is _OWN else n for n in said)
 
     def _of_leaves(self, tree: PyTreeDef, static: Any) -> list[Any]:
@@ -236,7 +235,16 @@ class SymbolicShapes:
 
 
 _KEPT = 64  # structures of arguments of a function
-_OWN: Any = object()  # the size of an axis of which nothing is said
+
+
+class _Own:
+    """The size of an axis of which nothing is said."""
+
+    def __repr__(self) -> str:
+        return "_"
+
+
+_OWN: Any = _Own()
 
 
 class SaidShapes:

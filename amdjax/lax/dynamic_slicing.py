@@ -9,7 +9,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
-from amdjax.core.dims import as_size
+from amdjax.core.dims import as_size, is_symbolic_dim
 from amdjax.core.lowering import Element, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -84,7 +84,8 @@ def _start_index(name: str, index: Any, size: int, allow_negative: bool, dtype: 
                 "with allow_negative_indices=False."
             )
         value = index + size if index < 0 else index
-        return np.asarray(value, dtype if isinstance(index, int) else index.dtype)
+        kind = dtype if isinstance(index, int) else index.dtype
+        return full((), value, kind) if is_symbolic_dim(value) else np.asarray(value, kind)
     kind = dtype_of(index)
     if not allow_negative or not dtypes.issubdtype(kind, np.signedinteger):
         return index

@@ -76,10 +76,7 @@ slice_p.jvp = jvp_from(slice_p, (LINEAR,))
 def _slice_transpose(ct, operand, *, start_indices, limit_indices, strides):
     steps = strides or (1,) * len(start_indices)
     # `limit` may lie beyond the last element taken, so the tail is counted from that element.
-    taken = [
-        start + (size - 1) * step + 1 if size else start
-        for start, size, step in zip(start_indices, ct.shape, steps)
-    ]
+    taken = [start + reach for start, reach in zip(start_indices, dilated(ct.shape, steps))]
     pads = [
         (start, total - end, step - 1)
         for start, end, total, step in zip(start_indices, taken, operand.aval.shape, steps)

@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import as_size
 from amdjax.core.lowering import Decompose, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
@@ -286,7 +287,7 @@ def _approx_k(operand, k, axis, recall, is_max, size_override, aggregate) -> tup
         raise ValueError(f"{name} k must be positive, got {k}.")
     values, indices = approx_top_k_p.bind(
         operand,
-        k=operator.index(k),
+        k=as_size(k),
         reduction_dimension=_axis(name, axis, shape),
         recall_target=float(recall),
         is_max_k=is_max,

@@ -134,7 +134,8 @@ def _delete_known(a: Array, obj: Any, axis: int) -> Array:
     if abs(window.step) == 1:
         start = window.start if window.step > 0 else window.start + 1 - window.count
         return _cut_out(a, start, window.count, axis)
-    places = lax.mul(lax.iota(np.dtype("int32"), window.count), np.int32(window.step))
+    places = lax.iota(np.dtype("int32"), window.count)
+    places = lax.mul(places, strong(places, window.step))
     return _delete_unique(a, lax.add(places, strong(places, window.start)), axis)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
-from amdjax.core.dims import as_size, is_symbolic_dim, max_dim, min_dim
+from amdjax.core.dims import as_size, is_symbolic_dim, max_dim, min_dim, surely_equal
 from amdjax.core.errors import NonConcreteBooleanIndexError
 from amdjax.core.slices import Slice
 from amdjax.core.trace import is_concrete
@@ -28,11 +27,17 @@ class NewAxis:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Window:
-    """A slice with known bounds: `count` elements from `start` at distance `step`."""
+    """A slice with known bounds: `count` elements from `start` at distance `step`.
+
+    Attributes:
+      limit: where it ends at the latest, for a backward one counted as `start`; None where `count`
+        tells it, as of all that is not symbolic.
+    """
 
     start: int
     step: int
     count: int
+    limit: Any = None
 
     def whole(self, n: int) -> bool:
         """Whether this is all of an axis of `n`."""
@@ -242,7 +247,7 @@ def _entry(item: Any, n: int) -> Entry:
 
 def _slice_entry(item: slice, n: int) -> Entry:
     try:
-        if any(map(is_symbolic_dim, (n, item.start, item.stop))):
+        if any(map(is_symbolic_dim, (n, item.start, item.stop, item.step))):
             return _symbolic_window(item, n)
         start, stop, step = item.indices(n)
     except TypeError:
@@ -256,8 +261,8 @@ def _slice_entry(item: slice, n: int) -> Entry:
 
 def _symbolic_window(item: slice, n: Any) -> Window:
     """What a slice takes of an axis where the size or a bound is symbolic."""
-    step = 1 if item.step is None else operator.index(item.step)
-    if not step:
+    step = 1 if item.step is None else as_size(item.step)
+    if surely_equal(step, 0):
         raise ValueError("slice step cannot be zero")
     first, end = (0, n) if step > 0 else (n - 1, -1)  # where the slice may begin and end
 
@@ -270,7 +275,7 @@ def _symbolic_window(item: slice, n: Any) -> Window:
 
     start, stop = bound(item.start, first), bound(item.stop, end)
     span = stop - start if step > 0 else start - stop
-    return Window(start, step, max_dim((span + abs(step) - 1) // abs(step), 0))
+    return Window(start, step, max_dim((span + abs(step) - 1) // abs(step), 0), stop)
 
 
 def parse_mode(mode: Mode, default: Mode) -> Mode:

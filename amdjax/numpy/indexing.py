@@ -18,7 +18,14 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
-from amdjax.core.dims import is_natural, is_symbolic_dim, max_dim, same_shape, surely_equal
+from amdjax.core.dims import (
+    is_natural,
+    is_symbolic_dim,
+    largest,
+    max_dim,
+    same_shape,
+    surely_equal,
+)
 from amdjax.numpy._util import (
     as_array,
     broadcast_arrays,
@@ -118,7 +125,7 @@ def _check_static(x: Array, entries: list[Any]) -> None:
 def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
     """An index of known windows and positions: slice, reverse, drop and add axes."""
     starts, limits, steps = [], [], []
-    flipped, dropped, added = [], [], []
+    turned, flipped, dropped, added = [], [], [], []
     out = 0
     for entry, axis in entries:
         if isinstance(entry, NewAxis):
@@ -135,16 +142,26 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
             dropped.append(axis)
             continue
         first, step, count = entry.start, entry.step, entry.count
-        # From the first element to the last one, or none where a symbolic count turns out to be 0.
-        reach = max_dim((count - 1) * abs(step) + 1, 0)
-        if step < 0:
-            flipped.append(axis)
-            first, step = max_dim(first + 1 - reach, 0), -step
-        first = 0 if surely_equal(reach, 0) else first
-        starts.append(first)
-        limits.append(first + reach)
+        if entry.limit is not None and abs(step) != 1:
+            # The last one depends on how often the step fits: the slice ends where it was said to.
+            limit = entry.limit
+            if step < 0:
+                turned.append(axis)
+                first, limit, step = n - 1 - first, n - 1 - limit, -step
+            starts.append(first)
+            limits.append(max_dim(first, limit))
+        else:
+            # From the first element to the last one, or none where a symbolic count is 0.
+            reach = max_dim((count - 1) * abs(step) + 1, 0)
+            if step < 0:
+                flipped.append(axis)
+                first, step = max_dim(first + 1 - reach, 0), -step
+            first = 0 if surely_equal(reach, 0) else first
+            starts.append(first)
+            limits.append(first + reach)
         steps.append(step)
         out += 1
+    x = lax.rev(x, tuple(turned)) if turned else x
     whole = all(surely_equal(s, 0) for s in starts) and same_shape(limits, x.shape)
     if any(s != 1 for s in steps) or not whole:
         x = lax.slice(x, starts, limits, None if all(s == 1 for s in steps) else steps)
@@ -156,7 +173,7 @@ def _static(x: Array, entries: list[Any], wrap: bool) -> Array:
 def _is_dynamic_slice(entries: list[Any]) -> bool:
     """Whether windows are contiguous and every traced position is a scalar."""
     for entry, _ in entries:
-        if isinstance(entry, Window) and entry.step not in (1, -1) and entry.count > 1:
+        if isinstance(entry, Window) and entry.step not in (1, -1) and largest(entry.count) > 1:
             return False
         if isinstance(entry, Points) and np.ndim(entry.at):
             return False
@@ -200,7 +217,7 @@ def contiguous(x: Array, entries: list[Any], wrap: bool = True) -> Contiguous | 
             first = entry.start - entry.count + 1 if backwards else entry.start
             if backwards:
                 flipped.append(axis)
-            starts.append(first if entry.count else 0)
+            starts.append(0 if surely_equal(entry.count, 0) else first)
             sizes.append(entry.count)
             out += 1
         elif isinstance(entry, Dynamic):
@@ -364,10 +381,10 @@ class _Axes:
         if step < 0:
             self.flipped.append(self.position)
             start, step = start + (count - 1) * step, -step
-        if step == 1 or count == 0 or count == 1:
-            self._add_window(axis, count, 0 if count == 0 else start)
-        elif is_symbolic_dim(count) or is_symbolic_dim(start):
-            steps = lax.mul(lax.iota(np.dtype("int32"), count), np.int32(step))
+        if step == 1 or any(surely_equal(count, few) for few in (0, 1)):
+            self._add_window(axis, count, 0 if surely_equal(count, 0) else start)
+        elif any(map(is_symbolic_dim, (count, start, step))):
+            steps = lax.mul(lax.iota(np.dtype("int32"), count), convert(step, np.dtype("int32")))
             self._add_loop(axis, lax.add(steps, convert(start, np.dtype("int32"))))
         else:
             self._add_loop(axis, np.arange(start, start + count * step, step, dtype=np.int32))

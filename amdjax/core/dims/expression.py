@@ -117,15 +117,35 @@ class Dim:
         if exponent is None:
             return self.scope.number(self, power) ** power
         count = constant_of(exponent)
-        if count is None or count < 0 or modulo is not None:
+        if count is None or modulo is not None:
             raise InconclusiveDimensionOperation(
                 f"Symbolic dimension '{self}' to the power {power!r}: only constant powers of at "
                 f"least 0 are dimensions.{self.scope.described()}"
             )
+        if count < 0:  # of integers, too, it is a float
+            return self.scope.number(self, power) ** float(count)
         result: DimSize = 1
         for _ in range(count):
             result = result * self
         return result
+
+    def __rpow__(self, base: Any) -> Any:
+        if isinstance(base, int):
+            self._take_for_exponent(abs(base))
+        return base ** self.scope.number(self, base)
+
+    def _take_for_exponent(self, base: int) -> None:
+        """Take powers of an integer to be integers of the dtype: sizes of others are apart."""
+        most = next((e for e in range(64) if base ** (e + 1) > dtypes.iinfo(self.dtype).max), None)
+        rooms = [self.polynomial]
+        if most is not None:
+            rooms.append(plus(of(most), scale(self.polynomial, -1)))
+        for room in rooms:
+            holds = self.scope.is_at_least_zero(room)
+            if holds is False:
+                raise OverflowError(f"{base} to the power '{self}' is no {self.dtype}")
+            if holds is None:
+                self.scope.assume(room, ">=")
 
     def _floordiv(self, a: Polynomial, b: Polynomial) -> Polynomial:
         return floordiv(a, b, self.scope)

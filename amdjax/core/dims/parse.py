@@ -134,6 +134,8 @@ def _of_node(node: ast.expr, text: str, names: Names, depth: int) -> Polynomial:
             return names.variable(name)
         case ast.UnaryOp(op=ast.USub()):
             return scale(part(node.operand), -1)
+        case ast.UnaryOp(op=ast.UAdd()):
+            return part(node.operand)
         case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int(power))) if power <= _POWER:
             result, base = of(1), part(node.left)
             for _ in range(power):

@@ -194,8 +194,11 @@ class SymbolicScope:
         return modulus, residue % modulus if modulus else residue
 
     def is_positive(self, a: Polynomial) -> bool:
-        """Whether a divisor of which bounds do not tell it is greater than zero."""
-        return False
+        """Whether a divisor of which bounds do not tell it is greater than zero, as of most sizes.
+
+        Of `t - 1`, the size 1 is traced apart.
+        """
+        return self.is_mostly_at_least_zero(plus(a, of(-1))) is True
 
     def equal(self, a: Polynomial, b: Polynomial) -> bool | None:
         """Whether two dimensions are the same for all sizes, for none (False), or for some."""

@@ -18,7 +18,7 @@ __all__ = [
 
 
 def symbolic_shape(
-    shape_spec: str, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
+    shape_spec: str | None, *, constraints: Sequence[str] = (), scope: SymbolicScope | None = None,
     like: Sequence[int | None] | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
     """A shape with symbolic dimensions, read from text.
@@ -26,7 +26,7 @@ def symbolic_shape(
     Args:
       shape_spec: dimensions separated by commas: integers, variables, `2*b + 1`, `floordiv(t, 16)`,
         `mod(t, 4)`, `max(a, b)`, `min(a, b)`. `_` takes the size from `like`, `...` as the last one
-        all that are left of it.
+        all that are left of it; None takes all.
       constraints: what holds of the variables, as "t <= 512", "mod(t, 8) == 0", "a >= 2*b".
       scope: that of other shapes whose variables these are; constraints are its own then.
       like: sizes for `_` and `...`; None where the size must be given.
@@ -36,8 +36,9 @@ def symbolic_shape(
 
     Raises:
       TypeError: `scope` is none.
-      ValueError: the text is no shape, `like` has no size where one is needed, no sizes satisfy the
-        constraints, or both `scope` and `constraints` are given.
+      ValueError: the text is no shape, `like` has no size where one is needed, or another than an
+        integer of the text; no sizes satisfy the constraints, or both `scope` and `constraints` are
+        given.
 
     Example:
       >>> b, t, n = amdjax.export.symbolic_shape("b, t, 512", constraints=["t <= 1024"])
@@ -46,6 +47,7 @@ def symbolic_shape(
     """
     if scope is not None and constraints:
         raise ValueError("symbolic_shape: give constraints to the scope when it is made, not here")
+    shape_spec = "..." if shape_spec is None else shape_spec
     if not isinstance(shape_spec, str):
         raise ValueError(f"symbolic_shape: shape_spec must be a string, got {shape_spec!r}")
     if scope is not None and not isinstance(scope, SymbolicScope):
@@ -71,9 +73,15 @@ def _dimension(
 ) -> DimSize:
     if part == "...":
         raise ValueError(f"symbolic_shape: '...' must be the last dimension, got {spec!r}")
-    if part != "_":
-        return symbolic_dimension(part, scope)
     size = None if known is None else known[at]
+    if part != "_":
+        dim = symbolic_dimension(part, scope)
+        if isinstance(dim, int) and isinstance(size, int) and dim != size:
+            raise ValueError(
+                f"symbolic_shape: dimension {at} of {spec!r} is {dim}, and has the size {size} in "
+                "like="
+            )
+        return dim
     if size is None:
         raise ValueError(f"symbolic_shape: '_' as dimension {at} of {spec!r} needs like=")
     return size
