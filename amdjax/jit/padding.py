@@ -19,6 +19,7 @@ from amdjax.jit.padding_facts import (
     Rule,
     inputs_of,
     is_identity,
+    never_negative,
     pointwise,
 )
 
@@ -108,12 +109,14 @@ def _iota(reader: Reader, eqn: JaxprEqn, facts: list[Fact]) -> list[Fact]:
 def _slice(reader: Reader, eqn: JaxprEqn, facts: list[Fact]) -> list[Fact]:
     operand, (out,) = eqn.invars[0].aval, eqn.outvars
     starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
-    for i, names in reader.axes(operand).items():
-        harmless = not reader.variables(starts[i]) or facts[0].at(i) is SAME
-        reader.meet(eqn, names, harmless)
+    padded = reader.axes(operand)
+    alike = [facts[0].number is not None or (i in padded and facts[0].at(i) is SAME)
+             for i in range(len(starts))]  # fmt: skip
+    for start, same in zip(starts, alike):
+        reader.meet(eqn, reader.variables(start), same)
     # Up to another limit than the size, the last ones may lie before it.
     beyond = {
-        i: x if (x := facts[0].at(i)) is SAME or _equal(limits[i], operand.shape[i]) else UNKNOWN
+        i: facts[0].at(i) if alike[i] or _equal(limits[i], operand.shape[i]) else UNKNOWN
         for i in reader.axes(out.aval)
     }
     return [Fact(beyond, facts[0].number)]
@@ -141,25 +144,32 @@ def _joined(values: Sequence[Any]) -> Any:
 def _pad(reader: Reader, eqn: JaxprEqn, facts: list[Fact]) -> list[Fact]:
     operand, (out,) = eqn.invars[0].aval, eqn.outvars
     padded, beyond = reader.axes(operand), dict[int, Any]()
-    for i, (low, high, _) in enumerate(eqn.params["padding_config"]):
+    for i, (low, high, interior) in enumerate(eqn.params["padding_config"]):
         x, value = facts[0].at(i), facts[1].number
         like = value is not None and not isinstance(x, Mark) and x == value
+        reader.meet(eqn, reader.variables(low) | reader.variables(interior), False)
         if i in padded:
             cut = isinstance(high, int) and high <= 0
-            reader.meet(eqn, padded[i], (like or cut) and not reader.variables(low))
-        if i in reader.axes(out.aval):
-            beyond[i] = x if like else UNKNOWN
+            reader.meet(eqn, padded[i], like or cut)
+        else:
+            x, like = value, value is not None
+        if i in reader.axes(out.aval):  # where it ends earlier, elements of the operand lie beyond
+            beyond[i] = x if like and never_negative(high) else UNKNOWN
     return [Fact(beyond)]
 
 
 def _whole_slices(which: int, sizes: str) -> Callable[..., list[Fact]]:
-    """A rule for windows at positions that are computed: of padded axes they take all."""
+    """A rule for windows at positions that are computed: of padded axes they take all.
+
+    Where a window that may be padded fits is another question than where it fits without.
+    """
 
     def rule(reader: Reader, eqn: JaxprEqn, facts: list[Fact]) -> list[Fact]:
         operand = eqn.invars[0].aval
         taken = eqn.params[sizes] if sizes else eqn.invars[which].aval.shape
-        for i, names in reader.axes(operand).items():
-            reader.meet(eqn, names, _equal(taken[i], operand.shape[i]))
+        for size, total in zip(taken, operand.shape, strict=True):
+            names = reader.variables(size) | reader.variables(total)
+            reader.meet(eqn, names, _equal(size, total))
         return [reader.unknown(v.aval) for v in eqn.outvars]
 
     return rule
@@ -171,10 +181,14 @@ def _scatter(reader: Reader, eqn: JaxprEqn, facts: list[Fact]) -> list[Fact]:
     for i, names in reader.axes(operand).items():
         at_positions = i in numbers.scatter_dims_to_operand_dims
         reader.meet(eqn, names, not at_positions)
+    gone = {*numbers.inserted_window_dims, *numbers.operand_batching_dims}
+    kept = [i for i in range(len(operand.shape)) if i not in gone]
+    window = dict(zip(numbers.update_window_dims, kept, strict=True))
     for i, names in reader.axes(updates).items():
         x = facts[2].at(i)
         none = identity is not None and is_identity(x, identity, updates.dtype)
-        reader.meet(eqn, names, none or i in numbers.update_window_dims)
+        whole = i in window and _equal(updates.shape[i], operand.shape[window[i]])
+        reader.meet(eqn, names, none or whole)
     return [reader.unknown(v.aval) for v in eqn.outvars]
 
 

@@ -21,7 +21,7 @@ from amdjax.core.lowering import Control, Pointwise
 
 __all__ = [
     "AS_IT_IS", "SAME", "UNKNOWN", "Fact", "Mark", "Reader", "Rule", "inputs_of", "is_identity",
-    "pointwise",
+    "never_negative", "pointwise",
 ]  # fmt: skip
 
 
@@ -123,6 +123,7 @@ class Reader:
     def equation(self, eqn: JaxprEqn, facts: list[Fact]) -> list[Fact]:
         name = eqn.primitive.name
         rule = self.rules.get(name)
+        self._check_parameters(eqn)
         bodies = [b for v in eqn.params.values() for b in subjaxprs_of_value(v)]
         if rule is not None:
             return rule(self, eqn, facts)
@@ -135,6 +136,17 @@ class Reader:
         if len(bodies) == 1 and _is_call(eqn, bodies[0]):
             return self.run(bodies[0], facts)
         return self.anything(eqn)
+
+    def _check_parameters(self, eqn: JaxprEqn) -> None:
+        """What depends on sizes, beside the size of results, may compute something else."""
+        given = (value for name, value in eqn.params.items() if name not in _OF_SIZES)
+        names = {n for value in given for n in self._names_in(value)}
+        self.meet(eqn, names, False)
+
+    def _names_in(self, value: Any) -> set[str]:
+        if isinstance(value, (tuple, list)):
+            return set().union(*map(self._names_in, value))
+        return self.variables(value)
 
     def anything(self, eqn: JaxprEqn) -> list[Fact]:
         """An operation of which nothing is known."""
@@ -191,6 +203,12 @@ def _is_call(eqn: JaxprEqn, body: Any) -> bool:
 def inputs_of(body: Any) -> Sequence[Any]:
     return (body.jaxpr if isinstance(body, ClosedJaxpr) else body).invars
 
+
+#: Parameters that say how large results are, or that rules look at.
+_OF_SIZES = frozenset((
+    "dim", "length", "limit_indices", "new_sizes", "padding", "padding_config", "shape",
+    "slice_sizes", "start_indices",
+))  # fmt: skip
 
 #: What reductions and scans do not change by, and whether elements that are alike count once.
 _REDUCTIONS: dict[str, tuple[str, bool]] = {
@@ -289,11 +307,12 @@ def _mask(reader: Reader, name: str, facts: list[Fact], aval: Any) -> dict[int, 
     axis, offset = left.position
     above = aval.shape[axis] + offset - right.size  # of the first that lies beyond
     if name in ("lt", "ge"):
-        return {axis: name == "ge"} if _never_negative(above) else {}
-    return {axis: name in ("gt", "ne")} if _never_negative(above - 1) else {}
+        return {axis: name == "ge"} if never_negative(above) else {}
+    return {axis: name in ("gt", "ne")} if never_negative(above - 1) else {}
 
 
-def _never_negative(size: Any) -> bool:
+def never_negative(size: Any) -> bool:
+    """Whether a size is at least zero, a symbolic one for all sizes of its variables."""
     if isinstance(size, Dim):
         return size.scope.is_at_least_zero(size.polynomial) is True
     return bool(size >= 0)

@@ -128,6 +128,50 @@ MIXING = {
 }  # fmt: skip
 
 
+TABLE = jnp.arange(1.0, 21)  # of a fixed size
+
+#: In which the padded size says what becomes of arrays of fixed sizes.
+MIXING_FIXED = {
+    "last of a table": lambda n: TABLE[20 - n :],
+    "window of a table": lambda n: lax.dynamic_slice(TABLE, (jnp.int32(15),), (n,)),
+    "gathered window": lambda n: amdjax.vmap(
+        lambda i: lax.dynamic_slice(TABLE, (i,), (n,)))(jnp.arange(14, 16)).T,
+    "greatest of a window": lambda n: TABLE[:n].max(),
+    "written into a table": lambda n: TABLE.at[:n].set(7.0),
+    "added to a table": lambda n: TABLE.at[:n].add(7.0),
+    "written into rows": lambda n: jnp.zeros((2, 20)).at[jnp.arange(2), :n].set(TABLE[:n]),
+    "update of a table": lambda n: lax.dynamic_update_slice(TABLE, TABLE[:n] * 2, (0,)),
+    "padded in front": lambda n: jnp.pad(TABLE, (n, 0)),
+    "every n-th": lambda n: TABLE[::n],
+    "holes": lambda n: lax.pad(TABLE[:2], 0.0, [(0, 20 - n, n)]),
+    "windows": lambda n: lax.reduce_window(TABLE, 0.0, lax.add, (n,), (1,), [(0, n - 1)]),
+    "windows far apart": lambda n: lax.reduce_window(
+        TABLE, 0.0, lax.add, (2,), (1,), [(0, n)], window_dilation=(n,)),
+    "dilated convolution": lambda n: lax.conv_general_dilated(
+        TABLE[None, None], jnp.ones((1, 1, 3)), (1,), [(0, 2 * n)], rhs_dilation=(n,))[0, 0],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MIXING_FIXED)
+def test_a_warning_where_sizes_choose_from_what_is_not_padded(name):
+    f = amdjax.jit(
+        lambda x: (x, MIXING_FIXED[name](x.shape[0])), symbolic="t", constraints=["t <= 20"],
+        buckets=BUCKETS,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="Padding may change results"):
+        try:
+            f(array(5))
+        except ValueError as e:
+            assert "cannot be cut" in str(e)
+
+
+def test_elements_behind_a_cut_lie_beyond():
+    """Where what is padded with 0 ends one element earlier, an element lies where 0 was."""
+    f = amdjax.jit(lambda x: lax.pad(x, 0.0, [(0, -1, 0)]).sum(), symbolic="t", buckets=BUCKETS)
+    with pytest.warns(UserWarning, match="Padding may change results"):
+        f(array(5))
+
+
 @pytest.mark.parametrize("name", in_turn(MIXING, 2))
 def test_a_warning_where_padding_may_change_results(name):
     f = amdjax.jit(MIXING[name], symbolic=("b, t",), buckets=BUCKETS, lengths="n")
@@ -174,6 +218,8 @@ KEEPING = {
     "scatter": lambda x, n: jnp.zeros(5).at[(masked(x, n)[0] > 1).astype(int)].add(masked(x, n)[0]),
     "padded in front": lambda x, n: jnp.pad(x, ((0, 0), (2, 0))),
     "padded behind": lambda x, n: jnp.pad(masked(x, n), ((0, 0), (1, 2))).sum(1),
+    "of a table": lambda x, n: x + TABLE[: x.shape[1]],
+    "a table with zeros": lambda x, n: x.sum(0) + jnp.pad(TABLE[:1], (0, x.shape[1] - 1)),
 }  # fmt: skip
 
 
