@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,6 +64,7 @@ class DynamicShapes:
 
     def __init__(self) -> None:
         self._families: dict[Any, _Family] = {}
+        self._lock = threading.Lock()  # two calls at once may differ in other axes each
 
     def of(self, avals: Sequence[Any], tree: PyTreeDef, static: Any) -> SymbolicTypes | None:
         """Symbolic types for a new signature, None where it is traced as it is.
@@ -73,13 +75,14 @@ class DynamicShapes:
         if family.reason is not None:
             return None
         shapes = tuple(shape_of(a) for a in avals)
-        sizes = family.sizes_of(shapes)
-        if sizes is None:
-            family.widen(avals, shapes)
+        with self._lock:
             sizes = family.sizes_of(shapes)
-        if sizes is None or family.said is None:
-            return None
-        return SymbolicTypes(family.said.types(avals), sizes, family.scope)
+            if sizes is None:
+                family.widen(avals, shapes)
+                sizes = family.sizes_of(shapes)
+            if sizes is None or family.said is None:
+                return None
+            return SymbolicTypes(family.said.types(avals), sizes, family.scope)
 
     def refuse(
         self, avals: Sequence[Any], tree: PyTreeDef, static: Any, name: str, error: Exception

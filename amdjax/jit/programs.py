@@ -52,9 +52,9 @@ class Programs:
     def work(self) -> recompiles.Work:
         """What was made so far."""
         planned = compiled = self.single_compiles
-        for variants in self.variants.values():
+        for variants in list(self.variants.values()):  # another thread may add some
             compiled += len(variants.known)
-            for variant in variants.known:
+            for variant in list(variants.known):
                 planned += len(variant.guards)
         return recompiles.Work(self.traces, planned, compiled)
 

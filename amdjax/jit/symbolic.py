@@ -169,7 +169,8 @@ class SymbolicShapes:
                 for aval, spec, name in zip(avals, specs, names(), strict=True)
             ]
             while len(self._known) >= _KEPT:
-                self._known.pop(next(iter(self._known)), None)
+                for oldest in tuple(self._known)[:1]:  # other threads may take some, too
+                    self._known.pop(oldest, None)
             said = self._known[key] = SaidShapes(shapes, avals, self.scope)
         return said, checked_sizes(self.name, said.equations, avals, names)
 

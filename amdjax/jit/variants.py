@@ -213,7 +213,8 @@ class Variants:
         if variant is not None:
             variant.uses += 1
         while len(self._instances) >= _KEPT:
-            self._instances.pop(next(iter(self._instances)), None)
+            for oldest in tuple(self._instances)[:1]:  # other threads may take some, too
+                self._instances.pop(oldest, None)
         self._instances[key] = made
         return run
 

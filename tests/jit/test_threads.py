@@ -1,6 +1,8 @@
 """Many Python threads calling, tracing and compiling at once."""
 
+import functools
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -8,6 +10,11 @@ import numpy as np
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import grad, jit, lax
+from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import Dim
+from amdjax.core.instantiate import type_at
+from amdjax.jit.dynamic import DynamicShapes
+from amdjax.jit.symbolic import SaidShapes
 
 
 def at_once(jobs):
@@ -111,6 +118,56 @@ def test_caches_may_be_cleared_while_others_call():
             done.set()
 
     assert at_once([clear, call])[1]
+
+
+def test_sizes_met_at_once_belong_to_their_shapes(monkeypatch):
+    """Calls that make other axes symbolic at the same time each get variables of one trace."""
+
+    class Slow(SaidShapes):
+        def __init__(self, *args):
+            time.sleep(0.002)  # others run meanwhile
+            super().__init__(*args)
+
+        def types(self, avals):
+            time.sleep(0.002)
+            return super().types(avals)
+
+    monkeypatch.setattr("amdjax.jit.dynamic.SaidShapes", Slow)
+    shapes = [(3, 4, 5), (3, 7, 5), (8, 7, 5), (8, 9, 6), (2, 9, 6), (2, 2, 2), (5, 6, 7)]
+    dynamic, tree = DynamicShapes(), amdjax.tree.structure((0,))
+
+    def job(shape):
+        aval = ShapedArray(shape, np.dtype(np.float32))
+        types = dynamic.of([aval], tree, None)
+        if types is None:
+            return True
+        (symbolic,) = types.avals
+        scopes = {n.scope for n in symbolic.shape if isinstance(n, Dim)}
+        return type_at(symbolic, types.sizes) == aval and scopes == {types.scope}
+
+    assert all(at_once([functools.partial(job, shape) for shape in shapes]))
+
+
+def test_new_sizes_from_many_threads():
+    """Symbolic functions meet sizes that are new, equal or 1 in several threads at once."""
+    functions = [
+        jit(lambda x, y: (jnp.tanh(x) @ y, x.sum(0)), symbolic=("b, t", "t, 3")),
+        jit(lambda x, y: (jnp.tanh(x) @ y, x.sum(0)), dynamic="auto"),
+    ]
+    sizes = [(b, t) for b in (1, 2, 3, 17) for t in (1, 2, 3, 16)]
+
+    def job(f, first):
+        def work():
+            for b, t in sizes[first:] + sizes[:first]:
+                x = np.random.default_rng(b).standard_normal((b, t)).astype(np.float32)
+                y = np.ones((t, 3), np.float32)
+                product, total = f(x, y)
+                np.testing.assert_allclose(product, np.tanh(x) @ y, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(total, x.sum(0), rtol=1e-5, atol=1e-5)
+
+        return work
+
+    at_once([job(f, 5 * i) for f in functions for i in range(3)])
 
 
 def test_flags_of_a_thread_are_its_own():
