@@ -158,7 +158,7 @@ class CpuRowPlan(RowPlan):
       segment: neighboring lanes that are elements of one row.
       unrolled: the loop over the elements of short rows in lanes, where these are stored: what lies
         between the lanes of one step is written along with it.
-      beside: the loop around that over rows in lanes, where one of these is too short for a tile:
+      row_var: the loop around that over rows in lanes, where one of these is too short for a tile:
         a row of the tile for each of some of its steps.
       steps: of it in a program.
       chunk: neighboring rows whose sums a program keeps in scratch, where it reads elements of all
@@ -169,7 +169,7 @@ class CpuRowPlan(RowPlan):
     count: int
     segment: int = 1
     unrolled: LoopVar | None = None
-    beside: LoopVar | None = None
+    row_var: LoopVar | None = None
     steps: int = 1
     chunk: int = 0
 
@@ -192,20 +192,20 @@ class CpuRowPlan(RowPlan):
     @property
     def grid(self) -> int:
         """Programs, if reductions are not split."""
-        others = [v for v in self.outer if v not in (self.lane_var, self.beside)]
+        others = [v for v in self.outer if v not in (self.lane_var, self.row_var)]
         return extent(others) * self.bundles * self.blocks
 
     @property
     def blocks(self) -> int:
         """Programs that share the loop beside that in lanes."""
-        return self.beside.extent // self.steps if self.beside is not None else 1
+        return self.row_var.extent // self.steps if self.row_var is not None else 1
 
     @property
     def tile(self) -> tuple[int, ...]:
         """The shape of what a program holds of a row, or of neighboring ones."""
         if self.lane_var is None:
             return ()
-        return (self.count,) if self.beside is None else (self.steps, self.count)
+        return (self.count,) if self.row_var is None else (self.steps, self.count)
 
     @property
     def split(self) -> LoopVar:
@@ -234,7 +234,7 @@ class CpuRowPlan(RowPlan):
         if self.lane_var is not None:
             out += f", {self.count} lanes over {lanes} {self.lane_var.name}"
             out += f" in segments of {self.segment}" if self.segment > 1 else ""
-            out += f", {self.steps} of {self.beside.name}" if self.beside is not None else ""
+            out += f", {self.steps} of {self.row_var.name}" if self.row_var is not None else ""
             out += f", sums of {self.chunk} in scratch" if self.chunk else ""
         if self.unrolled is not None:
             out += f", {self.unrolled.name} unrolled"
@@ -275,10 +275,10 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
         plan = replace(plan, stashed=stashed)
     elif lane_var is not None:
         plan = replace(plan, unrolled=_unrolled(plan, lane_var))
-        if (beside := _beside(domain, lane_var, count)) is not None:
-            lanes = _row_lanes(domain, lane_var, count * beside.extent, target)
-            steps = divisor(lanes // count, beside.extent)
-            plan = replace(plan, beside=beside, steps=steps) if steps > 1 else plan
+        if (row_var := _row_loop(domain, lane_var, count)) is not None:
+            lanes = _row_lanes(domain, lane_var, count * row_var.extent, target)
+            steps = divisor(lanes // count, row_var.extent)
+            plan = replace(plan, row_var=row_var, steps=steps) if steps > 1 else plan
     plans = [plan]
     if lane_var is not None and (chunk := _scratch_rows(plan, lane_var, target)):
         plans.append(replace(plan, chunk=chunk))
@@ -323,7 +323,7 @@ def _scratch_rows(plan: CpuRowPlan, lane_var: LoopVar, target: Machine) -> int:
     Memory is read faster as it lies than a piece of each line of a matrix.
     """
     domain, vectors = plan.domain, target.vectors
-    in_lanes = not plan.lanes_reduce and plan.beside is None and plan.unrolled is None
+    in_lanes = not plan.lanes_reduce and plan.row_var is None and plan.unrolled is None
     if plan.levels or not in_lanes or isinstance(target, GpuTarget):
         return 0
     if not isinstance(lane_var.extent, int) or plan.bundles < 2:
@@ -350,20 +350,20 @@ def _unrolled(plan: CpuRowPlan, lane_var: LoopVar) -> LoopVar | None:
     return unrolled_loop(domain, lane_var, stores)
 
 
-def _beside(domain: Domain, lane_var: LoopVar, count: int) -> LoopVar | None:
+def _row_loop(domain: Domain, lane_var: LoopVar, count: int) -> LoopVar | None:
     """The loop that goes on where the rows in lanes end, which are as many as lanes."""
     if lane_var is not domain.vars[-1] or len(domain.outer) < 2:
         return None
-    around = domain.vars[-2]
-    if around in domain.reduced or not isinstance(around.extent, int):
+    outer = domain.vars[-2]
+    if outer in domain.reduced or not isinstance(outer.extent, int):
         return None
     if not surely_equal(lane_var.extent, count):
         return None
     along = [o for _, o in domain.loads if surely_equal(o.coefficient(lane_var), 1)]
-    goes_on = [surely_equal(o.coefficient(around), count) for o in along]
-    apart = [not o.depends_on(around) for o in along]
+    goes_on = [surely_equal(o.coefficient(outer), count) for o in along]
+    apart = [not o.depends_on(outer) for o in along]
     fit = all(a or b for a, b in zip(goes_on, apart, strict=True))
-    return around if any(goes_on) and fit else None
+    return outer if any(goes_on) and fit else None
 
 
 def _row_lanes(domain: Domain, lane_var: LoopVar, rows: int, target: Machine) -> int:

@@ -242,15 +242,15 @@ class CpuRowEmitter(RowEmitter):
             body()
             return
         base = (pid % plan.bundles) * (plan.chunk or count)
-        outer = [v for v in plan.outer if v not in (lane_var, plan.beside)]
-        around = pid // plan.bundles
-        if plan.beside is not None:
-            first = (around % plan.blocks) * plan.steps
-            w.bind_outer(outer, around // plan.blocks)
-            rows = Lanes(plan.beside, plan.steps, 0, first)
+        outer = [v for v in plan.outer if v not in (lane_var, plan.row_var)]
+        rest = pid // plan.bundles
+        if plan.row_var is not None:
+            first = (rest % plan.blocks) * plan.steps
+            w.bind_outer(outer, rest // plan.blocks)
+            rows = Lanes(plan.row_var, plan.steps, 0, first)
             w.with_lanes([rows, Lanes(lane_var, count, 1, base)], body)
             return
-        w.bind_outer(outer, around)
+        w.bind_outer(outer, rest)
         if plan.chunk:
             self._by_scratch(lane_var, base, body)
             return
