@@ -25,7 +25,7 @@ from amdjax.core.pprint import format_jaxpr
 from amdjax.jit.schedule import epilogue, is_shaped
 from amdjax.jit.updates import readers_first
 from amdjax.kernels.shaped import ShapedContext, has_kernels, plan_shaped
-from amdjax.passes import prepare
+from amdjax.passes import prepare, repeat_results
 from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, fuse
@@ -269,15 +269,19 @@ def is_independent(step: Step) -> bool:
     return not (isinstance(step, ShapedContext) and any(x in step.fixed for x in step.inputs))
 
 
-def steps(closed: ClosedJaxpr, machine: Machine, fixed: Sequence[bool] = ()) -> Iterator[Step]:
+def steps(
+    closed: ClosedJaxpr, machine: Machine, fixed: Sequence[bool] = (), outermost: bool = True
+) -> Iterator[Step]:
     """The steps of a program that kernels compute, those of loops and branches included.
 
     Args:
       closed: the program.
       machine: what it is planned for.
       fixed: which of its arguments the loop around does not change.
+      outermost: whether it is no body of a loop or branch.
     """
     closed = prepare(closed, has_kernels=lambda eqn: has_kernels(eqn, machine))
+    closed = repeat_results(closed) if outermost else closed
     constant = {v for v, is_fixed in zip(closed.jaxpr.invars, fixed, strict=False) if is_fixed}
     fusion = fuse(separate_numbers(closed.jaxpr), on_gpu=isinstance(machine, GpuTarget))
     fusion = readers_first(fusion)
@@ -292,4 +296,4 @@ def steps(closed: ClosedJaxpr, machine: Machine, fixed: Sequence[bool] = ()) -> 
                 for body in subjaxprs_of_value(value):
                     if isinstance(body, ClosedJaxpr):
                         count = step.eqn.params.get(_CONSTANTS.get(name, ""), 0)
-                        yield from steps(body, machine, [True] * count)
+                        yield from steps(body, machine, [True] * count, False)

@@ -46,7 +46,13 @@ from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
 from amdjax.jit.workspace import FilledWorkspace
 from amdjax.kernels.shaped import ShapedContext, has_kernels, lower_shaped
-from amdjax.passes import prepare, prepare_body, recompute_in_loops, slice_products_in_loops
+from amdjax.passes import (
+    prepare,
+    prepare_body,
+    recompute_in_loops,
+    repeat_results,
+    slice_products_in_loops,
+)
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.element_loops import separate_numbers
@@ -133,6 +139,7 @@ class Planner:
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder(self.target)
         closed = self._arranged(prepare(closed, self.observe, self.has_kernels))
+        closed = repeat_results(closed)
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}
         inputs = self.next_slot

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import jit, lax
+from amdjax import grad, jit, lax
 from amdjax.jit.instructions import ALIGN, Storage, packed
 from tests.support.jit_helpers import compiled, opcodes, stage
 from tests.support.random_programs import draw_program
@@ -273,3 +273,24 @@ def put(xp, x, i, value):
     out = x.copy()
     out[i] = value
     return out
+
+
+def test_equal_results_are_written_by_the_kernel_that_computes_them():
+    x = np.random.default_rng(0).integers(-3, 4, (37, 53)).astype(np.float32)
+    square = lambda x: x * x + 1
+
+    def f(x):
+        again = square(x).T.reshape(-1), square(x).T.reshape(-1)
+        return square(x), square(x), x.sum(0), x.sum(0), square(x), x @ x.T, x @ x.T, x, *again
+
+    found = jit(f).lower(x).compile()
+    y, product = square(x), x @ x.T
+    wanted = (y, y, x.sum(0), x.sum(0), y, product, product, x, y.T.ravel(), y.T.ravel())
+    for a, b in zip(found(x), wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+    # What is an argument, of a product, or another name for a result is copied.
+    assert found.as_text("plan").count("COPY") == 3
+    both = jit(lambda *xs: grad(lambda a, b: ((a + b) ** 2).sum(), (0, 1))(*xs))
+    assert "COPY" not in both.lower(x, x).compile().as_text("plan")
+    for slope in both(x, x):
+        np.testing.assert_array_equal(slope, 4 * x)
