@@ -49,6 +49,7 @@ class Blocking:
       chunk: features that logits are summed over at a time, where they are too many to keep all of
         the rows in registers; 0 for all of them at once. Nothing is then brought early.
       parts: programs that share a block of rows, each of which makes some features of its results.
+      spills: whether registers may be too few, so that some of what they hold goes to memory.
     """
 
     atom: MmaAtom
@@ -58,6 +59,7 @@ class Blocking:
     in_turn: bool = False
     chunk: int = 0
     parts: int = 1
+    spills: bool = False
 
     @property
     def rows(self) -> int:
@@ -142,7 +144,8 @@ class Blocking:
         out = f"blocks of {self.rows} rows and {self.columns} columns by {self.atom.name}"
         out = f"{out}, {self.waves} waves of {self.high}" + (", in turn" if self.in_turn else "")
         out += f", {self.chunk} features at a time" if self.chunk else ""
-        return out + (f", results in {self.parts} parts" if self.parts > 1 else "")
+        out += f", results in {self.parts} parts" if self.parts > 1 else ""
+        return out + (", some registers in memory" if self.spills else "")
 
 
 def multiplied(dtype: str, target: GpuTarget) -> str:
@@ -185,7 +188,7 @@ def fits(
     if target.unified_registers:  # what only the matrix unit touches may be in the other half
         both = min(2 * most, target.vgpr_file // ceil_div(cut.waves, target.simds))
     enough = registers.computed <= most * full and sum(registers) <= both * full
-    return enough and _lds(cut, target, features, tiles) <= target.lds_bytes
+    return (enough or cut.spills) and _lds(cut, target, features, tiles) <= target.lds_bytes
 
 
 def _lds(cut: Blocking, target: GpuTarget, features: int, tiles: int) -> int:
@@ -264,11 +267,24 @@ def _kinds(problem: Attention, target: GpuTarget, rows: int) -> Iterator[list[Bl
     cuts = [cut for atom in small for cut in _of_warps(atom, target, rows)]
     cuts = [replace(cut, in_turn=target.is_amdgpu) for cut in cuts]
     yield cuts
-    yield [
+    again = [
         replace(cut, chunk=chunk, parts=parts)
         for cut, chunk, parts in itertools.product(cuts, CHUNKS, PARTS)
         if chunk < max(features := cut.features(problem)) and parts * cut.padded(1) <= min(features)
     ]
+    yield again
+    if not target.is_amdgpu:  # its assembler does with fewer registers, or leaves some in memory
+        yield [replace(cut, spills=True) for cut in _of_few_registers(again or cuts)]
+
+
+def _of_few_registers(cuts: Sequence[Blocking]) -> list[Blocking]:
+    """Those of the smallest blocks that sum the fewest features."""
+
+    def size(cut: Blocking) -> tuple[int, ...]:
+        return cut.high * cut.atom.m, cut.columns, cut.chunk, -cut.parts
+
+    least = min(map(size, cuts), default=())
+    return [cut for cut in cuts if size(cut) == least]
 
 
 def _of_warps(atom: MmaAtom, target: GpuTarget, rows: int) -> Iterator[Blocking]:
