@@ -12,6 +12,7 @@ Rows = list[list[Value]]
 Add = Callable[[tile.Builder, Value, Value, Value], Value]
 
 PREFETCH = 16  # steps in depth
+LEAST_ADDS = 24  # multiply-adds of vectors in a turn of the loop, which hide what turning costs
 
 
 def multiply(
@@ -28,14 +29,15 @@ def multiply(
     """The micro-kernel: `init + Σ a[:, i] b[i, :]` for `i` in `range(steps)`, all in registers.
 
     `load_a(i, row)` gives a scalar, `load_b(i, vector)` a vector; `add` takes the place of
-    `multiply_add`. What is far apart in `prefetch` is asked for `PREFETCH` steps ahead.
+    `multiply_add`. What is far apart in `prefetch` is asked for `PREFETCH` steps ahead. A turn of
+    the loop is several steps of a small tile.
     """
     add = add or multiply_add
     rows, vectors, lanes = shape.rows, shape.vectors, (shape.lanes,)
     zero = k.const(accumulate, 0, lanes)
     flat = [zero] * (rows * vectors) if init is None else [x for row in init for x in row]
 
-    def step(i: Value, *accumulators: Value) -> list[Value]:
+    def step(i: Value, accumulators: Sequence[Value]) -> list[Value]:
         b = [load_b(i, v) for v in range(vectors)]
         out = []
         for r in range(rows):
@@ -43,9 +45,28 @@ def multiply(
             out += [add(k, a, b[v], accumulators[r * vectors + v]) for v in range(vectors)]
         return out
 
-    distance = PREFETCH if prefetch else 0
-    accumulators = k.for_(0, steps, 1, step, flat, prefetch=prefetch, prefetch_distance=distance)
-    return [list(accumulators[r * vectors : (r + 1) * vectors]) for r in range(rows)]
+    def turn(i: Value, *accumulators: Value) -> list[Value]:
+        out = list(accumulators)
+        for n in range(unroll):
+            out = step(i + n if n else i, out)
+        return out
+
+    unroll = steps_of_turn(shape)
+    whole = steps - steps % unroll
+    distance = PREFETCH // unroll if prefetch else 0
+    if not isinstance(whole, int) or whole:
+        flat = list(
+            k.for_(0, whole, unroll, turn, flat, prefetch=prefetch, prefetch_distance=distance)
+        )
+    if unroll > 1 and (not isinstance(whole, int) or whole < steps):
+        flat = list(k.for_(whole, steps, 1, lambda i, *sums: step(i, sums), flat))
+    return [list(flat[r * vectors : (r + 1) * vectors]) for r in range(rows)]
+
+
+def steps_of_turn(shape: TileShape) -> int:
+    """Steps in depth that are written one after the other: 1, 2 or 4."""
+    adds = shape.rows * shape.vectors
+    return 1 if adds >= LEAST_ADDS else 2 if 2 * adds >= LEAST_ADDS else 4
 
 
 def multiply_add(k: tile.Builder, a: Value, b: Value, total: Value) -> Value:

@@ -190,7 +190,7 @@ def pack_lanes(
     def run(offset: Value, shifts: list[Value], low: Value, high: Value, position: Value) -> None:
         def step(i: Value) -> None:
             there = offset + reader.inner_step(i)
-            later = reader.inner_step(k.min(i + PREFETCH_STEPS, high - 1))
+            later = reader.inner_step(i + PREFETCH_STEPS)
             prefetch_vectors(reader, vectors, lanes, offset + later)
             row = at + (position + (i - low)) * lines
             for vector in vectors:
