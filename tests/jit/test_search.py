@@ -45,6 +45,12 @@ def kernel_gradient(x, ct):
     )
 
 
+def gradient_of_kernel(x, ct):
+    """Of `conv(x, w)` with respect to `w`, of shape (3, 3, features, features)."""
+    form, pads = ("CHWN", "IHWO", "HWNC"), ((1, 1), (1, 1))
+    return lax.conv_general_dilated(x, ct, (1, 1), pads, dimension_numbers=form)
+
+
 def few_features(x, w):
     return lax.conv_general_dilated(
         x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "OHWI", "NHWC")
@@ -90,6 +96,9 @@ MORE = {
     "few rows": ("attention on a CPU", uniform_attention, [(1, 2, 4, 16), *[(1, 512, 2, 16)] * 2]),
     "dot products": ("product on a CPU", lambda x, y: x @ y.T, [(3, 4000), (100, 4000)]),
     "implicit": ("product on a CPU", conv, [(2, 9, 20, 8), (3, 3, 8, 40)]),
+    "implicit gradient": (
+        "product on a CPU", gradient_of_kernel, [(2, 9, 20, 8), (2, 9, 20, 40)]
+    ),
     "few columns": ("product on a CPU", few_features, [(2, 24, 24, 16), (2, 3, 3, 16)]),
     "network": ("sort on a CPU", lambda x: lax.sort(x), [(40, 100)]),
     "depthwise": ("convolution on a CPU", *PROGRAMS["depthwise convolution"]),

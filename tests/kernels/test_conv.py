@@ -13,7 +13,8 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.kernels.products.convolution import phases_of_axis
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
-from amdjax.kernels.products.cpu.implicit import IMPLICIT, implicit_plans
+from amdjax.kernels.products.cpu.implicit import IMPLICIT
+from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.lax.elementwise import add_p
 from tests.support.kernel_runner import Runner, target
@@ -227,19 +228,26 @@ GRADIENTS = [
 
 
 @contextlib.contextmanager
-def implicit_products(number):
-    """Implicit products wherever there are such, by the plan of that number."""
+def everywhere(solver, number):
+    """What a solver has plans for is done by its plan of that number; yields those plans."""
+    chosen = []
 
     def usual(product, machine):
-        plans = implicit_plans(product, machine)
-        return plans[number % len(plans)] if plans else None
+        plans = solver.plans(product, machine)
+        chosen.extend(plans[number % len(plans)] for _ in plans[:1])
+        return chosen[-1] if plans else None
 
     usually = PRODUCTS.solvers
-    PRODUCTS.solvers = [dataclasses.replace(IMPLICIT, usual=usual, tier=-1), *usually]
+    PRODUCTS.solvers = [dataclasses.replace(solver, usual=usual, tier=-1), *usually]
     try:
-        yield
+        yield chosen
     finally:
         PRODUCTS.solvers = usually
+
+
+def implicit_products(number):
+    """Implicit products wherever there are such, by the plan of that number."""
+    return everywhere(IMPLICIT, number)
 
 
 @contextlib.contextmanager
@@ -337,6 +345,56 @@ def test_implicit_products_read_nothing_that_does_not_exist():
     finite = np.isfinite(np.transpose(runner(*operands), out)).all(1)
     want = np.ones((2, 9, 10), bool)
     want[1, 3:6, 4:7] = False
+    np.testing.assert_array_equal(finite, want)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    convolutions(), st.sampled_from([np.float32] * 3 + [np.float64, np.float16, np.int32]),
+    st.integers(0, 5), st.integers(1, 3), st.sampled_from([128, 512]),
+    st.sampled_from([1 << 14, 1 << 16, 1 << 19]),
+)  # fmt: skip
+def test_implicit_gradients(conv, dtype, number, threads, bits, cache):
+    x_shape, w_shape, options = conv
+    bits = min(bits, target().vector_bits)
+    machine = dataclasses.replace(target(threads), vector_bits=bits, l2_bytes=cache)
+    if has_room(x_shape, w_shape, options):
+        with everywhere(IMPLICIT_GRADIENT, number):
+            operands = arrays(0, x_shape, w_shape, dtype)
+            check(*operands, **options | {"layout": "gradient"}, cpu_target=machine)
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("x_shape, w_shape, options", GRADIENTS)
+def test_implicit_gradients_of_networks(x_shape, w_shape, options, threads, number):
+    """In several blocks of positions, which fit a small cache, and from several threads."""
+    machine = dataclasses.replace(target(threads), l2_bytes=256 << 10)
+    with everywhere(IMPLICIT_GRADIENT, number) as chosen:
+        check(*arrays(2, x_shape, w_shape), layout="gradient", cpu_target=machine, **options)
+    assert all(math.prod(axis.taps for axis in plan.axes) > 1 for plan in chosen)
+
+
+def test_implicit_gradients_in_blocks():
+    """Blocks of positions of which the last is smaller, summed by three programs."""
+    x, w = arrays(0, (21, 2, 23, 17), (19, 2, 23, 17))
+    for number in range(6):
+        machine = dataclasses.replace(target(3), l2_bytes=24 << 10)
+        with everywhere(IMPLICIT_GRADIENT, number) as chosen:
+            check(x, w, "gradient", (1, 1), [(1, 1)] * 2, cpu_target=machine)
+        assert chosen[0].rounds > 1
+
+
+def test_implicit_gradients_read_nothing_that_does_not_exist():
+    """What is not finite reaches only the taps and features that see it."""
+    x, w = arrays(0, (5, 2, 9, 10), (7, 2, 9, 10))
+    x[2, 1, 0, 0] = np.inf
+    with everywhere(IMPLICIT_GRADIENT, 0) as chosen:
+        runner, operands, out = make(x, w, "gradient", (1, 1), [(1, 1)] * 2)
+    assert chosen
+    finite = np.isfinite(np.transpose(runner(*operands), out)).all(1)
+    want = np.ones((5, 3, 3), bool)
+    want[2, :2, :2] = False
     np.testing.assert_array_equal(finite, want)
 
 

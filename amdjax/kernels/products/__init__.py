@@ -13,7 +13,8 @@ On CPUs (`cpu/dispatch.py`) the solver is taken that is estimated to be fastest 
 - `cpu/direct.py`: plain matrices, read where they lie.
 - `cpu/amx.py`: bfloat16 and bytes where the CPU has AMX.
 - `cpu/vnni.py`: bfloat16 and bytes where vector instructions sum the products in a word.
-- `cpu/implicit.py`: convolutions whose windows overlap, read from a padded copy.
+- `cpu/implicit.py`: convolutions whose windows overlap, read from a padded copy
+  (`window_copy.py`); `cpu/implicit_gradient.py`: gradients of their kernels, from such a copy.
 - `cpu/explicit_columns.py`: convolutions whose windows are written out as a matrix.
 - `cpu/winograd.py`: 3×3 convolutions by transforms, where less accurate results are asked for.
 - `cpu/packed.py`: all products, from packed panels (`packing.py`, `reading.py`) in blocks that fit

@@ -348,6 +348,13 @@ class WindowAxis:
     def _ends_outside(self) -> bool:
         return self.start + self.reach(self.positions) > self.extent
 
+    def turned(self) -> WindowAxis:
+        """With positions for taps, and taps for positions."""
+        return replace(
+            self, positions=self.taps, shift=self.tap_shift, taps=self.positions,
+            tap_shift=self.shift,
+        )  # fmt: skip
+
     def reach(self, positions: int) -> int:
         """Coordinates from the first tap of a position to the last one of the last of several."""
         return (positions - 1) * self.shift + (self.taps - 1) * self.tap_shift + 1
@@ -370,18 +377,25 @@ class ProductProblem(NamedTuple):
       windows: of a convolution whose rows are images and positions and whose depth are taps and
         features, in this order and the features side by side: images, as windows of one tap, and
         the spatial axes, outermost first.
+      gradient: of the gradient of a convolution's kernel, whose rows are taps and features and
+        whose depth are images and positions, the windows of that convolution, likewise.
     """
 
     loops: Contraction
     merged: Contraction
     windows: tuple[WindowAxis, ...] = ()
+    gradient: tuple[WindowAxis, ...] = ()
 
     @staticmethod
-    def of(problem: Contraction, windows: tuple[WindowAxis, ...] = ()) -> ProductProblem:
+    def of(
+        problem: Contraction,
+        windows: tuple[WindowAxis, ...] = (),
+        gradient: tuple[WindowAxis, ...] = (),
+    ) -> ProductProblem:
         """A contraction of real numbers, or a complex one as such."""
         if problem.is_complex:
-            problem, windows = problem.as_real(), ()
-        return ProductProblem(problem, problem.merged(), windows)
+            problem, windows, gradient = problem.as_real(), (), ()
+        return ProductProblem(problem, problem.merged(), windows, gradient)
 
 
 def accumulate_dtype(out: Any, *operands: Any) -> str:

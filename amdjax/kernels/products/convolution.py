@@ -252,6 +252,27 @@ class Convolution:
         axes = (phases[d].window(self.lhs[2 + d], self.lhs_strides[2 + d]) for d in order)
         return (images, *axes)
 
+    def gradient_windows(self, phases: Sequence[Phase]) -> tuple[WindowAxis, ...]:
+        """Windows of the convolution whose kernel's gradient a phase is; nothing in other orders.
+
+        Its batch are the features of the input, which lie side by side, its features are images;
+        the taps of its kernel are positions, and its positions are taps.
+        """
+        order = sorted(range(self.spatial), key=lambda d: -self.lhs_strides[2 + d])
+        read = [(self.lhs[1], self.lhs_strides[1])]
+        read += [(phases[d].taps, self.lhs_strides[2 + d] * phases[d].tap_shift) for d in order]
+        written = [(phases[d].count, self.out_strides[2 + d] * phases[d].step) for d in order]
+        written.append((self.lhs[0], self.out_strides[0]))
+        if not all(_descending(loops) for loops in (read, written)) or self._is_transposed():
+            return ()
+        if self.batch_groups * self.feature_groups > 1 or self.lhs_strides[0] != 1:
+            return ()
+        if not self.lhs[0] or not self.lhs[1] or not all(p.taps and p.count for p in phases):
+            return ()
+        images = WindowAxis(self.lhs[1], self.lhs_strides[1], 0, self.lhs[1], 1, 1, 1)
+        axes = (phases[d].window(self.lhs[2 + d], self.lhs_strides[2 + d]).turned() for d in order)
+        return (images, *axes)
+
     def _is_transposed(self) -> bool:
         """Whether positions, not features, lie side by side in the result."""
         return (

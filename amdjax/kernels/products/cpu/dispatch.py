@@ -13,6 +13,7 @@ from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.explicit_columns import explicit_columns
 from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
 from amdjax.kernels.products.cpu.implicit import IMPLICIT
+from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
 from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.vnni import VNNI
 from amdjax.kernels.products.cpu.winograd import F23, F43, winograd_solver
@@ -39,12 +40,15 @@ def plan_conv(ctx: ShapedContext) -> KernelPlan:
 
 
 def plan_contraction(
-    target: CpuTarget, problem: Contraction, windows: tuple[WindowAxis, ...] = ()
+    target: CpuTarget,
+    problem: Contraction,
+    windows: tuple[WindowAxis, ...] = (),
+    gradient: tuple[WindowAxis, ...] = (),
 ) -> KernelPlan:
     """The kernels that suit a contraction's sizes and layout; see `ProductProblem`."""
     for size in (problem.rows, problem.columns, problem.depth, problem.batches):
         like_at_hand(size)
-    return PRODUCTS.best(ProductProblem.of(problem, windows), target)
+    return PRODUCTS.best(ProductProblem.of(problem, windows, gradient), target)
 
 
 def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
@@ -53,7 +57,12 @@ def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPl
     return [
         InOrder(
             [
-                plan_contraction(target, conv.contraction(ctx, phases), conv.windows(phases))
+                plan_contraction(
+                    target,
+                    conv.contraction(ctx, phases),
+                    conv.windows(phases),
+                    conv.gradient_windows(phases),
+                )
                 for phases in conv.phases()
             ]
         )
@@ -61,7 +70,15 @@ def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPl
 
 
 PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
-    "product on a CPU", FEW_COLUMNS, DOT_PRODUCTS, DIRECT, AMX, VNNI, IMPLICIT, PACKED
+    "product on a CPU",
+    FEW_COLUMNS,
+    DOT_PRODUCTS,
+    DIRECT,
+    AMX,
+    VNNI,
+    IMPLICIT,
+    IMPLICIT_GRADIENT,
+    PACKED,
 )
 PRODUCTS.solvers.append(explicit_columns(PRODUCTS))  # what it multiplies, the others do
 CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(

@@ -16,10 +16,8 @@ from typing import NamedTuple
 
 from amdjax import tile
 from amdjax.core.dims import Dim, is_multiple, size_hint
-from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.loops import lane_loop
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
-    Axis,
     Contraction,
     ProductProblem,
     TileShape,
@@ -32,6 +30,12 @@ from amdjax.kernels.products.cpu.blocking import extents
 from amdjax.kernels.products.cpu.costs import launch, nanoseconds, packing
 from amdjax.kernels.products.cpu.micro_kernel import multiply
 from amdjax.kernels.products.cpu.packing import PanelPacker
+from amdjax.kernels.products.cpu.window_copy import (
+    WindowBlock,
+    WindowCopy,
+    block_loops,
+    position_blocks,
+)
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer, store_sums
 from amdjax.kernels.shaped import Call, ShapedContext
@@ -70,26 +74,9 @@ class ImplicitPlan:
         return self.problem.depth // math.prod(axis.taps for axis in self.axes)
 
     @property
-    def copied(self) -> tuple[int, ...]:
-        """Coordinates along each axis that a program copies."""
-        return tuple(axis.reach(n) for axis, n in zip(self.axes, self.block, strict=True))
-
-    @property
-    def blocks(self) -> tuple[int, ...]:
-        """Programs along each axis."""
-        return tuple(
-            ceil_div(axis.positions, n) for axis, n in zip(self.axes, self.block, strict=True)
-        )
-
-    @property
-    def line(self) -> int:
-        """Elements from one copied line to the next; a multiple of a page would fill few sets."""
-        return round_up(self.copied[-1] * self.features, 16) + 16
-
-    @property
-    def copied_elements(self) -> int:
-        """Size of the copy."""
-        return math.prod(self.copied[:-1]) * self.line
+    def window(self) -> WindowBlock:
+        """What a program copies."""
+        return WindowBlock(self.axes, self.block, self.features)
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return ImplicitProduct(ctx, self).calls()
@@ -123,20 +110,16 @@ def implicit_plans(product: ProductProblem, target: CpuTarget) -> list[ImplicitP
 def _plans(
     problem: Contraction, axes: tuple[WindowAxis, ...], shape: TileShape, target: CpuTarget
 ) -> Iterator[ImplicitPlan]:
-    """All positions of inner axes, some of one axis, one of each outer axis."""
-    counts = [size_hint(axis.positions) for axis in axes]
+    """Blocks of positions whose copy the second-level cache holds, and blocks of columns."""
     wide = ceil_div(problem.at_hand.columns, shape.columns)
     panel = problem.depth * shape.columns * itemsize(problem.accumulate)
-    for d, count in enumerate(counts):
-        unit = shape.rows if d + 1 == len(counts) else 1
-        for n in extents(ceil_div(count, unit), ceil_div(count, unit)):
-            block = (1,) * d + (min(n * unit, count), *counts[d + 1 :])
-            whole = ImplicitPlan(problem, axes, shape, block, wide)
-            copied = whole.copied_elements * itemsize(problem.accumulate)
-            if copied + min(panel, private_cache(target) // 2) > private_cache(target) * 3 // 4:
-                continue
-            for columns in extents(wide, wide)[:4]:
-                yield ImplicitPlan(problem, axes, shape, block, columns)
+    for block in position_blocks(axes, shape.rows):
+        whole = ImplicitPlan(problem, axes, shape, block, wide)
+        copied = whole.window.elements * itemsize(problem.accumulate)
+        if copied + min(panel, private_cache(target) // 2) > private_cache(target) * 3 // 4:
+            continue
+        for columns in extents(wide, wide)[:4]:
+            yield ImplicitPlan(problem, axes, shape, block, columns)
 
 
 def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
@@ -148,8 +131,8 @@ def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget
     if p.depth * p.columns * itemsize(dtype) > private_cache(target) // 2:
         # Panels come from beyond the second level, once for each program.
         each_panel = max(each_panel, p.depth * shape.columns * itemsize(dtype) / costs.memory_rate)
-    programs = p.batches * size_hint(math.prod(plan.blocks)) * ceil_div(wide, plan.panels)
-    copying = costs.copy * plan.copied_elements / shape.lanes
+    programs = p.batches * size_hint(math.prod(plan.window.counts)) * ceil_div(wide, plan.panels)
+    copying = costs.copy * plan.window.elements / shape.lanes
     cycles = launch(each_panel * plan.panels + copying + costs.program, programs, target)
     if not p.b.fixed:
         packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
@@ -176,12 +159,11 @@ class ImplicitProduct:
         self.ctx, self.plan, self.problem = ctx, plan, plan.problem
         shape = plan.tile
         self.packer = PanelPacker(ctx, plan.problem, shape.columns, shape.lanes, ctx.target)
+        self.pitches = plan.window.pitches
         *outer, last = plan.axes
         #: axes whose taps are a loop each; along the last axis they are mostly one run
         self.looped = [d for d, axis in enumerate(outer) if axis.taps > 1]
         self.run = last.taps * plan.features
-        #: lanes in which the input is copied
-        self.strip = shape.lanes * max(1, min(4, plan.features // shape.lanes))
         if last.tap_shift > 1 and last.taps > 1:
             self.looped.append(len(outer))
             self.run = plan.features
@@ -198,85 +180,31 @@ class ImplicitProduct:
         p, plan, shape = self.problem, self.plan, self.plan.tile
         self.program = program = Program(self.ctx, "convolution")
         self.k = k = program.k
-        self.input = program.buffer(p.a.owner, p.a.dtype)
+        # Rows of a tile that do not exist are computed all the same, from what lies there.
+        beyond = shape.rows * plan.axes[-1].shift * plan.features
+        self.copy = WindowCopy(program, p.a, plan.window, p.accumulate, shape.lanes, beyond)
         self.panels = program.buffer(self.packer.result, self.packer.dtype)
         wide = ceil_div(self.packer.panels, plan.panels)
         pid = k.program_id()
         first_panel = (pid % wide) * plan.panels
-        loops = [*p.a.batch, *(Axis(n, 0) for n in plan.blocks)]
+        loops = [*p.a.batch, *block_loops(plan.window)]
         digits = program.split(pid // wide, "block", loops)
         own = len(p.a.batch)
         self.batch, blocks = digits[:own], digits[own:]
         self.writer = Writer(program, p, self.batch)
-        # Rows of a tile that do not exist are computed all the same, from what lies there.
-        beyond = shape.rows * plan.axes[-1].shift * plan.features + self.strip
-        self.window = k.scratch("window", p.accumulate, plan.copied_elements + beyond)
         self.sums = k.scratch("sums", p.accumulate, shape.rows * shape.columns)
         self.first = [digit * n for digit, n in zip(blocks, plan.block, strict=True)]
-        self._copy([], k.const("index", p.a.offset))
+        self.copy.write(self.batch, self.first)
         panels = k.min(k.const("index", self.packer.panels) - first_panel, plan.panels)
         k.for_(0, panels, 1, lambda j: self._positions(first_panel + j, []))
         cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns) * shape.cycles
-        grid = p.batches * math.prod(plan.blocks) * wide
+        grid = p.batches * math.prod(plan.window.counts) * wide
         return program.launch(grid, p.batches * cycles / 2.5 + 1000)
-
-    def _copy(self, line: list[Value], at: Value, inside: Value | None = None) -> None:
-        """Copy the lines whose first places are given, and what they begin with in the input."""
-        k, plan, d = self.k, self.plan, len(line)
-        if not d:
-            for loop, digit in zip(self.problem.a.batch, self.batch, strict=True):
-                at = at + digit * loop.stride
-        axis = plan.axes[d]
-        at = at + self.first[d] * (axis.shift * axis.stride)
-        first = self.first[d] * axis.shift + axis.start
-        if d + 1 < len(plan.axes):
-
-            def one(i: Value) -> None:
-                here = k.convert(first + i, "u64") < k.const("u64", axis.extent)
-                both = here if inside is None else inside & here
-                self._copy([*line, i], at + i * axis.stride, both)
-
-            k.for_(0, plan.copied[d], 1, one)
-            return
-        row = k.const("index", 0)
-        for i, pitch in zip(line, self._pitches()):
-            row = row + i * pitch
-        pixels, zero = k.const("index", plan.copied[d]), k.const("index", 0)
-        low = k.min(k.max(-first, zero), pixels)
-        high = k.max(k.min(-first + axis.extent, pixels), low)
-        if inside is not None:
-            low, high = k.select(inside, low, pixels), k.select(inside, high, pixels)
-        self._strips(row, zero, low * plan.features, None)
-        if axis.stride == plan.features:
-            self._strips(row, low * plan.features, high * plan.features, at)
-        else:
-
-            def pixel(i: Value) -> None:
-                start = i * plan.features
-                self._strips(row + start, 0, plan.features, at + i * axis.stride)
-
-            k.for_(low, high, 1, pixel)
-        self._strips(row, high * plan.features, pixels * plan.features, None)
-
-    def _strips(self, row: Value, start: Value | int, stop: Value | int, at: Value | None) -> None:
-        """Elements of a line from the input, or zeros; what follows is overwritten."""
-        k, dtype, shape = self.k, self.problem.accumulate, (self.strip,)
-
-        def strip(e: Value, mask: Value | None) -> list[Value]:
-            if at is None:
-                x = k.const(dtype, 0, shape)
-            else:
-                x = k.convert(k.load(self.input, at + e, shape, (1,), mask), dtype)
-            k.store(self.window, row + e, x, (1,))
-            return []
-
-        lane_loop(k, start, stop, self.strip, strip)
 
     def _positions(self, panel: Value, place: list[Value]) -> None:
         """All tiles of a panel, whose places along outer axes are given."""
         k, plan, d = self.k, self.plan, len(place)
-        count, n = plan.axes[d].positions, plan.block[d]
-        stop = k.const("index", n) if is_multiple(count, n) else k.min(-self.first[d] + count, n)
+        stop = self.copy.stop(d)
         if d + 1 < len(plan.axes):
             k.for_(0, stop, 1, lambda i: self._positions(panel, [*place, i]))
         else:
@@ -288,7 +216,7 @@ class ImplicitProduct:
         columns = shape.columns
         at = k.const("index", 0)
         row = k.const("index", 0)
-        for axis, i, first, pitch in zip(plan.axes, place, self.first, self._pitches()):
+        for axis, i, first, pitch in zip(plan.axes, place, self.first, self.pitches):
             at = at + i * (axis.shift * pitch)
             row = row * axis.positions + (first + i)
         if self.writer.is_plain:
@@ -328,7 +256,7 @@ class ImplicitProduct:
             inside: tuple[Value | int, Value | int] = 0, axis.taps
             if axis.leaves and d + 1 < len(plan.axes):  # along the last axis, zeros are copied
                 inside = axis.taps_inside(k, self.first[d] + place[d])
-            loops.insert(0, _Taps(*inside, axis.tap_shift * self._pitches()[d], steps))
+            loops.insert(0, _Taps(*inside, axis.tap_shift * self.pitches[d], steps))
             steps *= axis.taps
         return loops if self.part < self.run else loops[:-1]
 
@@ -339,19 +267,13 @@ class ImplicitProduct:
         starts = range(0, len(sums), shape.vectors)
         lines = multiply(
             k, shape, self.problem.accumulate, self.part,
-            lambda s, r: k.load(self.window, at + s + r * step),
+            lambda s, r: k.load(self.copy.buffer, at + s + r * step),
             lambda s, v: k.load(
                 self.panels, panel + s * shape.columns + v * shape.lanes, (shape.lanes,), (1,)
             ),
             [sums[i : i + shape.vectors] for i in starts],
         )  # fmt: skip
         return [x for line in lines for x in line]
-
-    def _pitches(self) -> list[int]:
-        """Elements of the copy from one coordinate of each axis to the next."""
-        outer = self.plan.copied[1:-1]
-        lines = [math.prod(outer[d:]) * self.plan.line for d in range(len(self.plan.axes) - 1)]
-        return [*lines, self.plan.features]
 
     def _panel(self, panel: Value) -> Value:
         """Where a panel of this batch entry begins."""
