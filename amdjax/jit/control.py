@@ -8,9 +8,9 @@ with the loop's counter, so nothing is sliced or stacked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from amdjax.core.dims import choosing, surely_equal
 from amdjax.core.integers import round_up
@@ -23,6 +23,7 @@ from amdjax.jit.plan import CONTROL, Body, Planner
 from amdjax.jit.updates import updates_in_place
 from amdjax.runtime import vm
 from amdjax.schedule.gpu.partition import Resident
+from amdjax.schedule.gpu.persistent import LaunchedRounds
 from amdjax.targets import GpuTarget
 
 SIDE_BY_SIDE = 16 << 20  # bytes of a carried value up to which its two buffers are one on a GPU
@@ -164,31 +165,23 @@ def lower_while(body: Body, eqn: JaxprEqn) -> None:
         p.prepare_body(eqn.params["cond_jaxpr"], eqn),
         p.prepare_body(eqn.params["body_jaxpr"], eqn),
     )
-    carry = _Carry(body, eqn, inits, step.jaxpr, step.jaxpr.invars[n_body:], step.jaxpr.outvars)
+    carried, on_gpu = step.jaxpr.invars[n_body:], isinstance(p.target, GpuTarget)
+    outs = step.jaxpr.outvars
+    carry = _Carry(body, eqn, inits, step.jaxpr, carried, outs, side_by_side=on_gpu)
     flag = p.arena(1)
     p.touch(flag)
-    again, done = Label(), Label()
-    consts = dict(zip(step.jaxpr.invars, (p.view(body.env, x) for x in body_consts)))
-    hoisted = _hoist(p, step, consts | carry.unchanged)
-    start = p.time
-    p.label(again)
-    env = dict(
-        zip(
-            cond.jaxpr.invars,
-            [*(p.view(body.env, x) for x in cond_consts), *carry.current],
-            strict=True,
-        )
-    )
-    p.bind_constants(cond, env)
-    p.body(cond.jaxpr, env, [flag])
-    p.emit(vm.UNLESS, flag, done)
-    env = consts | dict(zip(step.jaxpr.invars[n_body:], carry.current, strict=True))
-    p.bind_constants(step, env)
-    p.body(step.jaxpr, env, carry.next, hoisted=hoisted)
-    carry.swap()
-    p.emit(vm.JUMP, again)
-    p.label(done)
-    p.loop_scope(start)
+    tested = [*(p.view(body.env, x) for x in cond_consts), *carry.current]
+
+    def test(hoisted: Hoisted | None = None) -> None:
+        env = dict(zip(cond.jaxpr.invars, tested, strict=True))
+        p.bind_constants(cond, env)
+        p.body(cond.jaxpr, env, [flag], hoisted=hoisted)
+
+    fixed = dict(zip(step.jaxpr.invars, (p.view(body.env, x) for x in body_consts)))
+    moving = dict(zip(carried, carry.current, strict=True))
+    rounds = _Rounds(p, step, fixed, moving, carry.next, carry, vm.ZERO, _Test(test, flag))
+    if not (on_gpu and rounds.persistent()):
+        rounds.loop()
     _finish_carry(body, eqn.outvars, carry)
 
 
@@ -250,14 +243,28 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
     _finish_carry(body, carry_results, carry)
 
 
+class _Test(NamedTuple):
+    """Whether there is another round.
+
+    Args:
+      write: writes the test; given what is hoisted, as a part of a round.
+      flag: where the answer is.
+    """
+
+    write: Callable[[Hoisted | None], None]
+    flag: View
+
+
 @dataclass
 class _Rounds:
-    """The rounds of a `scan`.
+    """The rounds of a loop.
 
     Args:
       step: the body.
       fixed, moving: where its arguments are that the loop does not change, and the others.
       destinations: of its results.
+      counter: the slot that counts rounds, if they are counted.
+      length: how many there are, or what asks for another one.
     """
 
     p: Planner
@@ -267,41 +274,76 @@ class _Rounds:
     destinations: Sequence[View]
     carry: _Carry
     counter: int
-    length: int
+    length: int | _Test
 
     def loop(self) -> None:
         """Write a round, and that it is repeated."""
-        p, again = self.p, Label()
+        p, again, done = self.p, Label(), Label()
         hoisted = self._hoisted(None)
         start = p.time
         p.label(again)
+        if isinstance(self.length, _Test):
+            self.length.write(None)
+            p.emit(vm.UNLESS, self.length.flag, done)
         self._round(hoisted)
-        p.emit(vm.ADD, self.counter, 1)
-        p.emit(vm.REPEAT, self.counter, self.length, again)
+        if isinstance(self.length, _Test):
+            p.emit(vm.JUMP, again)
+        else:
+            p.emit(vm.ADD, self.counter, 1)
+            p.emit(vm.REPEAT, self.counter, self.length, again)
+        p.label(done)
         p.loop_scope(start)
 
     def persistent(self) -> bool:
         """Write all rounds as one launch, if they can be and that pays; whether it is so."""
-        p, carry = self.p, self.carry
+        p, length = self.p, self.length
         if not self.several:
             return False
         resident = self._resident()
         with p.undecided() as take_back:
-            hoisted = self._hoisted(resident)
-            start = p.time
-            self._round(hoisted)
-            launched = persist(p, start, self.counter, self.length, carry.alternating)
+            write = self._counted if not isinstance(length, _Test) else self._tested
+            launched = write(resident)
             if launched is not None:
                 take_back()
         if launched is not None:
             p.observe("schedule", launched)
-        else:
-            carry.swapped(self.length)
         return launched is None
+
+    def _counted(self, resident: Resident) -> LaunchedRounds | None:
+        """Write a number of rounds as one launch; why not, if it cannot be."""
+        p, carry = self.p, self.carry
+        assert not isinstance(self.length, _Test)
+        hoisted = self._hoisted(resident)
+        start = p.time
+        self._round(hoisted)
+        launched = persist(p, start, self.counter, self.length, carry.alternating)
+        if launched is None:
+            carry.swapped(self.length)
+        return launched
+
+    def _tested(self, resident: Resident) -> LaunchedRounds | None:
+        """Write rounds with their tests as a launch, which is repeated while there are more."""
+        p, test, again, done = self.p, self.length, Label(), Label()
+        assert isinstance(test, _Test)
+        test.write(None)
+        p.emit(vm.UNLESS, test.flag, done)
+        hoisted = self._hoisted(resident)
+        start = p.time
+        p.label(again)
+        self._round(hoisted)
+        test.write(Hoisted(resident=resident))
+        launched = persist(p, start, self.counter, None, self.carry.alternating, test.flag)
+        p.emit(vm.UNLESS, test.flag, done)
+        p.emit(vm.JUMP, again)
+        p.label(done)
+        p.loop_scope(start)
+        return launched
 
     @property
     def several(self) -> bool:
         """Whether there is more than one; what is made for several is right for one."""
+        if isinstance(self.length, _Test):
+            return True
         with choosing():
             return self.length >= 2
 

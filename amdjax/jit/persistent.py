@@ -60,8 +60,9 @@ def persist(
     p: Planner,
     start: int,
     counter: int,
-    rounds: int,
+    rounds: int | None,
     alternating: Mapping[int, Alternation],
+    again: View | None = None,
 ) -> LaunchedRounds | None:
     """Write a loop as one launch in place of the instructions of its body, if that pays.
 
@@ -69,8 +70,9 @@ def persist(
       p: the planner.
       start: the number of the body's first instruction; it ends with the last one there is.
       counter: the slot that counts rounds.
-      rounds: how many there are.
+      rounds: how many there are; None if they are not counted.
       alternating: by the slots that the loop exchanges.
+      again: where rounds that are not counted say whether there is another one.
 
     Returns:
       Why it is not written; None if it is.
@@ -79,9 +81,13 @@ def persist(
     loop = _Loop(p.target, counter, start, alternating)
     if not all(map(loop.take, p.instructions[start:])):
         return LaunchedRounds(rounds, "not all of a round is launches and copies at known places")
-    stages, arguments = loop.stages()
-    aligns = [s.kernel.align for s in stages] + [x.align for x in arguments if not x.is_number]
-    plan = plan_persistent(p.target, rounds, stages, min(aligns, default=1))
+    stages, arguments = loop.stages(again)
+    ends = [] if again is None else loop.ends()
+    arguments += [x for launch in ends for x in launch.arguments]
+    copies = [launch.stage(None) for launch in ends]
+    aligns = [s.kernel.align for s in (*stages, *copies)]
+    aligns += [x.align for x in arguments if not x.is_number]
+    plan = plan_persistent(p.target, rounds, stages, min(aligns, default=1), copies)
     if isinstance(plan, LaunchedRounds):
         return plan
     kernel = plan.emit()
@@ -91,7 +97,8 @@ def persist(
     del p.instructions[start:]
     counts = p.constant("arrivals of grid barriers", np.zeros(1, np.uint32), 4)
     memory = [x.view for x in arguments]
-    views = [number(plan.programs), *memory, counts, *map(number, kernel.sizes)]
+    flag = [] if again is None else [again]
+    views = [number(plan.programs), *memory, counts, *flag, *map(number, kernel.sizes)]
     p.emit(vm.CALL, kernel, plan.programs, 1, len(views), *views)
     return None
 
@@ -152,6 +159,12 @@ class _Launch:
         ]
         return found + [_Access(x, True, owned[i]) for i, x in self.copies]
 
+    def stage(self, wait: Wait) -> Stage:
+        """It as a part of a round, and what it waits for."""
+        shifts = tuple(x.shift for x in self.arguments)
+        copies = tuple((i, x.shift) for i, x in sorted(self.copies, key=lambda c: c[0]))
+        return Stage(self.kernel, self.grid, shifts, copies, wait)
+
     def written(self) -> Iterator[tuple[int, _Argument]]:
         for i, (p, x) in enumerate(zip(self.kernel.given, self.arguments, strict=True)):
             if p.role in ("out", "inout"):
@@ -196,11 +209,13 @@ class _Loop:
         self.target = target
         self.counter, self.start, self.alternating = counter, start, alternating
         self.launches: list[_Launch] = []
+        self.exchanged: set[int] = set()  # slots, so far in the round
 
     def take(self, instruction: Instruction) -> bool:
         """Take the next instruction; whether that is possible."""
         words = instruction.words
         if instruction.opcode == vm.SWAP:
+            self.exchanged ^= {*words}
             return all(slot in self.alternating for slot in words)
         if instruction.opcode == vm.COPY:
             return self._copy(*words)
@@ -221,7 +236,8 @@ class _Loop:
         if found is not None:
             still = view.counter == vm.ZERO
             place = View(found.storage, view.offset)
-            return _Argument(place, Shift(0, found.half, found.phase)) if still else None
+            phase = found.phase ^ (storage.slot in self.exchanged)
+            return _Argument(place, Shift(0, found.half, phase)) if still else None
         if view.counter == self.counter:
             return _Argument(View(storage, view.offset), Shift(view.stride))
         return _Argument(view, STILL)
@@ -266,17 +282,29 @@ class _Loop:
             return None if found is None else found.nbytes
         return storage.nbytes if storage.first >= self.start else None
 
-    def stages(self) -> tuple[list[Stage], list[_Argument]]:
-        """Stages, and what the parameters of all of them are, in the order of the kernel's."""
+    def stages(self, again: View | None = None) -> tuple[list[Stage], list[_Argument]]:
+        """Stages, and what the parameters of all of them are, in the order of the kernel's.
+
+        Args:
+          again: what all programs read behind a round.
+        """
         stages, arguments = [], []
-        waits = _waits([launch.accesses() for launch in self.launches])
-        for launch, wait in zip(self.launches, waits, strict=True):
-            shifts = tuple(x.shift for x in launch.arguments)
-            copies = tuple((i, x.shift) for i, x in sorted(launch.copies, key=lambda c: c[0]))
-            stages.append(Stage(launch.kernel, launch.grid, shifts, copies, wait))
+        read = [] if again is None else [[_Access(_Argument(again, STILL), False, None)]]
+        waits = _waits([*(launch.accesses() for launch in self.launches), *read])
+        for launch, wait in zip(self.launches, waits):
+            stages.append(launch.stage(wait))
             for i, x in enumerate(launch.arguments):
                 arguments += [x, *(c for at, c in launch.copies if at == i)]
         return stages, arguments
+
+    def ends(self) -> list[_Launch]:
+        """Copies of what is carried from the second halves to the first ones."""
+        pairs = {id(a.storage): a for a in self.alternating.values()}
+        launches = []
+        for a in pairs.values():
+            second, first = (_Argument(View(a.storage, n), STILL) for n in (a.half, 0))
+            launches.append(_Launch(*_copying(self.target, a.nbytes), [second, first], []))
+        return launches
 
 
 class _Access(NamedTuple):

@@ -15,6 +15,7 @@ from amdjax.jit.gpu import kernels as device_kernels
 from amdjax.kernels.products.gpu import dispatch, resident
 from amdjax.runtime.devices import devices
 from amdjax.runtime.gpu import DeviceError, GpuDevice
+from amdjax.schedule.gpu import persistent
 
 RNG = np.random.default_rng(0)
 ON_GPUS = "what GPUs do"
@@ -199,6 +200,39 @@ def test_device_that_holds_fewer(device, monkeypatch):
         monkeypatch.setattr(GpuDevice, "resident_workgroups", lambda *_: 2)
     w, x = weights("gru", 6, 24), draw(3, 9, 6)
     assert_same(rnn.gru, w, x)
+
+
+def until_small(x, w):
+    """Rounds that are not counted, and a value that takes the place of another one."""
+    more = lambda c: jnp.abs(c[0]).max() > 0.05
+    one = lambda c: (jnp.tanh(c[0] @ w) * 0.4, c[1] + 1, c[0])
+    return lax.while_loop(more, one, (x, 0, x * 2))
+
+
+def so_often(x, w, n):
+    return lax.fori_loop(0, n, lambda i, h: jnp.tanh(h @ w) + i, x)
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("at_once", [2, 3, persistent.AT_ONCE])
+def test_rounds_that_are_not_counted(device, at_once, monkeypatch):
+    """Odd and even numbers of them, more than one launch has, none."""
+    monkeypatch.setattr(persistent, "AT_ONCE", at_once)
+    x, w = draw(4, 12), draw(12, 12)
+    assert_same(lambda x, w: until_small(x, w), x, w)
+    assert_same(lambda x, w: until_small(x * 0.6, w), x, w)
+    f = lambda x, w, n: so_often(x, w, n)
+    for n in (0, 1, 2, 5):
+        assert_same(f, x, w, np.int32(n))
+
+
+@pytest.mark.cpu_only(ON_GPUS)
+@pytest.mark.parametrize("target", ["gfx942", "gfx1100", "sm_90a"])
+def test_rounds_that_are_not_counted_are_one_launch(target):
+    text = str_of(until_small, draw(4, 12), draw(12, 12), target=target, stage="schedule")
+    assert re.search(r"rounds of a while as one launch of \d+ programs", text)
+    text = str_of(so_often, draw(4, 12), draw(12, 12), np.int32(3), target=target, stage="schedule")
+    assert "rounds of a while as one launch" in text
 
 
 def alone(monkeypatch):

@@ -97,6 +97,12 @@ def counted_to(x, w):
     return lax.fori_loop(0, x.shape[0], lambda i, h: jnp.tanh(h @ w) + x[i] + i, x[0])
 
 
+def until_large(x, w):
+    more = lambda c: jnp.abs(c[0]).max() < 20
+    one = lambda c: (c[0] * 1.5 + jnp.sin(c[0] @ w) / 8, c[1] + 1)
+    return lax.while_loop(more, one, (x[0], 0))
+
+
 def rounds_of_numbers(x, w):
     """Rounds of which each has as many elements as there are, and none that multiplies."""
     step = lambda c, a: (c * 0.5 + a.sum(1, keepdims=True), c.max(0))
@@ -104,7 +110,7 @@ def rounds_of_numbers(x, w):
 
 
 @GPUS
-@pytest.mark.parametrize("f", [backwards, all_but_one, counted_to, rounds_of_numbers])
+@pytest.mark.parametrize("f", [backwards, all_but_one, counted_to, until_large, rounds_of_numbers])
 def test_rounds(f, gfx):
     sizes = [(5, 3), (4, 3), (3, 2), (8, 9), (2, 5), (1, 3)]
     names = launched(f, ["t, b, 12", "12, 12"], gfx, sizes)

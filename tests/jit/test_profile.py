@@ -52,12 +52,12 @@ def test_donated_arguments_stay():
 
 def test_loops_count_every_launch():
     def power(x):
-        step = lambda s: (s[0] + 1, jnp.sin(s[1] @ x))
-        return amdjax.lax.while_loop(lambda s: s[0] < 5, step, (0, x))[1]
+        inner = lambda y: amdjax.lax.fori_loop(0, 3, lambda i, y: jnp.sin(y @ x), y)
+        return amdjax.lax.fori_loop(0, 5, lambda i, y: inner(y) + i, x)
 
     x = jnp.eye(16)
     counted = compiled(power, x, target="gfx1100").profile(x)
-    assert sum(c.kernel == "product" for c in counted) == 5
+    assert sum(c.kernel == "persistent_product" for c in counted) == 5
 
 
 def test_a_loop_that_is_one_launch_counts_once():

@@ -6,6 +6,9 @@ this round or of the one before; that of the first stage stands behind the last 
 of both have the same part of what they touch (`partition.py`), only threads of a program wait for
 each other. What advances with the rounds, slices of what a loop reads and writes and the halves
 that carried values alternate between, begins elsewhere in each of them (`ops.Shift`).
+
+A loop that is not counted has a flag, which its last stage writes and all programs read behind a
+grid barrier. What it carries goes back to the first halves behind an odd number of rounds.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ __all__ = ["STILL", "LaunchedRounds", "PersistentPlan", "Shift", "Stage", "Wait"
 
 MOST_STAGES = 16  # of a round: the code of all is one kernel
 MOST_ARRIVALS = 1 << 31  # at all grid barriers of a launch, which are counted in 32 bits
+AT_ONCE = 1 << 14  # rounds of a launch that a flag ends: then others have their turn
 MOST_ELEMENTS = 4  # of a thread, for each that it has in a launch of its own: they take registers
 REGISTERS = 128  # of a thread, as a guess
 TEMPORARIES = 8 << 10  # bytes of LDS through which elements change threads, as a guess
@@ -84,11 +88,12 @@ class PersistentPlan:
     """A loop as one launch.
 
     Args:
-      rounds: of the loop.
+      rounds: of the loop; at most, where a flag ends it.
       stages: of a round.
       programs: that stay resident; fewer run where a device turns out to hold fewer.
       workgroup: threads of each.
       align: bytes of which all addresses are multiples.
+      ends: of a loop that a flag ends, what is done behind an odd number of rounds.
     """
 
     rounds: int
@@ -96,17 +101,19 @@ class PersistentPlan:
     programs: int
     workgroup: int
     align: int
+    ends: tuple[Stage, ...] | None = None
 
     @property
     def barriers(self) -> int:
         """Grid barriers in a round."""
-        return sum(stage.wait == "grid" for stage in self.stages)
+        return sum(stage.wait == "grid" for stage in self.stages) + (self.ends is not None)
 
     @property
     def index_bits(self) -> int:
         """Of an index: 32 if all stages have those, and nothing is further away than they reach."""
-        bits = {stage.kernel.schedule.index_bits for stage in self.stages}
-        shifts = [m for s in self.stages for m in (*s.shifts, *(m for _, m in s.copies))]
+        every = (*self.stages, *(self.ends or ()))
+        bits = {stage.kernel.schedule.index_bits for stage in every}
+        shifts = [m for s in every for m in (*s.shifts, *(m for _, m in s.copies))]
         far = any(abs(m.stride) * self.rounds + m.half > NARROW_INDEX for m in shifts)
         return 64 if far or bits != {32} else 32
 
@@ -114,15 +121,16 @@ class PersistentPlan:
         """The kernel.
 
         Its parameters are the number of programs, those of all stages, each followed by its copies,
-        the counter of the barriers, and symbolic dimensions.
+        the counter of the barriers, the flag if there is one, and symbolic dimensions.
         """
         return _Emitter(self).kernel()
 
     def __str__(self) -> str:
         names = ", ".join(s.kernel.name for s in self.stages)
         programs = counted(self.programs, "program")
+        rounds = f"{self.rounds} rounds" if self.ends is None else "rounds of a while"
         return (
-            f"{self.rounds} rounds as one launch of {programs} of {self.workgroup} threads, "
+            f"{rounds} as one launch of {programs} of {self.workgroup} threads, "
             f"{counted(self.barriers, 'grid barrier')} a round: {names}"
         )
 
@@ -132,27 +140,30 @@ class LaunchedRounds:
     """A loop whose rounds are launches.
 
     Args:
-      rounds: of the loop.
+      rounds: of the loop; None if they are not counted.
       reason: why they are not one.
     """
 
-    rounds: int
+    rounds: int | None
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.rounds} rounds as launches: {self.reason}"
+        rounds = "rounds of a while" if self.rounds is None else f"{self.rounds} rounds"
+        return f"{rounds} as launches: {self.reason}"
 
 
 def plan_persistent(
-    target: GpuTarget, rounds: int, stages: Sequence[Stage], align: int
-) -> PersistentPlan | LaunchedRounds:
+    target: GpuTarget, rounds: int | None, stages: Sequence[Stage], align: int,
+    ends: Sequence[Stage] = (),
+) -> PersistentPlan | LaunchedRounds:  # fmt: skip
     """The plan of a loop as one launch, or why launches of its own serve a stage better.
 
     Args:
       target: the GPU.
-      rounds: of the loop.
+      rounds: of the loop; None if they are not counted.
       stages: of a round.
       align: bytes of which all addresses are multiples.
+      ends: what is done behind an odd number of rounds that are not counted.
     """
 
     def launched(reason: str) -> LaunchedRounds:
@@ -160,6 +171,8 @@ def plan_persistent(
 
     if not 0 < len(stages) <= MOST_STAGES:
         return launched(f"{counted(len(stages), 'kernel')} a round")
+    if rounds is None and stages[0].wait is not None:
+        return launched("nothing but the flag changes")
     workgroup = _workgroup(target, stages)
     if workgroup is None:
         return launched("no number of threads serves all kernels")
@@ -170,11 +183,15 @@ def plan_persistent(
         if any(s.multiplies and s.grid > resident for s in stages):
             return launched(f"a product has more programs than the {resident} that are resident")
     programs = min_dim(resident, max_dim(*(s.grid for s in stages)))
-    plan = PersistentPlan(rounds, tuple(stages), programs, workgroup, align)
+    counted_to = AT_ONCE if rounds is None else rounds
+    behind = tuple(ends) if rounds is None else None
+    plan = PersistentPlan(counted_to, tuple(stages), programs, workgroup, align, behind)
     most = resident if isinstance(programs, Dim) else programs
-    if plan.barriers and rounds > (MOST_ARRIVALS - 1) // (most * plan.barriers):
+    if plan.barriers and counted_to > (MOST_ARRIVALS - 1) // (most * plan.barriers):
         return launched("arrivals at barriers are more than 32 bits count")
-    clocks, launches = _clocks(plan, target), len(stages) * target.costs.launch
+    # Where a flag ends the loop, the host reads it after each round otherwise.
+    waited = target.costs.copy_latency if rounds is None else 0
+    clocks, launches = _clocks(plan, target), len(stages) * target.costs.launch + waited
     if cheapest([launches, clocks]) == 0:
         return launched(f"barriers and turns take {clocks} clocks a round, launches {launches}")
     return plan
@@ -243,8 +260,11 @@ class _Emitter:
         self.k = k = Builder("persistent_" + "_".join(s.kernel.name for s in plan.stages)[:64])
         k.schedule = tile.Schedule(plan.workgroup, 1, plan.index_bits)
         programs = k.param("programs", "index", "size")
-        self.buffers = [self._declared(i, stage) for i, stage in enumerate(plan.stages)]
+        every = (*plan.stages, *(plan.ends or ()))
+        buffers = [self._declared(i, stage) for i, stage in enumerate(every)]
+        self.buffers, self.behind = buffers[: len(plan.stages)], buffers[len(plan.stages) :]
         self.counter = k.param("barriers", "u32", "inout")
+        self.flag = None if plan.ends is None else k.param("again", "bool", "inout")
         self.programs = k.size(programs)
         self.me = k.program_id()
 
@@ -264,14 +284,43 @@ class _Emitter:
         return own, copies
 
     def kernel(self) -> tile.Kernel:
-        plan = self.plan
-        self.k.for_(0, plan.rounds, 1, self._round)
-        return replace(self.k.finish(plan.programs), align=plan.align)
+        plan, k = self.plan, self.k
+        if self.flag is None:
+            k.for_(0, plan.rounds, 1, self._round)
+        else:
+            self._while(self.flag)
+        return replace(k.finish(plan.programs), align=plan.align)
+
+    def _while(self, flag: Buffer) -> None:
+        """The rounds until a flag is false behind one."""
+        k, plan = self.k, self.plan
+        more = lambda t, again: again & (t < plan.rounds)
+
+        def one(t: Value, again: Value) -> list[Value]:
+            self._round(t)
+            return [t + 1, k.load(flag, 0)]
+
+        zero = k.const("index", 0)
+        t, _ = k.while_(more, one, [zero, k.const("bool", True)])
+
+        def reset() -> None:
+            k.atomic("min", self.counter, zero, k.const("u32", 0))
+
+        # All have arrived. Those that have not seen it yet take zero for more than they wait for.
+        k.if_(k.eq(self.me, 0), reset)
+
+        def ends() -> None:
+            for stage, buffers in zip(plan.ends or (), self.behind, strict=True):
+                self._stage(stage, *buffers, t)
+
+        k.if_(k.eq(t & 1, 1), ends)
 
     def _round(self, t: Value) -> None:
         plan, number = self.plan, t * self.plan.barriers
         # LLVM 22 drops waits for stores at the head of a loop: the first stage's stands at the end.
         waits = [stage.wait for stage in (*plan.stages[1:], plan.stages[0])]
+        if plan.ends is not None:
+            waits[-1] = "grid"  # before the flag is read; the first stage needs none then
         for stage, buffers, wait in zip(plan.stages, self.buffers, waits, strict=True):
             self._stage(stage, *buffers, t)
             if wait == "grid":
