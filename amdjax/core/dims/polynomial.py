@@ -37,8 +37,12 @@ class Operation:
     def __hash__(self) -> int:
         return self._hash
 
-    def __str__(self) -> str:
+    @functools.cached_property
+    def _text(self) -> str:
         return f"{self.kind}({', '.join(map(text, self.args))})"
+
+    def __str__(self) -> str:
+        return self._text
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -56,6 +60,10 @@ Polynomial: TypeAlias = tuple[tuple[Monomial, int], ...]
 """Coefficients by monomial, none of them zero, in the order of `order`; () is zero."""
 
 
+#: Results that are not computed again: compilers do the same arithmetic over and over.
+_KEPT = 1 << 14
+
+
 def of(x: int | Atom) -> Polynomial:
     """A constant or an unknown as a polynomial."""
     if isinstance(x, int):
@@ -67,11 +75,13 @@ def _normal(terms: Mapping[Monomial, int]) -> Polynomial:
     return tuple(sorted(((m, c) for m, c in terms.items() if c), key=lambda term: order(term[0])))
 
 
+@functools.lru_cache(_KEPT)
 def order(monomial: Monomial) -> Any:
     """What terms are sorted by: the greatest degree first, then names."""
     return -sum(p for _, p in monomial), [(str(atom), -power) for atom, power in monomial]
 
 
+@functools.lru_cache(_KEPT)
 def plus(*summands: Polynomial) -> Polynomial:
     """The sum."""
     terms: dict[Monomial, int] = {}
@@ -86,6 +96,7 @@ def scale(a: Polynomial, factor: int) -> Polynomial:
     return tuple((monomial, c * factor) for monomial, c in a) if factor else ()
 
 
+@functools.lru_cache(_KEPT)
 def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     """The product."""
     terms: dict[Monomial, int] = {}
