@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from amdjax.core.dims import choosing, is_multiple
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.schedule.gpu.tiles import TileAxis, block_extent, uneven
 from amdjax.schedule.index import LoopVar
@@ -18,8 +19,9 @@ NARROW, NARROW_WASTE = 32, 0.15  # columns of a tile where wider ones waste so m
 def threads_for(target: GpuTarget, total: int, each: int = EACH) -> int:
     """Threads of a program: fewer than usual where there are few elements in all."""
     threads = target.usual_workgroup
-    while threads > target.wave_size and total <= threads * each // 2:
-        threads //= 2
+    with choosing():
+        while threads > target.wave_size and total <= threads * each // 2:
+            threads //= 2
     return threads
 
 
@@ -39,7 +41,7 @@ def element_tile(k: Builder, target: GpuTarget, total: int) -> tuple[Value, Valu
     count = k.schedule.workgroup * EACH
     base = k.program_id() * count
     numbers = k.iota(count) + k.broadcast(base, (count,))
-    if total % count == 0:
+    if is_multiple(total, count):
         return numbers, None, total // count
     rest = k.convert(k.const("index", total) - base, "i32")
     return numbers, k.iota(count, "i32") < rest, ceil_div(total, count)
@@ -59,14 +61,15 @@ def tile_of(
     `narrow`, where wider ones would waste much.
     """
     most = target.usual_workgroup * each
-    wide = block_extent(columns, most)
-    if narrow and uneven(columns, NARROW) < uneven(columns, wide) - NARROW_WASTE:
-        wide = NARROW
-    least = max(1, target.wave_size * each // wide)
-    heights = [1 << i for i in range(power_of_two(rows).bit_length())]
-    fitting = [h for h in heights if least <= h <= most // wide] or heights[-1:]
-    best = min(uneven(rows, h) for h in fitting)
-    high = max(h for h in fitting if uneven(rows, h) <= WASTE * best)
+    with choosing():
+        wide = block_extent(columns, most)
+        if narrow and uneven(columns, NARROW) < uneven(columns, wide) - NARROW_WASTE:
+            wide = NARROW
+        least = max(1, target.wave_size * each // wide)
+        heights = [1 << i for i in range(power_of_two(rows).bit_length())]
+        fitting = [h for h in heights if least <= h <= most // wide] or heights[-1:]
+        best = min(uneven(rows, h) for h in fitting)
+        high = max(h for h in fitting if uneven(rows, h) <= WASTE * best)
     axes = TileAxis(LoopVar("r", rows), high), TileAxis(LoopVar("c", columns), wide)
     return axes, max(target.wave_size, high * wide // each)
 

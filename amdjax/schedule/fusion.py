@@ -576,7 +576,7 @@ def _fits_behind(region: Region, result: Var) -> bool:
     """Whether every root is elementwise over the result's domain and reads it in place."""
     if (
         region.axes is not None
-        or region.domain != _long_axes(result.aval.shape)
+        or not same_shape(region.domain, _long_axes(result.aval.shape))
         or result.aval.dtype.kind == "c"
     ):
         return False

@@ -9,7 +9,7 @@ plus a stride for each axis of the tile. Control flow is structured: `for`, `whi
 """
 
 from amdjax.tile import ops, passes
-from amdjax.tile.attributes import Side
+from amdjax.tile.attributes import TOLD, Side
 from amdjax.tile.builder import Builder, Places, Visible
 from amdjax.tile.inlining import inline
 from amdjax.tile.ir import (
@@ -29,8 +29,8 @@ from amdjax.tile.types import FLOATS, SIGNED, UNSIGNED, Buffer, Number, TileType
 from amdjax.tile.verify import verify
 
 __all__ = [
-    "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "UNSIGNED", "Block", "Buffer", "Builder", "Kernel",
-    "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType", "Trait",
-    "Value", "Visible", "highest_number", "inline", "itemsize", "listing", "lowest_number",
-    "nested_ops", "ops", "origins", "passes", "verify",
+    "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "TOLD", "UNSIGNED", "Block", "Buffer", "Builder",
+    "Kernel", "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType",
+    "Trait", "Value", "Visible", "highest_number", "inline", "itemsize", "listing",
+    "lowest_number", "nested_ops", "ops", "origins", "passes", "verify",
 ]  # fmt: skip

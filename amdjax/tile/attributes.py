@@ -162,6 +162,10 @@ class DotTiling(Attribute[MatrixTiling | None]):
         return MatrixTiling.parse(text)
 
 
+#: A limit that is known when the kernel runs.
+TOLD = -1
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
     """An operand of `Contract` as it lies in memory.
@@ -174,7 +178,8 @@ class Side:
         limits as a whole.
       run: elements from one step in depth to the next, if tiles of the product's depth are such
         runs; the place of a tile is then that of its first step.
-      limits: extents of the coordinates that lines and depth move; zero is read outside.
+      limits: extents of the coordinates that lines and depth move; zero is read outside. One of
+        `TOLD` is an operand.
       shifts: by how much a step of a run moves each of them.
     """
 

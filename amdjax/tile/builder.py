@@ -332,6 +332,7 @@ class Builder:
         start: Value | int,
         stop: Value | int,
         ragged: bool,
+        limits: Sequence[Value] = (),
     ) -> Value:
         """`Σ a[i, k] b[k, j]` for `k` in `range(start, stop)`: a loop over tiles in memory.
 
@@ -348,9 +349,10 @@ class Builder:
           start: first step in depth.
           stop: the end of the depth; a multiple of the tiling's from `start` unless `ragged`.
           ragged: the last tile reaches past `stop`.
+          limits: those of the sides that are told, in order.
         """
         blocks = tuple(self._body([INDEX], fn) for fn in (*lines, *depth))
-        operands = [self.index(x) for x in (start, stop, *origins[0], *origins[1])]
+        operands = [self.index(x) for x in (start, stop, *origins[0], *origins[1], *limits)]
         attrs = {"sides": sides, "tiling": tiling, "ragged": ragged}
         (v,) = self.emit(ops.Contract, operands, [result], attrs, blocks)
         return v

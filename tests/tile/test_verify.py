@@ -117,6 +117,8 @@ def test_products_are_collected():
         check(*CONTRACT, "%7: f32[7,16] = collect %6")
     with pytest.raises(TileError, match="places of contract are 2 numbers"):
         check(CONTRACT[0].replace("run=1)", "run=1 limits=(9,))"), *CONTRACT[1:])
+    with pytest.raises(TileError, match="contract takes two sides"):  # and limits that are told
+        check(CONTRACT[0].replace("run=1)", "run=1 limits=(-1,))"), *CONTRACT[1:])
 
 
 # What text cannot say

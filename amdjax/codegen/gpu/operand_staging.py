@@ -28,6 +28,7 @@ class Operand:
       lines, depth: where lines and steps in depth are.
       base: uniform offset of all of it.
       last: the last line that exists, counted from the tile's first.
+      limits: extents of the coordinates.
     """
 
     side: Side
@@ -36,6 +37,7 @@ class Operand:
     depth: Places
     base: Value
     last: Value
+    limits: Sequence[Value]
 
     def line(self, f: Function, number: Value) -> tuple[Value, list[Value]]:
         """Offset and coordinates of a line, or of the first of a group that lies side by side.
@@ -80,10 +82,10 @@ class Operand:
                 offset = f.int_resize(offset, "i64", False)
             found = f.gep(origin, offset, element)
             valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
-            for coordinate, shift, extent in zip(coords, shifts, side.limits, strict=True):
+            for coordinate, shift, extent in zip(coords, shifts, self.limits, strict=True):
                 # Negative numbers are large unsigned ones: one comparison for both ends.
                 place = f.add(coordinate, shift)
-                inside = f.icmp("ult", place, llvm.const(place.type, extent))
+                inside = f.icmp("ult", place, extent)
                 valid = inside if valid is None else f.and_(valid, inside)
             if valid is not None:
                 found = f.select(valid, found, self.address)

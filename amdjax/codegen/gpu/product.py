@@ -43,7 +43,8 @@ _TILE_PRODUCTS: dict[str, Callable[[GpuEmitter, ops.Dot], TileProduct | Warpgrou
 
 @LOWERINGS.of(ops.Contract)
 def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
-    start, stop, *origins = (g.scalar(v) for v in op.operands)
+    start, stop, *more = (g.scalar(v) for v in op.operands)
+    origins, told = more[:4], iter(more[4:])
 
     def places(block: tile.Block) -> Places:
         return lambda number: g.inlined(block, [number])
@@ -53,7 +54,9 @@ def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
         g.buffers.access(side.buffer, "read")
         address = g.buffers.address(side.buffer)
         lines, depth = places(op.blocks[i]), places(op.blocks[2 + i])
-        operands.append(Operand(side, address, lines, depth, *origins[2 * i : 2 * i + 2]))
+        base, last = origins[2 * i : 2 * i + 2]
+        limits = [next(told) if n == tile.TOLD else llvm.const(base.type, n) for n in side.limits]
+        operands.append(Operand(side, address, lines, depth, base, last, limits))
     tiling = _tiling(g, op.tiling, op.result.dtype)
     kind = WarpgroupProduct if tiling.atom.from_lds else _RegisterProduct
     product = kind(g, tiling, operands)

@@ -22,12 +22,12 @@ from amdjax.core.dims.polynomial import (
 )
 from amdjax.core.dims.scope import SymbolicScope, narrower
 from amdjax.core.errors import InconclusiveDimensionOperation
-from amdjax.core.integers import ceil_div
+from amdjax.core.integers import ceil_div, power_of_two
 
 __all__ = [
     "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "bound", "capped", "cheapest",
-    "choosing", "divisor", "estimated", "in_units", "is_multiple", "is_multiple_at_hand",
-    "is_natural", "like_at_hand", "no_less", "same_shape", "size_hint", "surely_equal",
+    "choosing", "covering", "divisor", "estimated", "in_units", "is_multiple", "is_natural",
+    "like_at_hand", "no_less", "same_shape", "size_hint", "surely_equal",
 ]  # fmt: skip
 
 
@@ -39,12 +39,15 @@ _in_numbers = contextvars.ContextVar("in_numbers", default=False)
 
 
 @contextlib.contextmanager
-def choosing() -> Iterator[None]:
+def choosing(chooses: bool = True) -> Iterator[None]:
     """In here sizes are compared to choose among what is right for all of them.
 
     `<` and the like note preferences, not guards. Equality does not choose: it notes guards.
+
+    Args:
+      chooses: False where guards are noted all the same.
     """
-    token = _choosing.set(True)
+    token = _choosing.set(chooses)
     try:
         yield
     finally:
@@ -376,6 +379,17 @@ def bound(size: DimSize, most: int) -> int:
     return most
 
 
+def covering(size: DimSize) -> int:
+    """The least power of two that is no less than a size; what uses it needs sizes no greater.
+
+    That is a guard of a symbolic size, and preferably it is the least one of others, too.
+    """
+    with choosing():
+        number = power_of_two(cast("int", size))
+    with choosing(False):
+        return bound(size, number) if isinstance(size, Dim) else number
+
+
 def capped(size: DimSize, most: int) -> int:
     """`min(size, most)` as a number: how much of an axis is taken at once, of what masks its end.
 
@@ -446,22 +460,6 @@ def is_multiple(a: DimSize, unit: DimSize) -> bool:
     if isinstance(a, Dim) and not isinstance(unit, Dim):
         return common_factor(a.polynomial) % unit == 0 or surely_equal(a % unit, 0)
     return surely_equal(a % unit, 0)
-
-
-def is_multiple_at_hand(a: DimSize, unit: int) -> bool:
-    """Whether a size is a multiple of a number at the sizes at hand.
-
-    If it is, that is a guard, as of any comparison. If not, other sizes of which it is one are as
-    right here, and better off elsewhere: a preference.
-    """
-    rest = a % unit
-    if not isinstance(rest, Dim):
-        return rest == 0
-    scope = cast("SizedScope", rest.scope)
-    if size_hint(rest):
-        scope.preferences.setdefault(("eq", rest.polynomial), False)
-        return False
-    return bool(rest == 0)
 
 
 def divisor(*sizes: DimSize) -> int:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.attention.gpu_blocks import (
     Blocking,
@@ -398,7 +399,7 @@ class Forward:
         rows = (plan.cut.rows,)
         at = (self.batch * p.heads + self.head) * p.queries + self.query
         mask = None
-        if plan.rows % plan.cut.rows:
+        if not is_multiple(plan.rows, plan.cut.rows):
             mask = k.iota(plan.cut.rows) + k.broadcast(self.query, rows) < plan.rows
         k.store(outs[0], at, maximum, (1,), mask)
         k.store(outs[1], at, total, (1,), mask)

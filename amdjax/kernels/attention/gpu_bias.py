@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.attention.gpu_blocks import Registers
 from amdjax.kernels.attention.gpu_pairs import Pairs, segments
@@ -146,7 +147,7 @@ class BiasGradient(GradientKernel):
         conditions = []
         for i, axis in enumerate(kept):
             n = sizes[axis]
-            if extents[axis] % n:
+            if not is_multiple(extents[axis], n):
                 there = k.iota(n) + k.broadcast(firsts[axis], (n,)) < extents[axis]
                 if len(kept) == 2:
                     there = k.broadcast(k.expand(there, 1 - i), total.shape)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.attention.problem import Attention
 from amdjax.kernels.gpu_loops import every
@@ -354,7 +355,7 @@ def inside(
     """
     (high, wide), (first, count) = shape, lines
     conditions = []
-    if count % high:
+    if not is_multiple(count, high):
         line = k.iota(high) + k.broadcast(first, (high,))
         conditions.append(k.broadcast(k.expand(line < count, 1), (high, wide)))
     if features < wide if feature is None else features % wide:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.kernels.attention.dropping import kept_pair
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.gpu_loops import every
@@ -229,7 +230,7 @@ class Pairs:
 
     def _inside(self, shape: tuple[int, ...], key: Value) -> Value | None:
         """Which keys there are, if blocks reach over the last one."""
-        if self.problem.keys % shape[self.key_axis] == 0:
+        if is_multiple(self.problem.keys, shape[self.key_axis]):
             return None
         return self._places(shape, self.key_axis, key) < self.problem.keys
 
@@ -237,7 +238,7 @@ class Pairs:
         """Which pairs of queries and keys there are, if not all."""
         inside = [x for x in (self._inside(shape, key),) if x is not None]
         rows = self.problem.queries * self.row_heads
-        if rows % shape[1 - self.key_axis]:
+        if not is_multiple(rows, shape[1 - self.key_axis]):
             inside.append(self._places(shape, 1 - self.key_axis, query) < rows)
         return every(self.k, inside)
 

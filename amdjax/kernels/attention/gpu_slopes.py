@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.attention.gpu_blocks import (
     Blocking,
@@ -276,7 +277,7 @@ class GradientKernel:
         k, p = self.k, self.problem
         at = (pairs.batch * p.heads + pairs.head) * p.queries + first
         mask = None
-        if p.queries % count:
+        if not is_multiple(p.queries, count):
             mask = k.iota(count) + k.broadcast(first, (count,)) < p.queries
         maximum, total, delta = (
             k.load(self.inputs[name], at, (count,), (1,), mask, other, eager=mask is None)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from amdjax.core.integers import ceil_div, power_of_two
+from amdjax.core.dims import covering, is_multiple
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.gpu_loops import every
 from amdjax.kernels.loops import lane_loop, load_element, split_position, store_element
 from amdjax.kernels.scan.combiner import Combiner
@@ -133,6 +134,7 @@ class ShortRowsPlan:
       rows: number of rows.
       n: elements of a row.
       high: rows of a tile.
+      wide: its columns.
       threads: of a program.
       vector: neighbors in a thread.
     """
@@ -142,20 +144,16 @@ class ShortRowsPlan:
     rows: int
     n: int
     high: int
+    wide: int
     threads: int
     vector: int
-
-    @property
-    def columns(self) -> int:
-        """Of a tile."""
-        return power_of_two(self.n)
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return short_rows(ctx, self)
 
     def __str__(self) -> str:
         out = f"scan by {self.combine.op} of {counted(self.rows, 'row')} of {self.n}"
-        out += f" in tiles of {self.high}×{self.columns}"
+        out += f" in tiles of {self.high}×{self.wide}"
         return f"{out}, {self.threads} threads, vectors of {self.vector}"
 
 
@@ -248,7 +246,7 @@ class Along(Scan):
     ) -> El:
         if totals is None or not self.plan.threads:
             return super().before(row, split, totals, load)
-        k, count = self.k, power_of_two(self.splits)
+        k, count = self.k, covering(self.splits)
         number = k.iota(count, "i32")
         here = k.convert(split, "i32")
         there = number > here if self.reverse else number < here
@@ -401,7 +399,7 @@ class Across(Scan):
         column = block * self.count
         start = outer * (self.n * self.inner)
         start = start + column * self.row_stride
-        if self.inner % self.count == 0:
+        if is_multiple(self.inner, self.count):
             return start, None
         rest = k.convert(self.inner - column, "i32")
         return start, k.iota(self.count, "i32") < rest
@@ -451,7 +449,7 @@ class Across(Scan):
 
 def short_rows(ctx: ShapedContext, plan: ShortRowsPlan) -> list[Call]:
     """Many rows in a tile, which a workgroup combines at once."""
-    combine, n, wide, high = plan.combine, plan.n, plan.columns, plan.high
+    combine, n, wide, high = plan.combine, plan.n, plan.wide, plan.high
     kernel = ctx.kernel("scan")
     k = kernel.k
     k.schedule.workgroup, k.schedule.vector = plan.threads, plan.vector

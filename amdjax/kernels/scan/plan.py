@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from amdjax.core.dims import choosing, size_hint
+from amdjax.core.dims import choosing, covering, size_hint
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.gpu_loops import threads_for
 from amdjax.kernels.loops import lanes_for
@@ -88,6 +88,13 @@ def gpu_scans(
     p: ScanProblem, target: GpuTarget
 ) -> list[AlongPlan] | list[AcrossPlan] | list[ShortRowsPlan]:
     """Along the last axis tiles of a workgroup; across rows a thread has rows of its own."""
+    with choosing():  # all of them are right for all sizes
+        return _gpu_scans(p, target)
+
+
+def _gpu_scans(
+    p: ScanProblem, target: GpuTarget
+) -> list[AlongPlan] | list[AcrossPlan] | list[ShortRowsPlan]:
     if p.inner > 1:
         rows = RowShape(p.outer, p.n, p.inner, step=p.inner, row_stride=1)
         lanes, bundles = _bundles(p, rows, target.vectors)
@@ -147,11 +154,11 @@ def _across(
 
 
 def _short_rows(target: GpuTarget, p: ScanProblem) -> ShortRowsPlan:
-    wide = power_of_two(p.n)
+    wide = covering(p.n)
     threads = threads_for(target, p.outer * wide, ROWS_EACH)
     high = min(threads * ROWS_EACH // wide, power_of_two(p.outer))
     vector = fastest_vector(target, 8 * itemsize(p.combine.dtype), p.n)
-    return ShortRowsPlan(p.combine, p.reverse, p.outer, p.n, high, threads, vector)
+    return ShortRowsPlan(p.combine, p.reverse, p.outer, p.n, high, wide, threads, vector)
 
 
 def _bundles(p: ScanProblem, rows: RowShape, target: CpuTarget) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
+from amdjax.core.dims import choosing
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
@@ -61,8 +62,9 @@ class GpuCombineKernel(CombineKernel):
     def build(self) -> Call:
         k, n = self.k, self.rows
         self.totals: dict[Root, list[El]] = {}
-        self.row = TileAxis(LoopVar("row", n), min(power_of_two(n), COLUMNS))
-        count = min(power_of_two(self.splits), TILE // self.row.count)
+        with choosing():
+            self.row = TileAxis(LoopVar("row", n), min(power_of_two(n), COLUMNS))
+            count = min(power_of_two(self.splits), TILE // self.row.count)
         self.split = TileAxis(LoopVar("split", self.splits), count)
         elements = count * self.row.count
         most = self.target.usual_workgroup

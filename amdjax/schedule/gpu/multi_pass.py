@@ -114,7 +114,8 @@ def _sharing_lds(plan: GpuRowPlan, resources: Resources) -> GpuRowPlan:
     lds = sum(_sizes(plan, plan.inputs, plan.stashed))
     programs = max(target.lds_per_cu // (lds + RESERVED), 1)
     (axis,), threads = tiling.axes, tiling.threads
-    whole = power_of_two(axis.var.extent)
+    with choosing():
+        whole = power_of_two(axis.var.extent)
     most = min(resources.most_threads, whole // tiling.vector)
     while threads * 2 <= most and programs * threads < resources.target.costs.busy_threads:
         threads *= 2

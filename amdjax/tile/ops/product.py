@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amdjax.tile.attributes import Attribute, DotTiling, Flag, Memory, Sides, Tiling
+from amdjax.tile.attributes import TOLD, Attribute, DotTiling, Flag, Memory, Sides, Tiling
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
 from amdjax.tile.types import BOOL, INDEX, TileType
 
@@ -63,9 +63,9 @@ class Contract(Op, name="contract", traits=Trait.READS):
     """`Σ a[i, k] b[k, j]` for `k` in `range(start, stop)`: a loop over tiles in memory.
 
     Operands are start and stop of the depth, then for each side an offset of all elements and the
-    last line that exists. Bodies give places of lines of `a` and `b`, then of their steps in depth:
-    of a number the offset, and by how much it moves each limited coordinate. The result can be used
-    by `Collect` only.
+    last line that exists, then the limits that are told. Bodies give places of lines of `a` and
+    `b`, then of their steps in depth: of a number the offset, and by how much it moves each limited
+    coordinate. The result can be used by `Collect` only.
     """
 
     __slots__ = ()
@@ -79,7 +79,9 @@ class Contract(Op, name="contract", traits=Trait.READS):
 
     def check(self) -> None:
         expect_scalars(self, self.operands)
-        expect(len(self.operands) == 6 and len(self.blocks) == 4, "contract takes two sides")
+        told = sum(side.limits.count(TOLD) for side in self.sides)
+        fits = len(self.operands) == 6 + told and len(self.blocks) == 4
+        expect(fits, "contract takes two sides")
         expect(len(self.result.shape) == 2, "contract makes a tile of rank 2")
         for side, *blocks in zip(self.sides, self.blocks[:2], self.blocks[2:], strict=True):
             for block in blocks:

@@ -14,7 +14,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.core.dims import Dim, is_multiple_at_hand, like_at_hand, size_hint, surely_equal
+from amdjax.core.dims import (
+    Dim,
+    DimSize,
+    choosing,
+    is_multiple,
+    is_natural,
+    size_hint,
+    surely_equal,
+)
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, contiguity
@@ -47,6 +55,10 @@ BAND = (
     8  # rows of tiles whose programs are neighbors, so that they share what the cache holds of `b`
 )
 
+#: Sizes between which another cut may be the best: of a side, of the elements that a compute unit
+#: gets, and of the depth.
+SIDES, WORK, DEPTHS = (16, 64), (1 << 11, 1 << 12, 1 << 13, 1 << 14), (64, 512, 4096)
+
 
 @dataclass(frozen=True)
 class MatrixPlan:
@@ -75,19 +87,29 @@ def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
     )
     if not choice:
         return None
-    for size in (problem.rows, problem.columns, problem.depth):
-        like_at_hand(size)
+    _prefer_alike(problem, target)
     cut = PRODUCTS.best(ProductProblem(problem.at_hand, choice), target)
     return MatrixPlan(problem, _of_all_sizes(problem, cut))
 
 
+def _prefer_alike(problem: Contraction, target: GpuTarget) -> None:
+    """Prefer sizes that are cut alike: about as much work for a compute unit, about as deep."""
+    sides, work = (problem.rows, problem.columns), problem.batches * problem.rows * problem.columns
+    with choosing():
+        for size, classes in (
+            *((side, SIDES) for side in sides),
+            (work, [n * target.compute_units for n in WORK]),
+            (problem.depth, DEPTHS),
+        ):
+            for least in classes:
+                bool(size >= least)  # each is a preference of its own
+
+
 def _of_all_sizes(problem: Contraction, cut: Plan) -> Plan:
-    """A plan for the sizes at hand as one of all for which each program has a part of the depth."""
+    """A plan for the sizes at hand as one of all; of some, the last parts have no depth."""
     if not isinstance(problem.depth, Dim):
         return cut
     part = round_up(ceil_div(problem.depth, cut.splits), cut.tiling.depth)
-    if not (cut.splits - 1) * part < problem.depth:
-        raise AssertionError(f"one of {cut.splits} parts of {problem.depth} would be empty")
     return replace(cut, part=part)
 
 
@@ -178,8 +200,10 @@ class GpuContraction:
         """Row and column of the program's tile, and what is left of its number."""
         k, number = self.k, self.k.program_id()
         band = BAND
-        while not is_multiple_at_hand(high, band):
+        while not is_multiple(high, band):
             band //= 2
+        if isinstance(high, Dim) and band < BAND and not surely_equal(wide, 1):
+            return self._tile_in_bands(number, high, wide)
 
         def cut(number: Value, n: int) -> tuple[Value, Value]:
             if surely_equal(n, 1):
@@ -191,6 +215,16 @@ class GpuContraction:
         column, number = cut(number, wide)
         outer, number = cut(number, high // band)
         return outer * band + inside, column, number
+
+    def _tile_in_bands(self, number: Value, high: Dim, wide: int) -> tuple[Value, Value, Value]:
+        """The same where the last band may have fewer rows of tiles than others."""
+        k = self.k
+        index = lambda n: k.const("index", n)
+        tiles, band = index(high * wide), index(BAND * wide)
+        number, rest = number % tiles, number // tiles
+        first, inside = (number // band) * BAND, number % band
+        rows = k.min(index(high) - first, index(BAND))
+        return first + inside % rows, inside // rows, rest
 
     def accumulators(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
@@ -218,9 +252,15 @@ class GpuContraction:
             matrix_tiling(tiling), tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
             (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
-            ragged=not is_multiple_at_hand(p.depth, tiling.depth),
+            ragged=self._is_ragged(p.depth), limits=[*a.told, *b.told],
         )  # fmt: skip
         return k.collect(accumulators, self.slices)
+
+    def _is_ragged(self, depth: DimSize) -> bool:
+        """Whether a tile reaches past the depth: the last one, or those of a part without depth."""
+        plan = self.plan
+        last = depth - (plan.splits - 1) * plan.part
+        return not (is_multiple(depth, plan.tiling.depth) and is_natural(last - 1))
 
     # Adding parts
 
@@ -315,13 +355,8 @@ def _store_vector(sink: Sink, most: int) -> int:
 
 def _axes(rows: int, high: int, columns: int, wide: int, whole: int = 0) -> list[TileAxis]:
     """The axes of a tile, or of a slice of one that has `whole` rows."""
-    down = TileAxis(LoopVar("r", rows), high, whole=whole, divisor=_divisor(rows, whole or high))
-    return [down, TileAxis(LoopVar("c", columns), wide, divisor=_divisor(columns, wide))]
-
-
-def _divisor(extent: int, count: int) -> int:
-    """What divides a symbolic extent: so many if they do for the sizes at hand."""
-    return count if isinstance(extent, Dim) and is_multiple_at_hand(extent, count) else 0
+    down = TileAxis(LoopVar("r", rows), high, whole=whole)
+    return [down, TileAxis(LoopVar("c", columns), wide)]
 
 
 class TileWriter:

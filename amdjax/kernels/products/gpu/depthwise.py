@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
@@ -177,7 +178,7 @@ def depthwise_plans(problem: DepthwiseProblem, target: GpuTarget) -> list[Depthw
 def _vector(fast: Loop, most: int) -> int:
     """Neighbors in a thread; taps along the columns would keep them from being aligned."""
     vector = min(most, 8) if fast.axis < 0 and fast.x == 1 else 1
-    while fast.extent % vector:
+    while not is_multiple(fast.extent, vector):
         vector //= 2
     return vector
 
@@ -391,7 +392,7 @@ class DirectConvolution:
             def write(writer: TileWriter = writer, x: Value = x) -> None:
                 writer.store([x], self.bases, extents)
 
-            if run.extent % len(accumulators):
+            if not is_multiple(run.extent, len(accumulators)):
                 k.if_(place < run.extent, write)
             else:
                 write()

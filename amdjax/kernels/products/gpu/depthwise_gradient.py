@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from amdjax import tile
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
 from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
@@ -217,7 +218,7 @@ def _vector(loops: GradientLoops, positions: int, size: int) -> int:
     vector, least = max(1, 16 // size), max(1, 4 // size)
     while vector > least and vector * positions > MOST_SUMS:
         vector //= 2
-    while groups.extent % vector:
+    while not is_multiple(groups.extent, vector):
         vector //= 2
     return vector
 
@@ -240,7 +241,7 @@ def _run_length(plan: GradientPlan, size: int) -> int:
     rows = plan.held // phase.count
     most = SEEN_BYTES // (rows * plan.vector * size)
     fitting = [n for n in range(2, MOST_RUN + 1) if len(_steps(phase, n)) <= most]
-    return max((n for n in fitting if run.extent % n == 0), default=1)
+    return max((n for n in fitting if is_multiple(run.extent, n)), default=1)
 
 
 def _steps(phase: Phase, length: int) -> list[int]:
@@ -436,7 +437,7 @@ class KernelGradient:
         program = Program(self.ctx, "combine")
         k, total = program.k, math.prod(self.counts) * self.groups.extent
         k.schedule.workgroup = self.ctx.gpu.usual_workgroup
-        k.schedule.vector = EACH if total % EACH == 0 else 1
+        k.schedule.vector = EACH if is_multiple(total, EACH) else 1
         high = min(k.schedule.workgroup * EACH // COLUMNS, power_of_two(self.plan.splits))
         column = TileAxis(LoopVar("c", total), COLUMNS)
         source = program.buffer(parts, parts.dtype)

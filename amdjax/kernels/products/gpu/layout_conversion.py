@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from amdjax.core.dims import is_multiple
 from amdjax.kernels.gpu_loops import every, tile_of
 from amdjax.kernels.loops import offset_of, split_position
 from amdjax.kernels.products.contraction import Axis, Limit, Sink
@@ -124,7 +125,7 @@ class LayoutConversion:
         self.program = Program(self.ctx, name)
         self.k = k = self.program.k
         k.schedule.vector = min(most, EACH)
-        while self.wide % k.schedule.vector:
+        while not is_multiple(self.wide, k.schedule.vector):
             k.schedule.vector //= 2
         self.axes, k.schedule.workgroup = tile_of(self.ctx.gpu, self.row.extent, self.wide, EACH)
         self.bases, number = first_lanes(k, self.axes, k.program_id(), len(self.outer))

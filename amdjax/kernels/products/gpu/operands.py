@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amdjax import tile
-from amdjax.core.dims import divisor, is_multiple
+from amdjax.core.dims import Dim, divisor, is_multiple
 from amdjax.kernels.products.contraction import Axis, Source
 from amdjax.kernels.products.program import Program
 from amdjax.targets.mma import MmaAtom
-from amdjax.tile import Side, itemsize
+from amdjax.tile import TOLD, Side, itemsize
 
 Value = tile.Value
 
@@ -35,7 +35,10 @@ class SourcePlaces:
         self.program, self.k, self.source, self.first = program, program.k, source, first
         k = self.k
         buffer = program.buffer(source.owner, source.dtype)
-        limits = tuple(int(limit.extent) for limit in source.limits)  # a guard of symbolic ones
+        extents = [limit.extent for limit in source.limits]
+        #: Those that are known when the kernel runs.
+        self.told = [k.const("index", n) for n in extents if isinstance(n, Dim)]
+        limits = tuple(TOLD if isinstance(n, Dim) else n for n in extents)
         along, vector = contiguity(source, atom)
         run = _run(source, depth)
         shifts = tuple(map(int, source.depth[-1].shifts)) if source.depth else (0,) * len(limits)

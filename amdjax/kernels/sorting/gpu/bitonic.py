@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from amdjax.core.dims import choosing, covering
 from amdjax.core.integers import ceil_div, floor_power_of_two, power_of_two
 from amdjax.kernels.gpu_loops import element_tile
 from amdjax.kernels.loops import view
@@ -63,9 +64,10 @@ def plan_bitonic(target: GpuTarget, problem: SortProblem) -> BitonicPlan:
     g, key = problem.geometry, problem.single
     # Zeros of both signs have one key; only their positions keep them in order.
     positioned = problem.needs_position or key is None or key.loses_zeros
-    layout, padded = RecordLayout.of(problem.keys, positioned), power_of_two(g.n)
+    layout, padded = RecordLayout.of(problem.keys, positioned), covering(g.n)
     most = min(target.usual_workgroup * EACH, scratch_limit(target) // (2 * layout.nbytes))
-    rows = power_of_two(ceil_div(g.rows, target.compute_units))
+    with choosing():
+        rows = power_of_two(ceil_div(g.rows, target.compute_units))
     block = min(floor_power_of_two(most), max(padded * rows, target.wave_size * 2))
     threads = max(target.wave_size, min(target.usual_workgroup, block // 2))
     return BitonicPlan(problem, layout, padded, block, threads)

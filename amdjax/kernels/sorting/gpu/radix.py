@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from amdjax.core.dims import choosing
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.loops import split_position, view
 from amdjax.kernels.shaped import Call, ShapedContext, ShapedKernel, Temp
@@ -132,7 +133,8 @@ class GpuRadix(SortedRows):
         """Turn the counts of a digit into how many there are in the blocks before."""
         kernel = self.ctx.kernel("sort_sum")
         k = kernel.k
-        count = min(power_of_two(self.blocks), self.threads * EACH)
+        with choosing():
+            count = min(power_of_two(self.blocks), self.threads * EACH)
         k.schedule.workgroup = max(self.ctx.gpu.wave_size, count // EACH)
         k.schedule.vector = min(EACH, max(1, count // k.schedule.workgroup))
         number, buffer = k.program_id(), kernel.inout(counts)
