@@ -37,10 +37,13 @@ class Guards:
     Attributes:
       required: what has to hold of other sizes of which the plan is right.
       preferred: what holds of those for which the same would be chosen.
+      larger: how many choices one counts that was made because sizes are no less than some number,
+        where others are.
     """
 
     required: Sequence[Guard]
     preferred: Sequence[Guard | Choice]
+    larger: int = 1
 
     @cached_property
     def _compared(self) -> tuple[list[Guard], Callable[[Mapping[str, int]], tuple[int, ...]]]:
@@ -48,13 +51,21 @@ class Guards:
         preferred = [guard for guard in self.preferred if isinstance(guard, Guard)]
         return preferred, compiled([g.polynomial for g in (*self.required, *preferred)])
 
+    @cached_property
+    def _weights(self) -> list[int]:
+        """How many choices each preference that compares counts."""
+        return [self.larger if _is_at_least(guard) else 1 for guard in self._compared[0]]
+
     def regrets(self, sizes: Mapping[str, int]) -> int | None:
         """How many choices would be others; None where the plan is not right."""
         preferred, evaluated = self._compared
         values = iter(evaluated(sizes))
         if any(not guard.agrees(next(values)) for guard in self.required):
             return None
-        others = sum(not guard.agrees(value) for guard, value in zip(preferred, values))
+        others = sum(
+            0 if guard.agrees(value) else weight
+            for guard, value, weight in zip(preferred, values, self._weights)
+        )
         choices = (choice for choice in self.preferred if isinstance(choice, Choice))
         return others + sum(not choice.holds(sizes) for choice in choices)
 
@@ -78,6 +89,11 @@ def _told(guards: Sequence[Guard | Choice]) -> list[str]:
         end = f" <= {min(most)}" if most else f" >= {max(least)}"
         others.append(f"{start}{text(number)}{end}")
     return list(dict.fromkeys(others))
+
+
+def _is_at_least(guard: Guard) -> bool:
+    """Whether a guard bounds a number from below."""
+    return guard.kind == "ge" and _bounded(guard)[1]
 
 
 def _bounded(guard: Guard) -> tuple[Polynomial, bool, int]:
@@ -162,8 +178,17 @@ def _aligning(closed: ClosedJaxpr) -> frozenset[str]:
 FIXED_UP_TO = 1
 
 
-#: As many variants are compiled for sizes of which all of them are right.
+#: On CPUs as many variants are compiled for sizes of which all of them are right.
 MOST_CHOSEN = 3
+
+
+#: On GPUs a variant is near where this share of its choices would be others; one further away is
+#: taken the more there are, and at most so many are compiled of which all are right.
+NEAR, FURTHER, MOST_FITTING = 0.2, 0.2, 4
+
+#: On GPUs a choice made for larger sizes counts as so many: large tiles leave most of a GPU idle
+#: where sizes are small, and small ones take little longer where they are large.
+LARGER = 3
 
 
 #: As often it is planned for such sizes; most plans turn out to be those of other sizes.
@@ -187,8 +212,8 @@ class Variants:
         self, closed: ClosedJaxpr, donated: Sequence[bool], refs: Sequence[Any], place: Any
     ):
         self.closed, self.donated, self.refs, self.place = closed, donated, refs, place
-        on_gpu = place is not None and place.device.platform != "cpu"
-        self.aligning = _aligning(closed) if on_gpu else frozenset()
+        self.on_gpu = place is not None and place.device.platform != "cpu"
+        self.aligning = _aligning(closed) if self.on_gpu else frozenset()
         self.known: list[Variant] = []
         self.reason: str | None = None  # why programs are compiled for single sizes
         # The last used at the end, with the variants that made them.
@@ -259,7 +284,7 @@ class Variants:
         nearest = min(fitting, key=lambda pair: pair[0], default=None)
         planned = sum(len(variant.guards) for _, variant in fitting)
         if nearest is not None and (
-            not nearest[0] or len(fitting) >= MOST_CHOSEN or planned >= MOST_PLANNED
+            self._is_near(*nearest, len(fitting)) or planned >= MOST_PLANNED
         ):
             return nearest[1]
         fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
@@ -269,7 +294,7 @@ class Variants:
         compiled: SizedRunner = get_backend().compile_sized(
             program, self.donated, self.refs, self.place
         )
-        guards = Guards(scope.required, scope.preferred)
+        guards = Guards(scope.required, scope.preferred, LARGER if self.on_gpu else 1)
         scope.close()
         for variant in alike:
             if variant.serves(sizes) and variant.program.identity == compiled.identity:
@@ -278,6 +303,16 @@ class Variants:
         variant = Variant(units, fixed, compiled, [guards])
         self.known.append(variant)
         return variant
+
+    def _is_near(self, regrets: int, variant: Variant, fitting: int) -> bool:
+        """Whether a variant is taken where so many choices would be others, and so many fit.
+
+        The more there are, the further away it may be.
+        """
+        if not self.on_gpu:
+            return not regrets or fitting >= MOST_CHOSEN
+        choices = max(len(guards.preferred) for guards in variant.guards)
+        return regrets <= (NEAR + FURTHER * fitting) * choices or fitting >= MOST_FITTING
 
     def _unit(self, name: str, size: int) -> int:
         """In what a variable is counted that has a size."""
