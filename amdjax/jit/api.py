@@ -14,6 +14,7 @@ from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context, is_recording
+from amdjax.core.dims.polynomial import forget
 from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, DebugInfo, jaxpr_as_fun
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
@@ -614,3 +615,4 @@ def clear_caches() -> None:
         programs.clear()
     get_backend().clear()
     clear_loaded()
+    forget()  # what was computed of sizes

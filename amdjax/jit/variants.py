@@ -179,7 +179,7 @@ FIXED_UP_TO = 1
 
 
 #: On CPUs as many variants are compiled for sizes of which all of them are right.
-MOST_CHOSEN = 3
+MOST_CHOSEN = 6
 
 
 #: On GPUs a variant is near where this share of its choices would be others; one further away is

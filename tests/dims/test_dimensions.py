@@ -246,6 +246,16 @@ def test_shapes():
     assert specs["w"].dtype == np.int32
 
 
+def test_what_is_learned_later_is_known():
+    scope = SymbolicScope()
+    a, b = symbolic_shape("a, b", scope=scope)
+    assert a != b and scope.is_at_least_zero((a - b).polynomial) is None
+    scope.assume((a - b).polynomial, ">=")
+    assert a >= b and scope.is_at_least_zero((a - b).polynomial)
+    scope.assume((b - a).polynomial, ">=")
+    assert a == b
+
+
 def test_a_few_sizes_are_exceptions():
     """What holds of all sizes but the least few is the answer, and those are noted."""
     for make, answer, exceptions in [

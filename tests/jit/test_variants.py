@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 
 import numpy as np
@@ -282,6 +283,30 @@ def test_what_is_known_of_sizes_needs_no_guard():
     known = SizedScope({"n": 35}, scope)
     n = known.variables()["n"]
     assert n <= 4096 and n >= 16 and (n - 3) % 16 == 0 and not known.required
+
+
+def test_what_quotients_and_their_dividends_say_of_each_other_needs_no_guard():
+    scope = SizedScope({"b": 5, "t": 11})
+    b, t = scope.variables().values()
+    assert 2 * (t // 2) <= t and 2 * (t // 2 - 1) + 1 < t and t - 1 < 4 * ((t + 3) // 4)
+    assert b * t > 3 * b * (t // 3) - 1 and not scope.required
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bounds_of_random_quotients_hold_at_all_sizes(seed):
+    rng = random.Random(seed)
+    scope = SizedScope({"b": 5, "t": 11})
+    b, t = scope.variables().values()
+    terms = [b, t, b * t, t * t]
+    for _ in range(4):
+        terms.append((rng.choice(terms) + rng.randint(-3, 9)) // rng.randint(2, 6))
+    a = sum((rng.randint(-6, 6) * rng.choice(terms) for _ in range(4)), rng.randint(-9, 9))
+    if isinstance(a, int):
+        return
+    least, most = scope.bounds(a.polynomial)
+    values = [a.evaluate({"b": m, "t": n}) for m in range(2, 24) for n in range(2, 24)]
+    assert least is None or least <= min(values)
+    assert most is None or most >= max(values)
 
 
 def test_programs_of_symbolic_sizes_are_cut_into_the_same_kernels():

@@ -42,7 +42,7 @@ class Dim:
     def __init__(self, scope: SymbolicScope, polynomial: Polynomial):
         self.scope = scope
         self.polynomial = polynomial
-        self._hash = hash((id(scope), polynomial))
+        self._hash: int | None = None  # until it is asked for
 
     # Arithmetic
 
@@ -148,7 +148,10 @@ class Dim:
                 self.scope.assume(room, ">=")
 
     def _floordiv(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        return floordiv(a, b, self.scope)
+        known = self.scope.quotients
+        if (a, b) not in known:
+            known[a, b] = floordiv(a, b, self.scope)
+        return known[a, b]
 
     def _mod(self, a: Polynomial, b: Polynomial) -> Polynomial:
         return mod(a, b, self.scope)
@@ -162,6 +165,10 @@ class Dim:
         swapped: bool = False,
     ) -> Any:
         """A dimension where the other operand is a size, else the operation on values."""
+        mine = self.polynomial
+        if rule is not None and type(other) is int:  # the most frequent one
+            b = of(other)
+            return wrapped(self.scope, rule(b, mine) if swapped else rule(mine, b))
         if isinstance(other, (list, tuple, str)) and of_values is operator.mul:
             return other * int(self)
         theirs = self._operand(other) if rule is not None else None
@@ -170,11 +177,12 @@ class Dim:
             if value is NotImplemented:
                 return value
             return of_values(other, value) if swapped else of_values(value, other)
-        mine = self.polynomial
         return wrapped(self.scope, rule(theirs, mine) if swapped else rule(mine, theirs))
 
     def _operand(self, other: Any) -> Polynomial | None:
-        if isinstance(other, Dim) and other.scope is not self.scope:
+        if isinstance(other, Dim):
+            if other.scope is self.scope:
+                return other.polynomial
             raise ValueError(
                 f"Symbolic dimensions '{self}' and '{other}' have different scopes: make both with "
                 "one call of symbolic_shape, or give scope= to the second."
@@ -184,6 +192,8 @@ class Dim:
     # Comparison
 
     def __eq__(self, other: Any) -> Any:
+        if type(other) is Dim and other.scope is self.scope and other.polynomial == self.polynomial:
+            return True
         whole = type(other) is float and other.is_integer()
         theirs = _polynomial_of(int(other) if whole else other)
         if theirs is None:
@@ -209,6 +219,8 @@ class Dim:
     def __hash__(self) -> int:
         # Tables and sets find a size by its hash, so that `==` is never asked.
         self.scope.hashed(sys._getframe(1))
+        if self._hash is None:
+            self._hash = hash((id(self.scope), self.polynomial))
         return self._hash
 
     def __ge__(self, other: Any) -> Any:

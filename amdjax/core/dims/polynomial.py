@@ -15,11 +15,12 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
 __all__ = [
     "Atom", "Monomial", "Operation", "Polynomial", "atom_of", "compiled", "constant_of", "evaluate",
-    "multiply", "of", "order", "plus", "product_of", "scale", "substituted", "text", "variables",
+    "forget", "multiply", "of", "order", "plus", "product_of", "scale", "substituted", "text",
+    "variables",
 ]  # fmt: skip
 
 
@@ -75,13 +76,30 @@ def _normal(terms: Mapping[Monomial, int]) -> Polynomial:
     return tuple(sorted(((m, c) for m, c in terms.items() if c), key=lambda term: order(term[0])))
 
 
-@functools.lru_cache(_KEPT)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_tables: list[Any] = []
+
+
+def _kept(function: _Function) -> _Function:
+    """A function that knows its last results: of sizes the same is computed again and again."""
+    table = functools.lru_cache(_KEPT)(function)
+    _tables.append(table)
+    return cast("_Function", table)
+
+
+def forget() -> None:
+    """Empty the tables of results."""
+    for table in _tables:
+        table.cache_clear()
+
+
+@_kept
 def order(monomial: Monomial) -> Any:
     """What terms are sorted by: the greatest degree first, then names."""
     return -sum(p for _, p in monomial), [(str(atom), -power) for atom, power in monomial]
 
 
-@functools.lru_cache(_KEPT)
+@_kept
 def plus(*summands: Polynomial) -> Polynomial:
     """The sum."""
     terms: dict[Monomial, int] = {}
@@ -96,7 +114,7 @@ def scale(a: Polynomial, factor: int) -> Polynomial:
     return tuple((monomial, c * factor) for monomial, c in a) if factor else ()
 
 
-@functools.lru_cache(_KEPT)
+@_kept
 def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     """The product."""
     terms: dict[Monomial, int] = {}
@@ -107,6 +125,7 @@ def multiply(a: Polynomial, b: Polynomial) -> Polynomial:
     return _normal(terms)
 
 
+@_kept
 def product_of(left: Monomial, right: Monomial) -> Monomial:
     """The product of monomials."""
     powers = dict(left)
@@ -115,6 +134,7 @@ def product_of(left: Monomial, right: Monomial) -> Monomial:
     return tuple(sorted(powers.items(), key=lambda item: str(item[0])))
 
 
+@_kept
 def substituted(a: Polynomial, atom: Atom, instead: Polynomial) -> Polynomial:
     """A polynomial with another one in place of an unknown of its terms."""
     terms = []
@@ -127,6 +147,7 @@ def substituted(a: Polynomial, atom: Atom, instead: Polynomial) -> Polynomial:
     return plus(*terms)
 
 
+@_kept
 def divide(a: Polynomial, b: Polynomial) -> tuple[Polynomial, Polynomial]:
     """`q` and `r` with `a = q * b + r`, where no term of `r` is a multiple of `b`'s first one.
 
@@ -253,6 +274,7 @@ def _python_atom(atom: Atom, names: Mapping[str, str]) -> str:
     return f"({f' {infix} '.join(args)})" if infix else f"{atom.kind}({', '.join(args)})"
 
 
+@_kept
 def text(a: Polynomial) -> str:
     """How it is printed: '2*t + floordiv(t, 16) - 1'."""
     written = ""

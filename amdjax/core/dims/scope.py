@@ -36,6 +36,7 @@ from amdjax.core.dims.polynomial import (
     variables,
 )
 from amdjax.core.errors import InconclusiveDimensionOperation
+from amdjax.core.integers import ceil_div
 from amdjax.core.source_info import is_internal
 from amdjax.core.tracebacks import is_standard
 
@@ -76,7 +77,11 @@ class SymbolicScope:
         self._ranges: dict[Atom, Bounds] = {}
         self._equal: dict[Atom, Polynomial] = {}
         self._residues: dict[str, tuple[int, int]] = {}  # modulus and remainder, by variable
+        # What was found of polynomials, until more is known.
         self._bounds: dict[Polynomial, Bounds] = {}
+        self._zeros: dict[Polynomial, bool | None] = {}
+        self._signs: dict[Polynomial, bool | None] = {}
+        self.quotients: dict[tuple[Polynomial, Polynomial], Polynomial] = {}
         self._told: list[tuple[str, list[Polynomial]]] = []  # the rows of each constraint
         self.undecided: dict[Polynomial, None] = {}
         """Differences that comparisons by `==` took for other than zero, and that may be zero."""
@@ -202,20 +207,25 @@ class SymbolicScope:
 
     def equal(self, a: Polynomial, b: Polynomial) -> bool | None:
         """Whether two dimensions are the same for all sizes, for none (False), or for some."""
-        if a == b:
-            return True
-        difference = plus(a, scale(b, -1))
-        least, most = self.bounds(difference)
+        return True if a == b else self._is_zero(plus(a, scale(b, -1)))
+
+    def _is_zero(self, a: Polynomial) -> bool | None:
+        if a not in self._zeros:
+            self._zeros[a] = self._found_zero(a)
+        return self._zeros[a]
+
+    def _found_zero(self, a: Polynomial) -> bool | None:
+        least, most = self.bounds(a)
         if least == most == 0:
             return True
         apart = (least is not None and least > 0) or (most is not None and most < 0)
-        other = by_maxima(in_quotients(difference, difference, self))
+        other = by_maxima(in_quotients(a, a, self))
         rest, _, factor = without_common_factor(other, other) if other else (other, other, ())
         if factor and (self.bounds(((factor, 1),))[0] or 0) > 0:
             other = rest
-        if other != difference:
-            return SymbolicScope.equal(self, other, ())
-        return False if apart or self._never_zero(difference) else None
+        if other != a:
+            return self._is_zero(other)
+        return False if apart or self._never_zero(a) else None
 
     def _never_zero(self, a: Polynomial) -> bool:
         """Whether a divisor leaves another remainder than zero, whatever the sizes are."""
@@ -310,8 +320,13 @@ class SymbolicScope:
         """Whether a dimension is at least zero for all sizes, for none (False), or for some."""
         return self.is_surely_at_least_zero(a)
 
-    def is_surely_at_least_zero(self, a: Polynomial, depth: int = _MAX_DEPTH) -> bool | None:
+    def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
         """The same, where sizes at hand tell nothing."""
+        if a not in self._signs:
+            self._signs[a] = self._sign(a, _MAX_DEPTH)
+        return self._signs[a]
+
+    def _sign(self, a: Polynomial, depth: int) -> bool | None:
         for bounds in (self._interval, self.bounds):  # the cheap ones first
             least, most = bounds(a)
             if least is not None and least >= 0:
@@ -325,7 +340,7 @@ class SymbolicScope:
         for atom in list(atoms(a)) if depth else ():
             if isinstance(atom, Operation) and atom.kind in ("max", "min"):
                 cases = [substituted(a, atom, arg) for arg in atom.args]
-                answers = {self.is_surely_at_least_zero(case, depth - 1) for case in cases}
+                answers = {self._sign(case, depth - 1) for case in cases}
                 if len(answers) == 1 and None not in answers:
                     return answers.pop()
         return None
@@ -452,6 +467,29 @@ class SymbolicScope:
             terms.append(term)
         return interval_of(plus(*terms), surpluses.__getitem__)
 
+    def _interval_by_quotients(self, a: Polynomial) -> Bounds:
+        """Bounds with `x - mod(x, d)` in place of `d*floordiv(x, d)`, where terms share unknowns.
+
+        So `t + 1 - 2*floordiv(t, 2)` is `1 + mod(t, 2)`, which is 1 or 2.
+        """
+        scale_of, found = 1, a
+        for atom in list(atoms(a)):
+            if not (isinstance(atom, Operation) and atom.kind == "floordiv"):
+                continue
+            dividend, divisor = atom.args[0], constant_of(atom.args[1])
+            if divisor is None or not set(atoms(dividend)).intersection(atoms(a)):
+                continue
+            whole = plus(dividend, scale(of(Operation("mod", atom.args)), -1))
+            found, factor = _multiplied(found, atom, divisor, whole)
+            scale_of *= factor
+        if scale_of == 1:
+            return None, None
+        low, high = narrower(self._interval(found), self._interval_by_surpluses(found))
+        return (
+            None if low is None else ceil_div(low, scale_of),
+            None if high is None else high // scale_of,
+        )
+
     def _range(self, atom: Atom) -> Bounds:
         told = self._ranges.get(atom, (None, None))
         if isinstance(atom, str):
@@ -503,7 +541,8 @@ class SymbolicScope:
         self._rows += rows
         for row in rows:
             self._learn_range(row)
-        self._bounds.clear()
+        for found in (self._bounds, self._zeros, self._signs, self.quotients):
+            found.clear()
 
     def assume(self, a: Polynomial, symbol: str) -> None:
         """Take a polynomial to be zero ("=="), or at least zero (">="), as far as is known.
@@ -538,6 +577,16 @@ class SymbolicScope:
         low, high = -(constant // factor), constant // -factor
         told = (low, None) if factor > 0 else (None, high)
         self._ranges[atom] = narrower(told, self._ranges.get(atom, (None, None)))
+
+
+def _multiplied(
+    a: Polynomial, atom: Atom, divisor: int, instead: Polynomial
+) -> tuple[Polynomial, int]:
+    """`a` times a power of `divisor`, with `instead` for `divisor * atom`; and that power."""
+    degrees = [dict(monomial).get(atom, 0) for monomial, _ in a]
+    most = max(degrees)
+    terms = ((m, c * divisor ** (most - n)) for (m, c), n in zip(a, degrees, strict=True))
+    return substituted(tuple(terms), atom, instead), divisor**most
 
 
 def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

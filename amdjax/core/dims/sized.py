@@ -123,6 +123,7 @@ class SizedScope(SymbolicScope):
         self.guards: dict[tuple[str, Polynomial], bool] = {}
         self.preferences: dict[tuple[str, Polynomial], bool] = {}
         self.choices: list[Choice] = []
+        self._values: dict[Polynomial, int] = {}
         for name, unit in self.units.items():
             least, most = (None, None) if known is None else known.bounds(of(name))
             most = None if most is None else most // unit
@@ -154,7 +155,10 @@ class SizedScope(SymbolicScope):
 
     def value(self, a: Polynomial) -> int:
         """At the sizes at hand; nothing is noted."""
-        return cast("int", evaluate(a, self.sizes.__getitem__))
+        found = self._values.get(a)
+        if found is None:
+            found = self._values[a] = cast("int", evaluate(a, self.sizes.__getitem__))
+        return found
 
     def text(self, a: Polynomial) -> str:
         return str(self.value(a)) if _in_numbers.get() else super().text(a)
@@ -163,7 +167,8 @@ class SizedScope(SymbolicScope):
         # Intervals alone: linear programs would take longer than they save.
         found = self._bounds.get(a)
         if found is None:
-            found = self._bounds[a] = narrower(self._interval(a), self._interval_by_surpluses(a))
+            found = narrower(self._interval(a), self._interval_by_surpluses(a))
+            found = self._bounds[a] = narrower(found, self._interval_by_quotients(a))
         return found
 
     def is_at_least_zero(self, a: Polynomial) -> bool:
@@ -434,10 +439,9 @@ def cheapest(costs: Sequence[Any]) -> int:
 
 def surely_equal(a: DimSize, b: DimSize) -> bool:
     """Whether two sizes are the same, symbolic ones for all sizes of their variables."""
-    if not (isinstance(a, Dim) or isinstance(b, Dim)):
-        return a == b
-    difference = a - b
-    return not isinstance(difference, Dim) and difference == 0
+    if not (isinstance(a, Dim) and isinstance(b, Dim)):
+        return not (isinstance(a, Dim) or isinstance(b, Dim)) and a == b
+    return a.scope is b.scope and a.polynomial == b.polynomial  # which is in one normal form
 
 
 def same_shape(a: Sequence[DimSize], b: Sequence[DimSize]) -> bool:
