@@ -105,7 +105,7 @@ class MemoryStats:
       argument_size_in_bytes: of all arguments.
       output_size_in_bytes: of all results.
       alias_size_in_bytes: of results that take over the memory of donated arguments.
-      temp_size_in_bytes: of the arena that holds intermediates; None where that depends on sizes.
+      temp_size_in_bytes: of what holds intermediates; None before calls tell how they are kept.
       constant_size_in_bytes: of arrays that the program captured.
     """
 

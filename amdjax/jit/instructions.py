@@ -154,6 +154,13 @@ class Plan:
         pairs = (pair for i in self.instructions for pair in pairwise(i.words))
         return [(w.name, of_kernel(w), n) for w, n in pairs if isinstance(w, tile.Kernel)]
 
+    def peaks(self) -> list[list[Any]]:
+        """The sizes of parts of the arena that are needed at once, by moments without a greater."""
+        used = [s for s in self.storages if s.last >= 0]
+        live = [{id(s): s for s in used if s.first <= t.first <= s.last} for t in used]
+        most = {tuple(x): x for x in live if not any(x.keys() < y.keys() for y in live)}
+        return [[s.nbytes for s in x.values()] for x in most.values()]
+
     def identity(self, of_kernel: Callable[[tile.Kernel], Any]) -> Any:
         """What equals that of plans that do the same for all sizes, estimates left out.
 

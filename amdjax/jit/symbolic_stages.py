@@ -178,14 +178,28 @@ class SymbolicCompiled(AfterTracing):
         """Bytes that the program takes, as formulas.
 
         Returns:
-          Sizes of arguments, results and constants; those of intermediates are known where sizes
-          are, by `at(sizes).memory_analysis()`.
+          Sizes of arguments, results and constants; of the variant that calls use most, what
+          intermediates need at most at once, and results that take over donated arguments. Before
+          the first call there is none: then intermediates have None. Of given sizes
+          `at(sizes).memory_analysis()` tells how long the arena is.
+
+        Example:
+          >>> spec = amdjax.ShapeDtypeStruct(("b", 64), jnp.float32)
+          >>> compiled = amdjax.jit(lambda x: x * 2, donate_argnums=0).lower(spec).compile()
+          >>> _ = compiled(np.ones((100, 64), np.float32))
+          >>> stats = compiled.memory_analysis()
+          >>> stats.output_size_in_bytes, stats.alias_size_in_bytes, stats.temp_size_in_bytes
+          (256*b, 256*b, 0)
         """
         closed = self.traced.jaxpr
         arguments = sum((a.nbytes for a in closed.in_avals), 0)
         results = sum((a.nbytes for a in closed.out_avals), 0)
         constants = sum(np.asarray(c).nbytes for c in closed.consts)
-        return MemoryStats(arguments, results, 0, None, constants)
+        variant = None if self.variants is None else self.variants.most_used()
+        if variant is None:
+            return MemoryStats(arguments, results, 0, None, constants)
+        aliased = sum((closed.out_avals[i].nbytes for i in variant.program.aliases), 0)
+        return MemoryStats(arguments, results, aliased, variant.workspace(self.scope), constants)
 
 
 def _flops(program: Jaxpr | ClosedJaxpr) -> Any:

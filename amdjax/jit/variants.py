@@ -11,14 +11,18 @@ from amdjax.core.backend import get_backend
 from amdjax.core.dims import (
     Choice,
     Dim,
+    DimSize,
     Guard,
     SizedScope,
     SymbolicScope,
+    at_sizes,
     compiled,
     divisor,
     in_units,
+    max_dim,
 )
-from amdjax.core.dims.polynomial import Polynomial, common_factor, text
+from amdjax.core.dims.polynomial import Polynomial, common_factor, of, text
+from amdjax.core.dims.sized import counted
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.instantiate import check_values, instantiate
 from amdjax.core.integers import ceil_div
@@ -145,6 +149,12 @@ class Variant:
         found = (guards.regrets(counts) for guards in self.guards)
         return min((n for n in found if n is not None), default=None)
 
+    def workspace(self, scope: SymbolicScope) -> DimSize:
+        """Bytes of what is needed at most at once, in the variables of the program."""
+        counts = {counted(n, unit): Dim(scope, of(n)) // unit for n, unit in self.units.items()}
+        sums = [sum((at_sizes(n, counts) for n in peak), 0) for peak in self.program.peaks]
+        return max_dim(*dict.fromkeys(sums)) if sums else 0
+
     def __str__(self) -> str:
         fixed = [f"{name} == {size}" for name, size in self.fixed.items()]
         units = self.units.items()
@@ -242,6 +252,11 @@ class Variants:
                 self._instances.pop(oldest, None)
         self._instances[key] = made
         return run
+
+    def most_used(self) -> Variant | None:
+        """Of variants that fix no size the one that most calls asked for; None without any."""
+        free = [variant for variant in self.known if not variant.fixed]
+        return max(free, key=lambda variant: variant.uses, default=None)
 
     def _made(self, sizes: Mapping[str, int]) -> tuple[Runner, Variant | None]:
         """The program for sizes: by a variant, or for them alone where none can be made."""

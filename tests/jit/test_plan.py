@@ -294,3 +294,25 @@ def test_equal_results_are_written_by_the_kernel_that_computes_them():
     assert "COPY" not in both.lower(x, x).compile().as_text("plan")
     for slope in both(x, x):
         np.testing.assert_array_equal(slope, 4 * x)
+
+
+def test_memory_of_symbolic_programs_is_a_formula():
+    spec = amdjax.ShapeDtypeStruct(("b", "t"), "float32")
+    f = lambda x: jnp.sort(jnp.cumsum(x @ x.T @ x, 1), 0) @ (x.T @ x)
+    program = amdjax.jit(f).lower(spec).compile()
+    assert program.memory_analysis().temp_size_in_bytes is None
+    variants = program.variants
+    for b, t in [(100, 64), (61, 90), (300, 40)]:
+        program(np.ones((b, t), np.float32))
+        variant, stats = variants.most_used(), program.memory_analysis()
+        sizes = {"b": b, "t": t}
+        live = [sum(n.evaluate(sizes) for n in peak) for peak in variant.program.peaks]
+        assert stats.temp_size_in_bytes.evaluate(sizes) == max(live)
+        assert stats.argument_size_in_bytes.evaluate(sizes) == 4 * b * t
+    small = amdjax.jit(lambda x: (x @ x.T).sum(0)).lower(spec).compile()
+    small(np.ones((100, 64), np.float32))
+    # Beside the product there may be packed operands.
+    assert small.memory_analysis().temp_size_in_bytes.evaluate({"b": 100, "t": 64}) >= 4 * 100**2
+    donated = amdjax.jit(lambda x: x * 2, donate_argnums=0).lower(spec).compile()
+    donated(np.ones((100, 64), np.float32))
+    assert str(donated.memory_analysis().alias_size_in_bytes) == "4*b*t"
