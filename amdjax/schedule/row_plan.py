@@ -324,7 +324,7 @@ def _scratch_rows(plan: CpuRowPlan, lane_var: LoopVar, target: Machine) -> int:
     """
     domain, vectors = plan.domain, target.vectors
     in_lanes = not plan.lanes_reduce and plan.row_var is None and plan.unrolled is None
-    if plan.levels or not in_lanes or isinstance(target, GpuTarget):
+    if plan.levels or not plan.inner or not in_lanes or isinstance(target, GpuTarget):
         return 0
     if not isinstance(lane_var.extent, int) or plan.bundles < 2:
         return 0
