@@ -156,6 +156,20 @@ def test_one_plan_serves_parts_without_depth_and_bands_of_any_number(specs, gfx,
     assert len(compiled.known) == 1, compiled
 
 
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+def test_one_plan_of_attention_serves_any_length(gfx, monkeypatch):
+    """Parts of the keys may be empty, and blocks reach over the last row."""
+    monkeypatch.setattr("amdjax.jit.variants.MOST_FITTING", 1)
+    compiled, shapes = variants(attention, ["b, t, 2, 16"] * 3, gfx)
+    for b, t in [(2, 1061), (3, 5), (2, 129), (5, 37)]:
+        xs = arrays(shapes, {"b": b, "t": t})
+        (got,) = compiled.runner({"b": b, "t": t})(xs)
+        with amdjax.default_device(amdjax.devices("cpu")[0]):
+            want = amdjax.jit(attention)(*xs)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=4e-6, err_msg=f"{b}x{t}")
+    assert len(compiled.known) == 1, compiled
+
+
 #: Instructions, of those of a static program: tiles keep their masks, and extents are read.
 RATIOS = {
     "map": 1.15, "rows of one length": 1.29, "one number a row": 1.135, "softmax": 1.13,

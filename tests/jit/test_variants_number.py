@@ -66,7 +66,7 @@ PROGRAMS = {
     "product of so many columns": (["64, 128", "128, t"], jnp.matmul, 6),
     "product of any depth": (["64, t", "t, 96"], jnp.matmul, 9),
     "products of a batch": (["b, t, 32", "b, 32, t"], jnp.matmul, 12),
-    "attention": (["b, t, 4, 32"] * 3, attention, 20),
+    "attention": (["b, t, 4, 32"] * 3, attention, 14),
     "convolution": (["b, t, t, 32", "3, 3, 32, 32"], convolution, 8),
     "gradients of a convolution": (
         ["b, t, t, 32", "3, 3, 32, 32"],
@@ -76,7 +76,7 @@ PROGRAMS = {
     "pooling": (["b, t, t, 32"], pooled, 11),
     "sort": (["b, t"], lambda x: jnp.sort(x, -1), 16),
     "running sums": (["b, t"], lambda x: jnp.cumsum(x, -1), 17),
-    "transformer block": (BLOCK, block, 26),
+    "transformer block": (BLOCK, block, 14),
 }
 
 

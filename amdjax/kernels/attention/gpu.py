@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.core.dims import is_multiple
+from amdjax.core.dims import choosing, is_multiple, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.attention.gpu_blocks import (
     Blocking,
@@ -91,6 +91,11 @@ class BlockPlan:
 
 def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
     """Plans for dtypes that the matrix unit multiplies, as far as registers and LDS go."""
+    with choosing():  # masks make each of them right for all sizes
+        return _block_plans(problem, target)
+
+
+def _block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
     found = []
     row_heads = problem.group if problem.queries == 1 else 1
 
@@ -99,8 +104,9 @@ def block_plans(problem: Attention, target: GpuTarget) -> list[BlockPlan]:
 
     for cut in first_kind(problem, target, problem.queries * row_heads, accepts):
         plan = BlockPlan(problem, cut, row_heads=row_heads)
-        wanted = ceil_div(2 * target.compute_units, plan.programs)
-        most = min(wanted, problem.keys // LEAST_KEYS)
+        # Of symbolic sizes those at hand: any number of programs computes the same.
+        wanted = ceil_div(2 * target.compute_units, size_hint(plan.programs))
+        most = min(wanted, size_hint(problem.keys) // LEAST_KEYS)
         found += [replace(plan, splits=n) for n in shares(max(most, 1))]
     return found
 

@@ -90,7 +90,7 @@ class Blocking:
     def is_ragged(self, problem: Attention, columns: int) -> bool:
         """Whether tiles of so many columns reach over what there is."""
         whole = problem.features, problem.value_features
-        return columns % self.columns != 0 or whole != self.features(problem)
+        return not is_multiple(columns, self.columns) or whole != self.features(problem)
 
     def tiling(self, columns: int, depth: int) -> MatrixTiling:
         """Of a product of the block's rows."""
