@@ -57,7 +57,7 @@ BLOCK = ["b, t, 128", "128, 384", "128, 128", "128, 512", "512, 128"]
 
 #: A program, and how many variants serve all of `SIZES`: a few for each alignment of rows.
 PROGRAMS = {
-    "map": (["b, t"], lambda x: x + 1, 9),
+    "map": (["b, t"], lambda x: x + 1, 10),
     "rows of one length": (["b, t, 64"], lambda x: nn.gelu(x) * 2 + x, 6),
     "sums of rows": (["b, t, 64"], lambda x: x.sum(1), 11),
     "softmax": (["b, t"], lambda x: nn.softmax(x, -1), 16),

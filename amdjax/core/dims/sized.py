@@ -26,8 +26,9 @@ from amdjax.core.integers import ceil_div, power_of_two
 
 __all__ = [
     "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "bound", "capped", "cheapest",
-    "choosing", "covering", "divisor", "estimated", "in_units", "is_multiple", "is_natural",
-    "like_at_hand", "no_less", "same_shape", "size_hint", "surely_equal",
+    "choosing", "covering", "divisor", "estimated", "in_units", "is_multiple",
+    "is_multiple_at_hand", "is_natural", "like_at_hand", "no_less", "same_shape", "size_hint",
+    "surely_equal",
 ]  # fmt: skip
 
 
@@ -464,6 +465,22 @@ def is_multiple(a: DimSize, unit: DimSize) -> bool:
     if isinstance(a, Dim) and not isinstance(unit, Dim):
         return common_factor(a.polynomial) % unit == 0 or surely_equal(a % unit, 0)
     return surely_equal(a % unit, 0)
+
+
+def is_multiple_at_hand(a: DimSize, unit: int) -> bool:
+    """Whether a size is a multiple of a number at the sizes at hand.
+
+    If it is, that is a guard, as of any comparison. If not, other sizes of which it is one are as
+    right here, and better off elsewhere: a preference.
+    """
+    rest = a % unit
+    if not isinstance(rest, Dim):
+        return rest == 0
+    scope = cast("SizedScope", rest.scope)
+    if size_hint(rest):
+        scope.preferences.setdefault(("eq", rest.polynomial), False)
+        return False
+    return bool(rest == 0)
 
 
 def divisor(*sizes: DimSize) -> int:

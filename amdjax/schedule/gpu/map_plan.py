@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from amdjax.core.dims import choosing, is_multiple, surely_equal
+from amdjax.core.dims import choosing, is_multiple_at_hand, surely_equal
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.gpu.tiles import (
     TileAxis,
@@ -82,7 +82,7 @@ def gpu_map_plans(domain: Domain, target: GpuTarget) -> list[GpuMapPlan]:
         # Tiles of the size that suits the launch, so that its regions share code.
         count, threads, vector = _tile_size(domain, target, domain.launch_size)
         shared = not surely_equal(domain.launch_size, domain.size)
-        whole = not shared and is_multiple(lane_var.extent, count)
+        whole = not shared and is_multiple_at_hand(lane_var.extent, count)
         divisor = domain.launch_divisor if shared else count if whole else 0
         axes, any_length = (TileAxis(lane_var, count, divisor=divisor),), not whole
         flat = GpuMapPlan(domain, axes, (), threads, vector, any_length=any_length)
