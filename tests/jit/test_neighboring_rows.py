@@ -129,3 +129,12 @@ def test_gradient_of_group_norm():
         sums = [(ct * normal).sum((0, 1)).ravel(), ct.sum((0, 1)).ravel()]
         for a, b in zip(found, [wanted.reshape(x.shape), *sums], strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+
+
+@pytest.mark.parametrize("shape", [(1, 37), (37, 1), (1, 1), (1, 1, 5), (5, 1, 1), (1, 6, 1)])
+def test_reductions_where_axes_have_one_element(shape):
+    x = whole(shape)
+    for axis in range(len(shape)):
+        for name in ("sum", "max", "argmax", "cumsum", "var"):
+            got = amdjax.jit(lambda x: getattr(jnp, name)(x, axis))(x)
+            np.testing.assert_allclose(got, getattr(np, name)(x, axis), rtol=1e-6, atol=1e-6)
