@@ -252,8 +252,8 @@ def find_solutions(
         if r.seconds is not None and r.status == "right"
         if workspace_limit is None or r.workspace <= workspace_limit
     ]
-    by_time = lambda s: s.time
-    by_workspace = lambda s: (s.workspace_bytes, s.time)
+    by_time = lambda s: (s.time, s.decisions)  # in one order also where times are equal
+    by_workspace = lambda s: (s.workspace_bytes, *by_time(s))
     return sorted(solutions, key=by_time if sort == "time" else by_workspace)[:limit]
 
 
@@ -312,19 +312,26 @@ class Search:
     def run(
         self, each: int | None, deadline: float, report: Callable[[], None] = lambda: None
     ) -> None:
-        """Try ways until a deadline.
+        """Try ways until a deadline, or until no time that is known makes another one worth it.
 
         Args:
           each: plans of a solver that are tried; None for all.
           deadline: when no further one is begun, as `time.monotonic` has it.
           report: called after each.
         """
-        for decisions in self.candidates(each):
-            self.result(decisions)
-            report()
+        while True:
+            for decisions in self.candidates(each):
+                self.result(decisions)
+                report()
+                if time.monotonic() > deadline:
+                    break
+            if not self.measured:
+                return
+            # Measured longer, others may be the fastest: what is next to those may be new.
+            self.finish(deadline)
+            self.measured = False
             if time.monotonic() > deadline:
-                break
-        self.finish(deadline)
+                return
 
     def result(self, decisions: tuple[Decision, ...]) -> Result:
         """What is known of a way, measured now if need be."""
@@ -369,7 +376,7 @@ class Search:
     def best(self) -> Result | None:
         """The fastest way so far."""
         right = [r for r in self.results.values() if r.status == "right"]
-        return min(right, key=lambda r: r.seconds or 0.0, default=None)
+        return min(right, key=lambda r: (r.seconds or 0.0, r.decisions), default=None)
 
     def candidates(self, each: int | None) -> Iterator[tuple[Decision, ...]]:
         """Ways to try: the usual one, then what differs from the best so far, while that helps."""

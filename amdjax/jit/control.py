@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from amdjax.core.dims import choosing, surely_equal
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
+from amdjax.core.source_info import Origin
 from amdjax.jit.hoisting import Hoisted
 from amdjax.jit.instructions import ALIGN, Label, Storage, View
 from amdjax.jit.partitions import plan_partition
@@ -179,7 +180,9 @@ def lower_while(body: Body, eqn: JaxprEqn) -> None:
 
     fixed = dict(zip(step.jaxpr.invars, (p.view(body.env, x) for x in body_consts)))
     moving = dict(zip(carried, carry.current, strict=True))
-    rounds = _Rounds(p, step, fixed, moving, carry.next, carry, vm.ZERO, _Test(test, flag))
+    rounds = _Rounds(
+        p, step, fixed, moving, carry.next, carry, vm.ZERO, _Test(test, flag, eqn.origin)
+    )
     if not (on_gpu and rounds.persistent()):
         rounds.loop()
     _finish_carry(body, eqn.outvars, carry)
@@ -249,10 +252,12 @@ class _Test(NamedTuple):
     Args:
       write: writes the test; given what is hoisted, as a part of a round.
       flag: where the answer is.
+      origin: of the loop.
     """
 
     write: Callable[[Hoisted | None], None]
     flag: View
+    origin: Origin
 
 
 @dataclass
@@ -332,7 +337,8 @@ class _Rounds:
         p.label(again)
         self._round(hoisted)
         test.write(Hoisted(resident=resident))
-        launched = persist(p, start, self.counter, None, self.carry.alternating, test.flag)
+        alternating = self.carry.alternating
+        launched = persist(p, start, self.counter, None, alternating, test.flag, test.origin)
         p.emit(vm.UNLESS, test.flag, done)
         p.emit(vm.JUMP, again)
         p.label(done)

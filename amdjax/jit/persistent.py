@@ -18,6 +18,7 @@ import numpy as np
 from amdjax import tile
 from amdjax.core.dims import divisor, is_multiple, size_hint
 from amdjax.core.integers import ceil_div
+from amdjax.core.source_info import Origin
 from amdjax.jit.horizontal import number
 from amdjax.jit.instructions import Instruction, Storage, View
 from amdjax.jit.plan import Planner
@@ -63,6 +64,7 @@ def persist(
     rounds: int | None,
     alternating: Mapping[int, Alternation],
     again: View | None = None,
+    origin: Origin | None = None,
 ) -> LaunchedRounds | None:
     """Write a loop as one launch in place of the instructions of its body, if that pays.
 
@@ -73,6 +75,7 @@ def persist(
       rounds: how many there are; None if they are not counted.
       alternating: by the slots that the loop exchanges.
       again: where rounds that are not counted say whether there is another one.
+      origin: of a loop whose rounds are not counted, which the one launch asks for the flag.
 
     Returns:
       Why it is not written; None if it is.
@@ -90,7 +93,7 @@ def persist(
     plan = plan_persistent(p.target, rounds, stages, min(aligns, default=1), copies)
     if isinstance(plan, LaunchedRounds):
         return plan
-    kernel = plan.emit()
+    kernel = plan.emit(origin)
     if not _fits_lds(kernel, p.target):
         return LaunchedRounds(rounds, "its kernel would take more LDS than there is")
     p.observe("schedule", plan)

@@ -26,6 +26,8 @@ def inline(
 ) -> None:
     """Write the operations of a program of another kernel here.
 
+    Those of unknown origin are made from what is written here.
+
     Args:
       k: the kernel that is being written.
       kernel: the other one.
@@ -74,17 +76,18 @@ class _Inlining:
         if isinstance(op, ops.Size) and op.buffer.name in self.sizes:
             self.values[op.result.number] = self.sizes[op.buffer.name]
             return []
+        origin = self.k.origin if op.origin is None else op.origin
         if isinstance(op, ops.Once):
-            return [ops.If((self.first,), {}, (), (self.block(op.body), Block()), op.origin)]
+            return [ops.If((self.first,), {}, (), (self.block(op.body), Block()), origin)]
         operands = tuple(self.values[v.number] for v in op.operands)
         blocks = tuple(self.block(b) for b in op.blocks)
         attrs = {name: self._renamed(x) for name, x in op.attrs.items()}
         results = tuple(self._made(op.results))
-        found = [type(op)(operands, attrs, results, blocks, op.origin)]
+        found = [type(op)(operands, attrs, results, blocks, origin)]
         if isinstance(op, (ops.Store, ops.StoreAt)):
             for buffer in self.copies.get(op.buffer.name, ()):
                 other = {**attrs, "buffer": replace(buffer, dtype=op.buffer.dtype)}
-                found.append(type(op)(operands, other, (), (), op.origin))
+                found.append(type(op)(operands, other, (), (), origin))
         return found
 
     def _renamed(self, x: Any) -> Any:

@@ -15,9 +15,10 @@ import amdjax.numpy as jnp
 from amdjax import find, jit, lax
 from amdjax.core.config import State
 from amdjax.find import machines, model, session, solutions, tuning
-from amdjax.find.database import Database
+from amdjax.find.database import Database, Result
 from amdjax.find.known import applying
 from amdjax.find.machines import default_machine, machine_named
+from amdjax.find.session import Session
 from amdjax.jit.finding import ask_finder
 from amdjax.schedule.search import FAMILIES, Decisions, Solver, UnknownDecision
 
@@ -140,6 +141,21 @@ def test_equal_steps_have_one_record(name, database):
     assert {row[0] for row in Database(database).rows()} == {problem}
     short = [x.astype("bfloat16") for x in args]
     assert find.problems(spelled, *short) != find.problems(plain, *short)
+
+
+def test_a_search_that_ended_has_nothing_left_to_try(monkeypatch, tmp_path):
+    """However times waver, so that others than before are the fastest when measured again."""
+    f, *args = SPELLINGS["convolution"]
+    (problem,) = find.problems(f, *args)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+
+        def measure(self, decisions, rounds=5, rng=rng):
+            return Result(decisions, "right", 1e-6 * int(rng.integers(8, 16)))  # some are equal
+
+        monkeypatch.setattr(Session, "measure", measure)
+        with _set("db_path", str(tmp_path / f"{seed}.db")):
+            assert find.find_solutions(problem) == find.find_solutions(problem)
 
 
 def test_strong_and_weak_types_are_one_problem():

@@ -1,5 +1,6 @@
 """Sums of neighboring rows: in scratch where rows are many, in tiles of several rows of lanes."""
 
+import math
 import re
 from dataclasses import replace
 
@@ -91,18 +92,24 @@ def test_rows_of_a_table():
     "shape", [(2, 500, 8, 8), (3, 700, 6, 16), (1, 900, 12, 8), (2, 300, 5, 8), (2, 300, 4, 7)]
 )
 def test_groups_of_neighboring_rows(shape, threads, monkeypatch):
-    on_machine(monkeypatch, threads=threads)
     x, means = whole(shape), whole((shape[0], shape[2]), seed=1)
 
     def centered(np):
         around = lambda x, m: x - m[:, None, :, None]
         return lambda x, m: (around(x, m).sum((0, 1)), np.square(around(x, m)).max(1))
 
-    found, text = compiled(centered(jnp), x, means)
-    if shape[3] == 8 and shape[2] % 2 == 0:
-        assert "8 lanes over rows" in text and re.search(r", [24] of i[12]", text)
+    on_machine(monkeypatch, threads=threads)
+    found, _ = compiled(centered(jnp), x, means)
     for a, b in zip(found, centered(np)(x, means), strict=True):
         np.testing.assert_array_equal(a, b)
+    # As many neighbors as fill four registers, if so many divide the rows.
+    for bits in (128, 256, 512):
+        on_machine(monkeypatch, vector_bits=bits)
+        text = amdjax.jit(centered(jnp)).lower(x, means).as_text("schedule")
+        together = re.findall(r", 8 lanes over rows i\d(?:, (\d) of i\d)?, ", text)
+        if shape[3] == 8:
+            most = math.gcd(bits // 64, shape[2])
+            assert together and set(together) == {str(most) if most > 1 else ""}
 
 
 def test_gradient_of_group_norm():

@@ -378,11 +378,17 @@ def test_implicit_gradients_of_networks(x_shape, w_shape, options, threads, numb
 def test_implicit_gradients_in_blocks():
     """Blocks of positions of which the last is smaller, summed by three programs."""
     x, w = arrays(0, (21, 2, 23, 17), (19, 2, 23, 17))
-    for number in range(6):
-        machine = dataclasses.replace(target(3), l2_bytes=24 << 10)
-        with everywhere(IMPLICIT_GRADIENT, number) as chosen:
-            check(x, w, "gradient", (1, 1), [(1, 1)] * 2, cpu_target=machine)
-        assert chosen[0].rounds > 1
+    # Blocks fit a cache that grows with the vectors.
+    for bits, cache in ((128, 16 << 10), (256, 24 << 10), (512, 48 << 10)):
+        if bits > target().vector_bits:
+            break
+        machine = dataclasses.replace(target(3), vector_bits=bits, l2_bytes=cache)
+        rounds = []
+        for number in range(6):
+            with everywhere(IMPLICIT_GRADIENT, number) as chosen:
+                check(x, w, "gradient", (1, 1), [(1, 1)] * 2, cpu_target=machine)
+            rounds += [plan.rounds for plan in chosen]
+        assert len(rounds) == 6 and sum(n > 1 for n in rounds) >= 3, (bits, rounds)
 
 
 def test_implicit_gradients_read_nothing_that_does_not_exist():

@@ -20,6 +20,7 @@ from typing import Literal
 from amdjax import tile
 from amdjax.core.dims import Dim, cheapest, choosing, estimated, max_dim, min_dim
 from amdjax.core.integers import ceil_div
+from amdjax.core.source_info import Origin
 from amdjax.schedule.gpu.calls import NARROW_INDEX
 from amdjax.schedule.row_plan import counted
 from amdjax.targets import GpuTarget, occupancy
@@ -117,13 +118,16 @@ class PersistentPlan:
         far = any(abs(m.stride) * self.rounds + m.half > NARROW_INDEX for m in shifts)
         return 64 if far or bits != {32} else 32
 
-    def emit(self) -> tile.Kernel:
+    def emit(self, origin: Origin | None = None) -> tile.Kernel:
         """The kernel.
 
         Its parameters are the number of programs, those of all stages, each followed by its copies,
         the counter of the barriers, the flag if there is one, and symbolic dimensions.
+
+        Args:
+          origin: of the loop, which what no stage has written is made from.
         """
-        return _Emitter(self).kernel()
+        return _Emitter(self, origin).kernel()
 
     def __str__(self) -> str:
         names = ", ".join(s.kernel.name for s in self.stages)
@@ -255,9 +259,10 @@ def _lds(target: GpuTarget, stages: Sequence[Stage], workgroup: int) -> int:
 
 
 class _Emitter:
-    def __init__(self, plan: PersistentPlan):
+    def __init__(self, plan: PersistentPlan, origin: Origin | None):
         self.plan = plan
         self.k = k = Builder("persistent_" + "_".join(s.kernel.name for s in plan.stages)[:64])
+        k.origin = origin
         k.schedule = tile.Schedule(plan.workgroup, 1, plan.index_bits)
         programs = k.param("programs", "index", "size")
         every = (*plan.stages, *(plan.ends or ()))
