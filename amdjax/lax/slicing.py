@@ -7,7 +7,7 @@ from typing import Any
 
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
-from amdjax.core.dims import as_size
+from amdjax.core.dims import as_size, max_dim
 from amdjax.core.integers import ceil_div
 from amdjax.core.lowering import Element
 from amdjax.core.primitive import Primitive
@@ -63,7 +63,7 @@ def _slice_type(operand, *, start_indices, limit_indices, strides):
     if any(step <= 0 for step in steps):
         raise TypeError(f"slice strides must be positive, got {strides}.")
     sizes = tuple(
-        ceil_div(limit - start, step)
+        max_dim(ceil_div(limit - start, step), 0)  # known to be no less, whatever the sizes are
         for start, limit, step in zip(start_indices, limit_indices, steps)
     )
     return ShapedArray(sizes, operand.dtype, operand.weak_type)

@@ -246,6 +246,20 @@ def test_shapes():
     assert specs["w"].dtype == np.int32
 
 
+def test_signs_of_quotients_are_those_of_their_dividends():
+    """Also by divisors that are symbolic, of which no linear program knows."""
+    (n,) = symbolic_shape("n")
+    up = max_dim(n - 2, min_dim(n, 2)) - max_dim(n - 2, 0)  # at least 0, in each case of the maxima
+    for q in (up // n, (up - 1) // n + 1, (up - n) // (n // 2 + 1) + 2):
+        assert q >= 0 and not q < 0 and not -q > 0 and -q <= 0
+        assert 3 * q + 2 >= 0 and -2 * q <= 1 and not 3 * q + 1 < 0
+    below = (-1 - up) // n
+    assert below < 0 and below <= -1 and not below >= 0 and -2 * below >= 1
+    for unknown in (lambda: up // n >= 1, lambda: 2 * (up // n) < 2):
+        with pytest.raises(InconclusiveDimensionOperation):
+            unknown()
+
+
 def test_what_is_learned_later_is_known():
     scope = SymbolicScope()
     a, b = symbolic_shape("a, b", scope=scope)

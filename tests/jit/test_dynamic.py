@@ -10,6 +10,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax.core.config import State
 from amdjax.jit.backend import CompilerBackend
+from amdjax.jit.variants import MOST_CHOSEN
 from tests.support.jit_helpers import run_python
 
 
@@ -174,7 +175,8 @@ def test_no_third_program_is_traced(name, keywords, monkeypatch):
     told = amdjax.explain_recompiles()
     pattern = r"compiled (\d+) times.*traced (\d+) times, planned (\d+) times; (\d+) more"
     compiled, tracings, planned, rest = map(int, re.search(pattern, told).groups())
-    assert tracings == 2 and planned == len(made) and compiled <= 1 + 5
+    # The first size alone, then as many variants as are chosen among: no size is fixed in them.
+    assert tracings == 2 and planned == len(made) and compiled <= 1 + MOST_CHOSEN
     assert rest + len(re.findall(r" s  (?:traced|compiled|planned)", told)) == 10
 
 

@@ -333,6 +333,11 @@ class SymbolicScope:
                 return True
             if most is not None and most < 0:
                 return False
+        equivalent = _without_quotient(a)
+        if equivalent is not None:
+            compared, is_less = equivalent
+            answer = self._sign(compared, depth)
+            return not answer if is_less and answer is not None else answer
         return self._in_all_cases(a, depth)
 
     def _in_all_cases(self, a: Polynomial, depth: int) -> bool | None:
@@ -577,6 +582,24 @@ class SymbolicScope:
         low, high = -(constant // factor), constant // -factor
         told = (low, None) if factor > 0 else (None, high)
         self._ranges[atom] = narrower(told, self._ranges.get(atom, (None, None)))
+
+
+def _without_quotient(a: Polynomial) -> tuple[Polynomial, bool] | None:
+    """A comparison of one quotient as one of its dividend.
+
+    Returns:
+      For `a = c*floordiv(x, d) + k` what is at least zero exactly where `a` is: `x + (k//c)*d`; and
+      whether `a` is at least zero where it is not, as of negative `c`. None of other `a`.
+    """
+    terms = [(monomial, c) for monomial, c in a if monomial]
+    atom = atom_of(((terms[0][0], 1),)) if len(terms) == 1 else None
+    if not isinstance(atom, Operation) or atom.kind != "floordiv":
+        return None
+    constant = sum(c for monomial, c in a if not monomial)
+    ((_, factor),), (dividend, divisor) = terms, atom.args
+    # a >= 0 is not -a - 1 >= 0, and the divisor is at least 1.
+    least = constant // factor if factor > 0 else (-constant - 1) // -factor
+    return plus(dividend, scale(divisor, least)), factor < 0
 
 
 def _multiplied(
