@@ -232,6 +232,14 @@ def test_gradient_by_lanes(gfx, dtype, name):
     check_gradient(gfx, OPTION_SIZES, dtype, **OPTIONS[name])
 
 
+@pytest.mark.parametrize("gfx", ["gfx1100", "gfx1030", "gfx1201"])
+@pytest.mark.parametrize("sizes", [(2, 1, 12, 4, 2, 8, 8), (1, 2, 16, 2, 1, 4, 4)], ids=str)
+def test_lanes_without_features_tell_others_their_part(gfx, sizes):
+    """Fewer features than lanes: those that store nothing multiply all the same."""
+    check(gfx, sizes, np.float32)
+    check_gradient(gfx, sizes, np.float32)
+
+
 #: Where registers do not hold the rows of all features: targets, dtypes and sizes.
 WIDE = [
     ("gfx1100", F16, (1, 33, 40, 2, 1, 128, 128)),

@@ -45,7 +45,9 @@ class RowProduct(TileProduct):
                         at = (i * wide + first + j) * each + r * len(lines) + c
                         sums[at] = f.fma(x, line[step], sums[at])
             self.g.isa.begin_region(f)
-        return joined(f, sums)
+        # Where only some lanes store their sums LLVM would multiply under their mask, and those
+        # that are masked off tell the others nothing.
+        return joined(f, [self.g.isa.computed_here(f, x) for x in sums])
 
     def _left_operand(self, wave: int) -> tuple[list[Value], OperandOrder]:
         """The words of a lane; the depth has its own order."""
