@@ -17,6 +17,24 @@ from amdjax.emulator.memory.write_log import LOG, write_forget, write_log
 from amdjax.emulator.write import write_handler
 from amdjax.runtime.cache import compile_cached
 
+# LLVM calls this by name where a host rounds to bfloat by no instruction: atomic additions do.
+_ROUND = """
+define bfloat @amdjax_round_to_bfloat(float %x) {
+  %bits = bitcast float %x to i32
+  %high = lshr i32 %bits, 16
+  %odd = and i32 %high, 1
+  %half = add i32 %odd, 32767
+  %sum = add i32 %bits, %half
+  %rounded = lshr i32 %sum, 16
+  %quiet = or i32 %high, 64
+  %nan = fcmp uno float %x, 0.0
+  %chosen = select i1 %nan, i32 %quiet, i32 %rounded
+  %short = trunc i32 %chosen to i16
+  %y = bitcast i16 %short to bfloat
+  ret bfloat %y
+}
+"""
+
 
 class Handlers:
     """Addresses of handlers by variant, and of the driver's functions."""
@@ -58,8 +76,10 @@ class Handlers:
             write(module)
         names = [FIND, NOTE, LOG, RUN, TURN]
         library = engine().load(compile_cached([str(module)], opt=2), names)
-        self._libraries.append(library)
+        rounding = engine().load(compile_cached([_ROUND], opt=2), ["amdjax_round_to_bfloat"])
+        self._libraries += [library, rounding]
         engine().define({name: library[name] for name in names[:3]})
+        engine().define({"__truncsfbf2": rounding["amdjax_round_to_bfloat"]})
         self._drivers = {name: library[name] for name in (RUN, TURN)}
 
 

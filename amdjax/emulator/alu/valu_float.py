@@ -204,9 +204,14 @@ def from_int(op: str, elem: str) -> Callable[..., Value]:
     """Zero is positive, also where the host makes it of a difference and rounds down."""
 
     def compute(h: Lanes, x: Value) -> Value:
-        y = h.f.cast(op, x, elem)
         if not h.variant.flag("round"):
-            return y
+            return h.f.cast(op, x, elem)
+        if op == "uitofp" and x.type.elem == "i32" and elem == "float":
+            # Halves are exact, so that one sum rounds; LLVM takes a select for what it chooses.
+            high = h.f.cast(op, h.f.lshr(x, h.like(x, 16)), elem)
+            low = h.f.cast(op, h.f.and_(x, h.like(x, 0xFFFF)), elem)
+            return h.f.fma(high, h.like(high, 65536.0), low)
+        y = h.f.cast(op, x, elem)
         return h.f.select(h.f.icmp("eq", x, h.like(x, 0)), h.like(y, 0.0), y)
 
     return compute
