@@ -26,14 +26,14 @@ class SizedRunner:
       identity: equals that of any program that computes the same in the same way.
       launches: of each the name of the kernel, what equals that of kernels of the same code, and
         the number of its programs.
-      peaks: of each moment at which most memory may be live, the sizes of what is, in bytes.
+      peaks: makes, of each moment at which most memory may be live, the sizes of what is, in bytes.
       aliases: results that take over the memory of donated arguments.
     """
 
     make: Callable[[Mapping[str, int]], Runner]
     identity: Any
     launches: Sequence[tuple[str, Any, Any]] = ()
-    peaks: Sequence[Sequence[Any]] = ()
+    peaks: Callable[[], Sequence[Sequence[Any]]] = list
     aliases: Sequence[int] = ()
 
 

@@ -152,7 +152,7 @@ class Variant:
     def workspace(self, scope: SymbolicScope) -> DimSize:
         """Bytes of what is needed at most at once, in the variables of the program."""
         counts = {counted(n, unit): Dim(scope, of(n)) // unit for n, unit in self.units.items()}
-        sums = [sum((at_sizes(n, counts) for n in peak), 0) for peak in self.program.peaks]
+        sums = [sum((at_sizes(n, counts) for n in peak), 0) for peak in self.program.peaks()]
         return max_dim(*dict.fromkeys(sums)) if sums else 0
 
     def __str__(self) -> str:

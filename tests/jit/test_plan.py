@@ -306,7 +306,7 @@ def test_memory_of_symbolic_programs_is_a_formula():
         program(np.ones((b, t), np.float32))
         variant, stats = variants.most_used(), program.memory_analysis()
         sizes = {"b": b, "t": t}
-        live = [sum(n.evaluate(sizes) for n in peak) for peak in variant.program.peaks]
+        live = [sum(n.evaluate(sizes) for n in peak) for peak in variant.program.peaks()]
         assert stats.temp_size_in_bytes.evaluate(sizes) == max(live)
         assert stats.argument_size_in_bytes.evaluate(sizes) == 4 * b * t
     small = amdjax.jit(lambda x: (x @ x.T).sum(0)).lower(spec).compile()

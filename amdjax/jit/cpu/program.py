@@ -105,7 +105,7 @@ class LoadedPlan:
         """The program as a function of sizes; `make` makes of each instance one of arrays."""
         code = lambda kernel: self.libraries[id(kernel)]
         identity, launches = self.plan.identity(code), self.plan.launches(code)
-        peaks, aliases = self.plan.peaks(), list(self.plan.aliases)
+        peaks, aliases = self.plan.peaks, list(self.plan.aliases)
         return SizedRunner(lambda sizes: make(self.at(sizes)), identity, launches, peaks, aliases)
 
 

@@ -84,7 +84,7 @@ class SizedGpuProgram:
     def runner(self, make: Callable[[GpuProgram], Runner]) -> SizedRunner:
         """The program as a function of sizes; `make` makes of each instance one of arrays."""
         identity, launches = self.plan.identity(self._code), self.plan.launches(self._code)
-        peaks, aliases = self.plan.peaks(), list(self.plan.aliases)
+        peaks, aliases = self.plan.peaks, list(self.plan.aliases)
         return SizedRunner(lambda sizes: make(self.at(sizes)), identity, launches, peaks, aliases)
 
     def _code(self, kernel: tile.Kernel) -> Any:
