@@ -38,8 +38,10 @@ class HostMachine:
     @property
     def native(self) -> frozenset[str]:
         """Intrinsics that are instructions here; see `codegen.llvm.Module`."""
-        scales = self.has("avx512f") and self.has("avx512vl")
-        return frozenset({"ldexp"}) if scales else frozenset()
+        if not (self.has("avx512f") and self.has("avx512vl")):
+            return frozenset()
+        masked = {"masked.load", "masked.store"} if self.has("avx512bw") else set()
+        return frozenset({"ldexp"} | masked)
 
 
 @cache

@@ -84,7 +84,7 @@ def _load_row(
         if mask is None:
             loaded = f.load(kind, pointer, align)
         else:
-            loaded = f.masked_load(kind, pointer, mask, llvm.const(kind, other), align)
+            loaded = _load_masked(f, kind, pointer, mask, llvm.const(kind, other))
     elif stride == 0 and mask is None:
         loaded = f.splat(f.load(kind.with_lanes(0), c.address(buffer, offset), align), kind.lanes)
     elif stride in NEAR and mask is None and kind.lanes in (4, 8, 16, 32, 64, 128):
@@ -181,17 +181,48 @@ def _store_row(
     elif stride == 1:
         pointer = c.address(buffer, offset)
         if streaming:
-            f.store(x, pointer, CACHE_LINE, f", !nontemporal {c.streams}")
+            whole = min(align * x.type.lanes, CACHE_LINE)
+            f.store(x, pointer, whole, f", !nontemporal {c.streams}")
         elif mask is None:
             f.store(x, pointer, align)
         else:
-            f.masked_store(x, pointer, mask, align)
+            _store_masked(f, x, pointer, mask, align)
     elif mask is None:  # vectors' scatters are slower than as many stores, or no faster
         for i in range(x.type.lanes):
             f.store(f.extract(x, i), c.address(buffer, _step(f, offset, i, stride)), align)
     else:
         places = _lane_offsets(f, offset, stride, x.type.lanes)
         f.scatter(x, c.address(buffer, places), mask, align)
+
+
+def _load_masked(f: Function, kind: Type, pointer: Value, mask: Value, other: Value) -> Value:
+    """A masked load; mostly all lanes are loaded, which is told first where masks are slow."""
+    align = kind.bits // 8
+
+    def some_lanes() -> Value:
+        return f.masked_load(kind, pointer, mask, other, align)
+
+    if kind.bits >= 32 or "masked.load" in f.module.native:
+        return some_lanes()
+    every = f.reduce("and", mask)
+    return f.if_(every, lambda: [f.load(kind, pointer, align)], lambda: [some_lanes()])[0]
+
+
+def _store_masked(f: Function, x: Value, pointer: Value, mask: Value, align: int) -> None:
+    """A masked store, like `_load_masked`."""
+
+    def all_lanes() -> list[Value]:
+        f.store(x, pointer, align)
+        return []
+
+    def some_lanes() -> list[Value]:
+        f.masked_store(x, pointer, mask, align)
+        return []
+
+    if "masked.store" in f.module.native:
+        some_lanes()
+    else:
+        f.if_(f.reduce("and", mask), all_lanes, some_lanes)
 
 
 @LOWERINGS.of(ops.LoadAt)

@@ -44,9 +44,9 @@ class Writer:
             if able and _in_whole_lines(self.sink):
                 self.streams = streams(self.k, _bytes(self.sink))
 
-    def _streams(self, x: Value) -> bool | Value:
-        """Whether a vector that begins at a cache line is written past the caches."""
-        return x.shape[0] * itemsize(x.dtype) == CACHE_LINE and self.streams
+    def _streams(self, lanes: int) -> bool | Value:
+        """Whether so many lanes that begin at a cache line are written past the caches."""
+        return fills_lines(lanes, self.sink.dtype) and self.streams
 
     def either_way(self, body: Callable[[], None]) -> None:
         """Write code of many stores, twice where it is told as it runs whether they stream."""
@@ -77,6 +77,7 @@ class Writer:
         self.either_way(lambda: self._store_rows(row, column, rows))
 
     def _store_rows(self, row: Value, column: Value, rows: Sequence[Sequence[Value]]) -> None:
+        streaming = self._streams(sum(x.shape[0] for x in rows[0]))
         for r, vectors in enumerate(rows):
             base = self._row_base(row + r) if len(self.sink.rows) != 1 else None
             for v, x in enumerate(vectors):
@@ -86,7 +87,7 @@ class Writer:
                     first = self._row_base(row)
                     base = first + stride * r if r else first
                 x = self.k.convert(x, self.sink.dtype)
-                self.k.store(self.buffer, base + at, x, (1,), streaming=self._streams(x))
+                self.k.store(self.buffer, base + at, x, (1,), streaming=streaming)
 
     def prefetch(self, row: Value, column: Value, shape: TileShape) -> None:
         """Have the cache lines of a tile that will be stored; its rows need not exist."""
@@ -129,7 +130,8 @@ class Writer:
         """Lanes of one row to (row, column) and on, where `mask` says that they exist.
 
         `pair` are real and imaginary parts, for a complex result with an epilogue; else `x` counts.
-        `aligned` says that the lanes begin at a cache line if their row does.
+        `aligned` says that the lanes, or those of several calls together, are whole cache lines if
+        their row begins at one.
         """
         if self.epilogue is not None:
             self._store_fused(row, column, x, mask, pair, aligned)
@@ -137,7 +139,7 @@ class Writer:
         k, x = self.k, self.k.convert(x, self.sink.dtype)
         base = self._row_base(row)
         if self._unit_columns():
-            streaming = aligned and mask is None and self._streams(x)
+            streaming = aligned and mask is None and self.streams
             k.store(self.buffer, base + column, x, (1,), mask, streaming)
             return
         lanes = k.iota(x.shape[0]) + column
@@ -201,6 +203,11 @@ def _in_whole_lines(sink: Sink) -> bool:
     return is_multiple(_bytes(sink), CACHE_LINE) and all(is_multiple(n, line) for n in steps)
 
 
+def fills_lines(lanes: int, dtype: str) -> bool:
+    """Whether so many lanes of a dtype are whole cache lines."""
+    return lanes * itemsize(dtype) % CACHE_LINE == 0
+
+
 def _bytes(sink: Sink) -> int:
     """Size of all of what a sink writes to."""
     owner = sink.owner
@@ -252,16 +259,18 @@ def store_tile(
     Args:
       whole: all columns exist, in every tile, and no tile begins in the middle of another.
     """
+    in_lines = fills_lines(shape.columns, scratch.dtype)
+    # Whole cache lines at once, which may be several vectors, can be written past the caches.
+    count = max(shape.lanes, CACHE_LINE // itemsize(scratch.dtype)) if in_lines else shape.lanes
 
     def one(r: Value) -> None:
-        for v in range(shape.vectors):
-            at = base + r * shape.columns + v * shape.lanes
-            there = column + v * shape.lanes
+        for start in range(0, shape.columns, count):
+            at, there = base + r * shape.columns + start, column + start
             if whole and not writer.is_complex:
-                x = k.load(scratch, at, (shape.lanes,), (1,))
-                writer.store(row + r, there, x, None, aligned=True)
+                x = k.load(scratch, at, (count,), (1,))
+                writer.store(row + r, there, x, None, aligned=in_lines)
             else:
-                store_lanes(k, writer, scratch, at, row + r, there, width, shape.lanes)
+                store_lanes(k, writer, scratch, at, row + r, there, width, count)
 
     k.for_(0, rows, 1, one)
 

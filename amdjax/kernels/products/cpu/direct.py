@@ -38,7 +38,7 @@ from amdjax.kernels.products.cpu.costs import (
 from amdjax.kernels.products.cpu.micro_kernel import multiply, multiply_add
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
-from amdjax.kernels.products.writing import Writer, store_lanes, store_tile
+from amdjax.kernels.products.writing import Writer, fills_lines, store_lanes, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import Solver, shares
@@ -436,7 +436,8 @@ class DirectProduct(_Plain):
             replace(shape, rows=self.rows, vectors=len(starts)), load_a, load_b
         )
         if self.waiting is None:
-            aligned = is_multiple(p.columns, self.lanes)
+            whole = is_multiple(p.columns, self.lanes)
+            aligned = whole and fills_lines(self.columns, self.writer.sink.dtype)
 
             def store() -> None:
                 for r, vectors in enumerate(accumulators):
