@@ -2,7 +2,6 @@
 
 import math
 import re
-from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
@@ -11,23 +10,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn
-from amdjax.jit.cpu import program
-
-
-def on_machine(monkeypatch, **changes):
-    machine = replace(program.cpu_target(), **changes)
-    monkeypatch.setattr(program, "cpu_target", lambda: machine)
-
-
-def compiled(f, *args):
-    """Results, and how they were computed."""
-    found = amdjax.jit(lambda *xs: f(*xs)).lower(*args).compile()
-    return amdjax.tree.map(np.asarray, found(*args)), found.as_text("schedule")
-
-
-def whole(shape, dtype=np.float32, seed=0):
-    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
-
+from tests.support.jit_helpers import on_machine, results_and_schedule, small_integers
 
 SHAPES = [
     ((1031, 300), 0), ((4, 1000, 257), 1), ((2, 9, 333, 97), (1, 2)), ((40, 7001), 0),
@@ -39,13 +22,13 @@ SHAPES = [
 @pytest.mark.parametrize("shape,axis", SHAPES, ids=str)
 def test_sums_in_scratch_are_numpys(shape, axis, threads, monkeypatch):
     on_machine(monkeypatch, threads=threads, l1_bytes=1 << 14)
-    x = whole(shape)
+    x = small_integers(shape)
 
     def several(np):
         squares = lambda x: np.square(x).sum(axis) * 2 + 1
         return lambda x: (x.sum(axis), squares(x), x.max(axis), (2 * x).min(axis))
 
-    found, text = compiled(several(jnp), x)
+    found, text = results_and_schedule(several(jnp), x)
     assert "in scratch" in text
     for a, b in zip(found, several(np)(x), strict=True):
         np.testing.assert_array_equal(a, b)
@@ -53,12 +36,16 @@ def test_sums_in_scratch_are_numpys(shape, axis, threads, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.float64, ml_dtypes.bfloat16])
 def test_sums_in_scratch_of_dtypes(dtype):
-    x = abs(whole((2100, 515), seed=1)) if np.dtype(dtype).kind == "u" else whole((2100, 515))
+    x = (
+        abs(small_integers((2100, 515), seed=1))
+        if np.dtype(dtype).kind == "u"
+        else small_integers((2100, 515))
+    )
     x = x.astype(dtype)
-    found, text = compiled(lambda x: jnp.max(x, 0), x)
+    found, text = results_and_schedule(lambda x: jnp.max(x, 0), x)
     assert "in scratch" in text
     np.testing.assert_array_equal(found, x.max(0))
-    (total, kept), text = compiled(lambda x: (jnp.sum(x, 0), jnp.abs(x).sum(0)), x)
+    (total, kept), text = results_and_schedule(lambda x: (jnp.sum(x, 0), jnp.abs(x).sum(0)), x)
     assert "in scratch" in text
     accurate = np.float32 if dtype is ml_dtypes.bfloat16 else x.sum(0).dtype
     np.testing.assert_array_equal(total, x.astype(accurate).sum(0).astype(total.dtype))
@@ -66,24 +53,24 @@ def test_sums_in_scratch_of_dtypes(dtype):
 
 
 def test_what_is_no_number_stays_in_registers():
-    x = whole((1031, 300))
-    (some, place), text = compiled(lambda x: (jnp.any(x > 2, 0), jnp.argmax(x, 0)), x)
+    x = small_integers((1031, 300))
+    (some, place), text = results_and_schedule(lambda x: (jnp.any(x > 2, 0), jnp.argmax(x, 0)), x)
     assert "in scratch" not in text
     np.testing.assert_array_equal(some, (x > 2).any(0))
     np.testing.assert_array_equal(place, x.argmax(0))
 
 
 def test_values_that_are_stored_along_with_sums():
-    x = whole((2050, 131))
-    (y, total), _ = compiled(lambda x: (y := jnp.exp2(x) + 1, y.sum(0)), x)
+    x = small_integers((2050, 131))
+    (y, total), _ = results_and_schedule(lambda x: (y := jnp.exp2(x) + 1, y.sum(0)), x)
     want = np.exp2(x) + 1
     np.testing.assert_array_equal(y, want)
     np.testing.assert_array_equal(total, want.sum(0))
 
 
 def test_rows_of_a_table():
-    table, places = whole((9000, 77)), np.random.default_rng(1).integers(0, 9000, (37, 19))
-    found, _ = compiled(lambda t, i: nn.embedding(t, i).sum(1), table, places)
+    table, places = small_integers((9000, 77)), np.random.default_rng(1).integers(0, 9000, (37, 19))
+    found, _ = results_and_schedule(lambda t, i: nn.embedding(t, i).sum(1), table, places)
     np.testing.assert_array_equal(found, table[places].sum(1))
 
 
@@ -92,14 +79,14 @@ def test_rows_of_a_table():
     "shape", [(2, 500, 8, 8), (3, 700, 6, 16), (1, 900, 12, 8), (2, 300, 5, 8), (2, 300, 4, 7)]
 )
 def test_groups_of_neighboring_rows(shape, threads, monkeypatch):
-    x, means = whole(shape), whole((shape[0], shape[2]), seed=1)
+    x, means = small_integers(shape), small_integers((shape[0], shape[2]), seed=1)
 
     def centered(np):
         around = lambda x, m: x - m[:, None, :, None]
         return lambda x, m: (around(x, m).sum((0, 1)), np.square(around(x, m)).max(1))
 
     on_machine(monkeypatch, threads=threads)
-    found, _ = compiled(centered(jnp), x, means)
+    found, _ = results_and_schedule(centered(jnp), x, means)
     for a, b in zip(found, centered(np)(x, means), strict=True):
         np.testing.assert_array_equal(a, b)
     # As many neighbors as fill four registers, if so many divide the rows.
@@ -125,7 +112,7 @@ def test_gradient_of_group_norm():
             y = (grouped - mean) * lax.rsqrt(variance + 1e-5)
             return y.reshape(x.shape) * scale + bias
 
-        found, _ = compiled(lambda *a: amdjax.vjp(norm, *a[:3])[1](a[3]), x, scale, bias, ct)
+        found = amdjax.jit(lambda *xs, ct: amdjax.vjp(norm, *xs)[1](ct))(x, scale, bias, ct=ct)
         grouped, ct = (v.astype(np.float64).reshape(n, -1, groups, c // groups) for v in (x, ct))
         centered = grouped - grouped.mean((1, 3), keepdims=True)
         inverse = 1 / np.sqrt((centered**2).mean((1, 3), keepdims=True) + 1e-5)
@@ -140,7 +127,7 @@ def test_gradient_of_group_norm():
 
 @pytest.mark.parametrize("shape", [(1, 37), (37, 1), (1, 1), (1, 1, 5), (5, 1, 1), (1, 6, 1)])
 def test_reductions_where_axes_have_one_element(shape):
-    x = whole(shape)
+    x = small_integers(shape)
     for axis in range(len(shape)):
         for name in ("sum", "max", "argmax", "cumsum", "var"):
             got = amdjax.jit(lambda x: getattr(jnp, name)(x, axis))(x)

@@ -25,6 +25,7 @@ from amdjax.schedule.search import (
 )
 from amdjax.targets import get
 from amdjax.targets.cpu import CpuTarget
+from tests.support.jit_helpers import on_machine
 
 register_for_gpus()
 CPU, GPU = CpuTarget(vector_bits=256, threads=4), get("gfx942")
@@ -194,10 +195,7 @@ MACHINE_SPECIFIC = {
 @pytest.mark.parametrize("name", [n for n in FAMILIES if not n.endswith("GPU")])
 def test_every_plan_computes_the_same(name, monkeypatch):
     """On this computer, as if it had four threads."""
-    from amdjax.jit.cpu import program  # which loads LLVM
-
-    machine = dataclasses.replace(program.cpu_target(), threads=4)
-    monkeypatch.setattr(program, "cpu_target", lambda: machine)
+    on_machine(monkeypatch, threads=4)
     for f, shapes in programs(name):
         rng = np.random.default_rng(7)  # whole numbers, whose sums in any order are exact
         args = [rng.integers(-8, 8, shape).astype(np.float32) for shape in shapes]

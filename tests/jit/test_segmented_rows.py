@@ -1,7 +1,5 @@
 """Reductions over short innermost runs of many rows: lanes hold several rows at once."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -9,23 +7,7 @@ from hypothesis import given, settings, strategies as st
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.jit.cpu import program
-
-
-def on_threads(count, monkeypatch):
-    machine = replace(program.cpu_target(), threads=count)
-    monkeypatch.setattr(program, "cpu_target", lambda: machine)
-
-
-def compiled(f, *args):
-    """Results, and how they were computed."""
-    found = amdjax.jit(lambda *xs: f(*xs)).lower(*args).compile()
-    return amdjax.tree.map(np.asarray, found(*args)), found.as_text("schedule")
-
-
-def whole(shape, dtype=np.float32, seed=0):
-    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
-
+from tests.support.jit_helpers import on_machine, results_and_schedule, small_integers
 
 REDUCTIONS = {
     "sum": (lambda x: x.sum((1, 3)), lambda x: x.sum((1, 3))),
@@ -57,10 +39,10 @@ REDUCTIONS = {
 @pytest.mark.parametrize("shape", [(2, 20, 8, 8), (1, 600, 3, 4), (3, 17, 5, 2), (2, 16, 6, 3)])
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_against_numpy(name, shape, threads, monkeypatch):
-    on_threads(threads, monkeypatch)
+    on_machine(monkeypatch, threads=threads)
     operation, definition = REDUCTIONS[name]
-    x = whole(shape)
-    results, plan = compiled(operation, x)
+    x = small_integers(shape)
+    results, plan = results_and_schedule(operation, x)
     want = definition(x)
     amdjax.tree.map(np.testing.assert_array_equal, results, want)
     short = shape[3] in (2, 4, 8)
@@ -69,17 +51,17 @@ def test_against_numpy(name, shape, threads, monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int8, np.float16, np.complex64, bool])
 def test_dtypes(dtype):
-    x = whole((2, 20, 8, 4), dtype)
-    total, plan = compiled(lambda x: (jnp.sum(x, (1, 3)), jnp.max(x.real, (1, 3))), x)
+    x = small_integers((2, 20, 8, 4), dtype)
+    total, plan = results_and_schedule(lambda x: (jnp.sum(x, (1, 3)), jnp.max(x.real, (1, 3))), x)
     assert "in segments of 4" in plan
     np.testing.assert_array_equal(total[0], x.sum((1, 3)))
     np.testing.assert_array_equal(total[1], x.real.max((1, 3)))
 
 
 def test_what_is_no_number_stays_in_its_row():
-    x = whole((2, 40, 8, 8))
+    x = small_integers((2, 40, 8, 8))
     x[1, 3, 5, 2] = np.nan
-    (sums, maxima), _ = compiled(lambda x: (x.sum((1, 3)), x.max((1, 3))), x)
+    (sums, maxima), _ = results_and_schedule(lambda x: (x.sum((1, 3)), x.max((1, 3))), x)
     for found in (sums, maxima):
         want = np.zeros((2, 8), bool)
         want[1, 5] = True
@@ -87,9 +69,9 @@ def test_what_is_no_number_stays_in_its_row():
 
 
 def test_a_long_sum_is_split(monkeypatch):
-    on_threads(3, monkeypatch)
-    x = whole((1, 30_000, 4, 8))
-    total, plan = compiled(lambda x: x.sum((1, 3)), x)
+    on_machine(monkeypatch, threads=3)
+    x = small_integers((1, 30_000, 4, 8))
+    total, plan = results_and_schedule(lambda x: x.sum((1, 3)), x)
     assert "in segments of 8" in plan and "split" in plan
     np.testing.assert_array_equal(total, x.sum((1, 3)))
 

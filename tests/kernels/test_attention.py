@@ -1,7 +1,5 @@
 """Attention kernels of CPUs against NumPy: values and gradients, all options, odd sizes."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -15,6 +13,7 @@ from amdjax.kernels.attention.problem import Attention
 from amdjax.schedule.search import Family
 from tests.support import attention as reference
 from tests.support.attention import operands
+from tests.support.jit_helpers import on_machine
 
 NAMES = {
     "window": "local_window_size",
@@ -217,10 +216,7 @@ def test_infinite_bias_masks():
 
 @pytest.mark.parametrize("threads", [1, 3, 16])
 def test_every_candidate_computes_the_same(threads, monkeypatch):
-    from amdjax.jit.cpu import program  # late: loads LLVM
-
-    machine = dataclasses.replace(program.cpu_target(), threads=threads)
-    monkeypatch.setattr(program, "cpu_target", lambda: machine)
+    on_machine(monkeypatch, threads=threads)
     find, counts = Family.find, {}
 
     def nth(self, problem, target):
@@ -243,10 +239,7 @@ def test_every_candidate_computes_the_same(threads, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_narrow_vectors(bits, dtype, monkeypatch):
     """Machines without vectors of 512 bits, and without a matrix unit."""
-    from amdjax.jit.cpu import program  # late: loads LLVM
-
-    machine = dataclasses.replace(program.cpu_target(), vector_bits=bits, matrix_dtypes=())
-    monkeypatch.setattr(program, "cpu_target", lambda: machine)
+    on_machine(monkeypatch, vector_bits=bits, matrix_dtypes=())
     amdjax.clear_caches()
     with amdjax.enable_x64(True):
         check((1, 50, 70, 4, 2, 24, 12), dtype, is_causal=True)

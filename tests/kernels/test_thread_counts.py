@@ -5,7 +5,6 @@ four for a thread, and is compared with one thread's result and with NumPy's.
 """
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.jit.cpu import program
+from tests.support.jit_helpers import on_machine
 from tests.support.turns import in_turn
 
 THREADS = (1, 2, 3, 8)
@@ -22,8 +21,7 @@ THREADS = (1, 2, 3, 8)
 @pytest.fixture(params=THREADS)
 def threads(request, monkeypatch):
     """Programs are made for so many threads."""
-    machine = program.cpu_target()
-    monkeypatch.setattr(program, "cpu_target", lambda: replace(machine, threads=request.param))
+    on_machine(monkeypatch, threads=request.param)
     return request.param
 
 

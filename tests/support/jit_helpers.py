@@ -8,10 +8,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 import amdjax
 from amdjax.core.jaxpr import ClosedJaxpr, jaxpr_as_fun
@@ -22,6 +24,27 @@ ROOT = Path(__file__).parents[2]
 
 def compiled(fun: Callable[..., Any], *args: Any, **options: Any) -> Compiled:
     return amdjax.jit(fun, **options).lower(*args).compile()
+
+
+def results_and_schedule(fun: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """Results, and how they were computed."""
+    found = compiled(lambda *xs: fun(*xs), *args)
+    return amdjax.tree.map(np.asarray, found(*args)), found.as_text("schedule")
+
+
+def on_machine(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Programs are made for a CPU like this one, but for some of its facts."""
+    from amdjax.jit.cpu import program  # late: loads LLVM
+
+    machine = replace(program.cpu_target(), **changes)
+    monkeypatch.setattr(program, "cpu_target", lambda: machine)
+
+
+def small_integers(
+    shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0, most: int = 3
+) -> np.ndarray:
+    """Numbers whose sums are exact in any order."""
+    return np.random.default_rng(seed).integers(-most, most + 1, shape).astype(dtype)
 
 
 def stage(fun: Callable[..., Any], *args: Any, name: str, **options: Any) -> str:
