@@ -316,6 +316,16 @@ def polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
     return result if isinstance(result, Expr) else x.like(result)
 
 
+def two_chains(x: Expr, coefficients: Sequence[float]) -> Expr:
+    """A polynomial as even and odd part, lowest order first.
+
+    Horner's rule waits for each step; two chains of half the length cost one multiplication more.
+    """
+    square = x * x
+    even, odd = polynomial(square, coefficients[::2]), polynomial(square, coefficients[1::2])
+    return fma(odd, x, even)
+
+
 def odd_polynomial(x: Expr, z: Expr, coefficients: Sequence[float]) -> Expr:
     """`x + x * z * P(z)`; the sign of a zero `x` survives whatever the sign of `P`."""
     # Adding zero makes a vanishing product +0, so that the outer sum cannot turn -0 into +0.
