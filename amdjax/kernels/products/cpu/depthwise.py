@@ -56,12 +56,19 @@ class FeatureLanes(LaneConvolution):
         features = conv.out[1]
         accumulators = self.writer(list(zip(axes, places)), [inner], Axis(features, 1))
         image = places[0] * conv.lhs_strides[0]
+        last_row = image + self.offset_of_last_taps(places[1:])
 
         def tile_at(first: Value) -> None:
             first = k.min(first, self.inner_phase.count - self.width)
             inside = self._inside(first)
+            # The pixels of the next tile that the one above it has not read; each is a short run
+            # of a page of its own, which no machine foresees.
+            step = self.inner_phase.shift * conv.lhs_strides[-1]
+            ahead = last_row + (first + self.width) * step
 
             def block(c: Value) -> None:
+                for i in range(self.width) if features == conv.lhs[1] else ():
+                    k.prefetch(self.x, ahead + c + i * step)
                 mask = None
                 if not is_multiple(features, self.lanes):
                     mask = k.iota(self.lanes, "i32") < k.convert(

@@ -120,6 +120,14 @@ class LaneConvolution:
             accumulators,
         )
 
+    def offset_of_last_taps(self, positions: Sequence[Value]) -> Value:
+        """Where the last taps of all spatial axes begin in the input, the innermost left out."""
+        at = self.k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start"))
+        for phase, stride, i in zip(self.phases, self.conv.lhs_strides[2:], positions):
+            last = (phase.taps - 1) * phase.tap_shift
+            at = at + (i * phase.shift + last) * stride
+        return at
+
     def nanoseconds(self) -> float:
         conv = self.conv
         taps = math.prod(p.taps for p in self.phases)
