@@ -20,8 +20,16 @@ class CpuCosts:
     thousand plans of 120 products and convolutions, on one thread of a Zen 5 core with vectors of
     512 bits; of the size that optimization guides of AMD and Intel publish for rates of caches.
 
+    The clock only tells whether a kernel is worth waking other threads: plans are compared in
+    cycles. It is a number for all machines of a kind, not measured, so that plans are always the
+    same.
+
     Args:
       clock: cycles in a nanosecond.
+      step: of a tile's step in depth, beside what keeps the units busy.
+      latency: until a sum is there that the next step adds to.
+      load: until a load of such a step is done, many of them at once.
+      wide: of such a step, for each vector of a row beyond two.
       call: to begin a kernel.
       wake: until other threads have begun with a kernel.
       program: to begin a program that has scratch.
@@ -42,6 +50,10 @@ class CpuCosts:
     """
 
     clock: float = 4.0
+    step: float = 0.3
+    latency: float = 4.0
+    load: float = 0.51
+    wide: float = 0.6
     call: float = 800.0
     wake: float = 4000.0
     program: float = 1500.0
@@ -62,6 +74,12 @@ class CpuCosts:
     far_rate: float = 2.0
 
 
+WIDE_VECTORS = CpuCosts()
+#: Tiles as measured on a Zen 3 core with vectors of 256 bits, where an element that is multiplied
+#: with a vector is spread over lanes by a load of its own.
+NARROW_VECTORS = CpuCosts(clock=3.0, step=0.4, latency=4.15, load=0.62, wide=0.2)
+
+
 @dataclass(frozen=True)
 class CpuTarget:
     """What a schedule depends on.
@@ -74,7 +92,6 @@ class CpuTarget:
       l3_bytes: last cache, which cores share.
       dot_dtypes: of what one instruction sums the products in each 32-bit lane.
       matrix_dtypes: what a matrix unit multiplies that this process may use.
-      costs: what plans are reckoned with.
     """
 
     vector_bits: int = 256
@@ -84,7 +101,11 @@ class CpuTarget:
     l3_bytes: int = 16 << 20
     dot_dtypes: tuple[str, ...] = ()
     matrix_dtypes: tuple[str, ...] = ()
-    costs: CpuCosts = CpuCosts()
+
+    @property
+    def costs(self) -> CpuCosts:
+        """What plans are reckoned with."""
+        return WIDE_VECTORS if self.vector_bits >= 512 else NARROW_VECTORS
 
     @property
     def vectors(self) -> CpuTarget:

@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -11,6 +12,7 @@ import amdjax.kernels
 from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.kernels.products import contraction
 from amdjax.kernels.products.convolution import phases_of_axis
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
 from amdjax.kernels.products.cpu.implicit import IMPLICIT
@@ -323,6 +325,19 @@ def test_implicit_products_of_networks(x_shape, w_shape, options, number):
         runner, operands, _ = make(*arrays(1, x_shape, w_shape), "last", **options)
     others, _, _ = make(*arrays(1, x_shape, w_shape), "last", **options)
     np.testing.assert_allclose(runner(*operands), others(*operands), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("width", [5, 7, 13, 28])
+def test_implicit_products_of_two_heights(width, monkeypatch):
+    monkeypatch.setattr(contraction, "EVEN_GAIN", math.inf)
+    monkeypatch.setattr(contraction, "EVEN_WORK", 0)
+    operands = arrays(0, (2, 5, 3, width), (19, 5, 3, 3))
+    for bits, number in itertools.product((128, 256, 512), range(2)):
+        machine = dataclasses.replace(target(), vector_bits=bits)
+        with implicit_products(number) as plans:
+            options = dict(strides=(1, 1), padding=[(1, 1)] * 2)
+            check(*operands, layout="last", **options, cpu_target=machine)
+        assert number or all(" and " in str(plan) for plan in plans)
 
 
 def test_implicit_products_begin_long_sums_anew():

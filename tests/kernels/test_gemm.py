@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import math
 
 import ml_dtypes
 import numpy as np
@@ -219,19 +220,19 @@ def test_long_sums_are_begun_anew(m, k, n, turn):
     for solver in (DIRECT, DOT_PRODUCTS, PACKED):
         with using(solver) as applied:
             found = Runner(dot_general_p, [x, y], params(numbers))(x, y)
-        used += any(applied)
+        used += bool(applied)
         np.testing.assert_allclose(found, exact, 2e-6)
     assert used > 1
 
 
 @contextlib.contextmanager
 def using(solver):
-    """Products are computed by a solver wherever it applies; yields whether it did."""
+    """Products are computed by a solver wherever it applies; yields its plans."""
     applied = []
 
     def usual(problem, machine):
         plans = solver.plans(problem, machine)
-        applied.append(bool(plans))
+        applied.extend(plans[:1])
         return plans[0] if plans else None
 
     usually = PRODUCTS.solvers
@@ -320,6 +321,41 @@ def test_tiles_fit_the_registers(rows, columns):
         machine = type(machine)(bits, 4, machine.l1_bytes, machine.l2_bytes)
         tile = contraction.choose_tile(machine, rows, columns, "f32")
         assert tile.rows * tile.vectors + tile.vectors + 1 <= registers
+
+
+@pytest.mark.parametrize("depth", [30, 900])  # at once, and in parts whose sums wait in scratch
+@pytest.mark.parametrize("rows", [2, 7, 13, 40])
+def test_tiles_of_two_heights(rows, depth, monkeypatch):
+    monkeypatch.setattr(contraction, "EVEN_GAIN", math.inf)
+    monkeypatch.setattr(contraction, "EVEN_WORK", 0)
+    rng = np.random.default_rng(0)
+    x, y = values(rng, (rows, depth), np.float32), values(rng, (depth, 90), np.float32)
+    other = values(rng, (rows, 90), np.float32)
+    plans = []
+    for bits in (128, 256, 512):
+        machine = CpuTarget(bits, 3, 16 << 10, 256 << 10)
+        with using(PACKED) as applied:
+            runner = Runner(dot_general_p, [x, y], params(MATMUL), cpu_target=machine)
+            fused = Runner(
+                dot_general_p, [x, y], params(MATMUL), epilogue=bias_relu(other.shape),
+                cpu_target=machine,
+            )  # fmt: skip
+        plans += map(str, applied)
+        check(x, y, MATMUL, out=runner(x, y))
+        result, out = fused(x, y, extra=[other])
+        check(x, y, MATMUL, out=out)
+        np.testing.assert_array_equal(result, np.maximum(out + other, other))
+    assert any(" and " in plan for plan in plans) == (rows > 2)
+
+
+@pytest.mark.parametrize("height", range(2, 15))
+def test_tiles_of_two_heights_have_no_row_too_many(height):
+    shape = contraction.TileShape(height, 2, 16, even=True)
+    for rows in range(1, 300):
+        (tall, one), (short, lower) = shape.covering(rows)
+        assert (one.rows, lower.rows) == (height, height - 1)
+        covered = tall * height + short * (height - 1)
+        assert covered == rows or (covered > rows and tall == 0 and short * height >= rows)
 
 
 def test_other_machines():

@@ -117,7 +117,7 @@ def blocking_cost(
     tiles = ceil_div(problem.queries * b.group, b.rows)
     heads = problem.batch * problem.heads / b.group
     lanes = problem.keys * features / b.tile.rows / 2
-    work = heads * tiles * lanes * b.tile.cycles * products
+    work = heads * tiles * lanes * b.tile.cycles(target.costs) * products
     copied = programs * problem.keys * features / b.tile.lanes * 2
     # Half a program more: the threads do not end at once.
     rounds = ceil_div(programs, target.threads) + 0.5

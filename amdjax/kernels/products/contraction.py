@@ -18,8 +18,12 @@ from typing import Any, NamedTuple, cast
 from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
-from amdjax.targets.cpu import CpuTarget
+from amdjax.targets.cpu import CpuCosts, CpuTarget
 from amdjax.tile import FLOATS, Builder, Value
+
+MANY_TILES = 16  # of a matrix, at whose edge little is lost
+EVEN_GAIN = 0.98  # of the cycles of tiles of one height, below which two heights are worth it ...
+EVEN_WORK = 1 << 26  # ... where there are so many multiply-adds
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,11 @@ class Source:
     @cached_property
     def depth_count(self) -> int:
         return product(self.depth)
+
+    @property
+    def depth_contiguous(self) -> bool:
+        """Whether elements of a line lie side by side, as far as its innermost loop goes."""
+        return bool(self.depth) and self.depth[-1].stride == 1
 
     def at_hand(self) -> Source:
         """The same for the sizes at hand: for estimates, and for choices that are right for all."""
@@ -417,27 +426,43 @@ class TileShape:
       rows: number of rows.
       vectors: vector registers along the columns.
       lanes: elements in a register.
+      even: whether the last tiles of a block have a row less, as many as make all rows exist.
     """
 
     rows: int
     vectors: int
     lanes: int
+    even: bool = False
 
     def __str__(self) -> str:
-        return f"{self.rows}×{self.columns}"
+        low = f" and {self.lower}" if self.even else ""
+        return f"{self.rows}×{self.columns}{low}"
+
+    @property
+    def lower(self) -> TileShape:
+        """The tile with a row less."""
+        return replace(self, rows=self.rows - 1, even=False)
+
+    def covering(self, rows: int) -> list[tuple[int, TileShape]]:
+        """Tiles that cover so many rows, from the first on: how many of which shape."""
+        tiles = ceil_div(rows, self.rows)
+        if not self.even:
+            return [(tiles, self)]
+        short = min(tiles * self.rows - rows, tiles)
+        return [(tiles - short, replace(self, even=False)), (short, self.lower)]
 
     @property
     def columns(self) -> int:
         return self.vectors * self.lanes
 
-    @property
-    def cycles(self) -> float:
-        """Cycles a step in depth takes: two multiply-adds, two loads, four cycles of latency.
+    def cycles(self, costs: CpuCosts) -> float:
+        """Cycles a step in depth takes: two multiply-adds, loads, the latency of a sum.
 
         Wide tiles read more of `b` than the first-level cache holds, and that costs too.
         """
-        busy = max(self.rows * self.vectors / 2, (self.rows + self.vectors) / 2 * 1.02, 4.0)
-        return busy + 0.3 + max(0, self.vectors - 2) * 0.6
+        loads = (self.rows + self.vectors) * costs.load
+        busy = max(self.rows * self.vectors / 2, loads, costs.latency)
+        return busy + costs.step + max(0, self.vectors - 2) * costs.wide
 
 
 def lane_count(target: CpuTarget, dtype: str) -> int:
@@ -463,7 +488,7 @@ def choose_tile(target: CpuTarget, rows: int, columns: int, dtype: str) -> TileS
     """The tile that covers a matrix in the fewest cycles."""
     best, least = None, math.inf
     for tile in tile_candidates(target, rows, columns, dtype):
-        cost = tile_cost(tile, rows, columns)
+        cost = tile_cost(tile, rows, columns, target)
         if cost < least - 1e-9:
             best, least = tile, cost
     assert best is not None
@@ -476,7 +501,7 @@ def tile_candidates(target: CpuTarget, rows: int, columns: int, dtype: str) -> I
     for vectors in range(1, min(4, ceil_div(columns, lanes)) + 1):
         full = max_rows(target, vectors)
         # Large matrices share machine code: little is lost at their edge.
-        least = full - 2 if rows >= 16 * full else 1
+        least = full - 2 if rows >= MANY_TILES * full else 1
         for count in range(full, max(least, 1) - 1, -1):
             yield TileShape(count, vectors, lanes)
 
@@ -485,9 +510,29 @@ def best_tiles(problem: Contraction, target: CpuTarget) -> list[TileShape]:
     """The tiles worth a look, by the cycles in which they cover a product."""
     p = problem.at_hand
     shapes = tile_candidates(target, p.rows, p.columns, p.accumulate)
-    return sorted(shapes, key=lambda shape: tile_cost(shape, p.rows, p.columns))
+    return sorted(shapes, key=lambda shape: tile_cost(shape, p.rows, p.columns, target))
 
 
-def tile_cost(tile: TileShape, rows: int, columns: int) -> float:
+def best_even_tiles(problem: Contraction, target: CpuTarget, rows: int) -> list[TileShape]:
+    """Likewise, for kernels that may have tiles of two heights, each of which cover some rows.
+
+    Those are twice the machine code: there has to be something in them.
+    """
+    p = problem.at_hand
+
+    def cost(shape: TileShape) -> float:
+        return tile_cost(shape, rows, p.columns, target)
+
+    shapes = sorted(tile_candidates(target, rows, p.columns, p.accumulate), key=cost)
+    if p.batches * p.rows * p.columns * p.depth < EVEN_WORK:
+        return shapes
+    pairs = [replace(x, even=True) for x in shapes if 1 < x.rows < rows and rows % x.rows]
+    best = min(pairs, key=cost, default=shapes[0])
+    few = rows < MANY_TILES * best.rows
+    return [best, *shapes] if few and cost(best) < EVEN_GAIN * cost(shapes[0]) else shapes
+
+
+def tile_cost(tile: TileShape, rows: int, columns: int, target: CpuTarget) -> float:
     """Cycles of a step in depth of a whole matrix."""
-    return ceil_div(columns, tile.columns) * ceil_div(rows, tile.rows) * tile.cycles
+    cycles = sum(count * shape.cycles(target.costs) for count, shape in tile.covering(rows))
+    return ceil_div(columns, tile.columns) * cycles

@@ -26,7 +26,7 @@ from amdjax.kernels.products.cpu.words import WORDS, WordPacker, WordPlan, WordR
 from amdjax.kernels.products.writing import store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.search import Solver
-from amdjax.targets.cpu import AMX_ROW_BYTES, AMX_ROWS, CpuTarget
+from amdjax.targets.cpu import AMX_ROW_BYTES, AMX_ROWS, CpuCosts, CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
@@ -58,7 +58,7 @@ def _cuts(problem: Contraction, target: CpuTarget) -> list[Blocking]:
         return []
     size = itemsize(a.dtype)
     high, wide = (2 if n > AMX_ROWS else 1 for n in (problem.at_hand.rows, problem.at_hand.columns))
-    shape = AmxShape(high * AMX_ROWS, wide, WORDS, AMX_ROW_BYTES // size)
+    shape = AmxShape(high * AMX_ROWS, wide, WORDS, grain=AMX_ROW_BYTES // size)
     return blockings(problem, target, shape, size, shape.grain)
 
 
@@ -81,8 +81,7 @@ class AmxShape(TileShape):
 
     grain: int = 32
 
-    @property
-    def cycles(self) -> float:
+    def cycles(self, costs: CpuCosts) -> float:
         """Cycles of one element in depth: a step of each register, and loads it waits for."""
         return 1.3 * AMX_ROWS * (self.rows // AMX_ROWS) * self.vectors / self.grain
 
@@ -104,8 +103,8 @@ class AmxProduct(PackedProduct):
     def _pack_a(self, part: Part, high: Value) -> None:
         self.rows.pack(part, high)
 
-    def _tile(self, block: Block, i: Value, j: Value) -> None:
-        program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
+    def _tile(self, block: Block, i: Value, first: Value, j: Value, shape: TileShape) -> None:
+        program, k, blocking = self.program, self.k, self.blocking
         if self.shared:
             b_base = self._panel(block.panel + j) + block.start * shape.columns
         else:
@@ -114,11 +113,11 @@ class AmxProduct(PackedProduct):
         if self.partial:
             place = j * program.num("block.rows", blocking.rows) + i
             c_base = place * (shape.rows * shape.columns)
-        row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
-        self._prefetch_result(row, column, block.last)
+        row, column = block.row + first, (block.panel + j) * shape.columns
+        self._prefetch_result(row, column, block.last, shape)
         k.amx_product(
             self.types,
-            (self.a, i * (shape.rows * self.stride), self.stride),
+            (self.a, first * self.stride, self.stride),
             (self.panels, b_base),
             (self.c, c_base),
             (shape.rows, shape.columns),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from amdjax.core.dims import Dim, DimSize, choosing
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
-from amdjax.kernels.products.cpu.costs import combining, launch, packing, store_stall
+from amdjax.kernels.products.cpu.costs import combining, launch, packing, return_cycles, store_stall
 from amdjax.kernels.products.cpu.packing import depth_granularity
 from amdjax.schedule.search import shares
 from amdjax.targets.cpu import CpuTarget
@@ -66,7 +66,7 @@ def blockings(
     symbolic, problem = problem, problem.at_hand
     size = size or itemsize(problem.accumulate)
     lines = shape.columns
-    if shape.columns * size <= target.costs.cache_rate * shape.cycles:
+    if shape.columns * size <= target.costs.cache_rate * shape.cycles(target.costs):
         # Panels stream from the second level; what stays in the first is the rows of a tile.
         lines = min(lines, shape.rows)
     panel = max(64, target.l1_bytes * 2 // 3 // (lines * size))
@@ -89,7 +89,8 @@ def candidates(
 ) -> Iterator[Blocking]:
     """Blocks of a depth whose packed elements, of `size` bytes, fit the second-level cache."""
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
-    most_rows = max(1, private_cache(target) // 4 // (depth * size * shape.rows))
+    kept = private_cache(target) // 4 // (depth * size)
+    most_rows = high if problem.rows <= kept else max(1, kept // shape.rows)
     # Lines of a shallow block are mostly room between them.
     line = line_stride(shape, depth) * size * shape.rows
     most_rows = min(most_rows, max(1, private_cache(target) // line))
@@ -128,12 +129,16 @@ def block_cycles(
     rows, columns = min(blocking.rows, high), min(blocking.columns, wide)
     depth = ceil_div(max(p.depth, 1), blocking.splits)
     parts = ceil_div(depth, blocking.depth)
-    cycles = depth * shape.cycles
-    cycles += parts * costs.tile + store_stall(p, shape.rows, cycles, target, True)
-    each_panel = rows * cycles
-    if _panels_read(p, target, blocking, size) > private_cache(target):
+    each_panel = 0.0
+    for count, one in shape.covering(min(rows * shape.rows, p.rows)):
+        cycles = depth * one.cycles(costs)
+        cycles += parts * costs.tile + store_stall(p, one.rows, cycles, target, True)
+        each_panel += count * cycles
+    read = _panels_read(p, target, blocking, size)
+    if read > private_cache(target):
         # Panels come from beyond the second level, once for each block of rows.
-        arrival = depth * shape.columns * size / costs.memory_rate
+        far = 0.0 if p.b.fixed else return_cycles(read, target)
+        arrival = depth * shape.columns * size * (1 / costs.memory_rate + far)
         each_panel = max(each_panel, arrival)
         if p.b.fixed:  # at every step of the loop, and other blocks might not need it at all
             each_panel += arrival / 4

@@ -64,11 +64,11 @@ class FeatureLanes(LaneConvolution):
             # The pixels of the next tile that the one above it has not read; each is a short run
             # of a page of its own, which no machine foresees.
             step = self.inner_phase.shift * conv.lhs_strides[-1]
-            ahead = last_row + (first + self.width) * step
+            next_tile = last_row + (first + self.width) * step
 
             def block(c: Value) -> None:
                 for i in range(self.width) if features == conv.lhs[1] else ():
-                    k.prefetch(self.x, ahead + c + i * step)
+                    k.prefetch(self.x, next_tile + c + i * step)
                 mask = None
                 if not is_multiple(features, self.lanes):
                     mask = k.iota(self.lanes, "i32") < k.convert(

@@ -199,7 +199,7 @@ def _programs(tiles: int, programs: int) -> int:
 def _tile_cycles(p: Contraction, shape: TileShape, splits: int, target: CpuTarget) -> float:
     """Cycles of a tile, or the time in which its columns arrive."""
     costs, high = target.costs, ceil_div(p.rows, shape.rows)
-    step = shape.cycles + conversions(p, shape.rows, shape.vectors, target)
+    step = shape.cycles(costs) + conversions(p, shape.rows, shape.vectors, target)
     # The first tile of a column of tiles reads a panel from beyond the first-level cache.
     first = max(step, _arrival(p, shape, target))
     if p.depth * shape.columns * itemsize(p.b.dtype) > target.l1_bytes or _is_aliased(p):

@@ -22,13 +22,12 @@ from amdjax.kernels.products.contraction import (
     ProductProblem,
     TileShape,
     WindowAxis,
+    best_even_tiles,
     private_cache,
-    tile_candidates,
-    tile_cost,
 )
 from amdjax.kernels.products.cpu.blocking import extents
 from amdjax.kernels.products.cpu.costs import launch, nanoseconds, packing
-from amdjax.kernels.products.cpu.micro_kernel import multiply
+from amdjax.kernels.products.cpu.micro_kernel import each_tile, multiply
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.window_copy import (
     WindowBlock,
@@ -98,10 +97,7 @@ def implicit_plans(product: ProductProblem, target: CpuTarget) -> list[ImplicitP
     if isinstance(p.depth, Dim) or math.prod(axis.taps for axis in axes) == 1:
         return []
     along = size_hint(axes[-1].positions)
-    shapes = sorted(
-        tile_candidates(target, along, p.at_hand.columns, p.accumulate),
-        key=lambda shape: tile_cost(shape, along, p.at_hand.columns),
-    )
+    shapes = best_even_tiles(p, target, along)
     found = [plan for shape in shapes[:2] for plan in _plans(p, axes, shape, target)]
     found.sort(key=lambda plan: implicit_cost(product, plan, target))
     return list(dict.fromkeys(found[:MOST_PLANS]))
@@ -125,8 +121,10 @@ def _plans(
 def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
     p, shape, costs, dtype = plan.problem.at_hand, plan.tile, target.costs, plan.problem.accumulate
-    tiles = math.prod(plan.block[:-1]) * ceil_div(plan.block[-1], shape.rows)
-    each_panel = tiles * (NEAR * p.depth * shape.cycles + costs.tile)
+    each_panel = math.prod(plan.block[:-1]) * sum(
+        count * (NEAR * p.depth * one.cycles(costs) + costs.tile)
+        for count, one in shape.covering(plan.block[-1])
+    )
     wide = ceil_div(p.columns, shape.columns)
     if p.depth * p.columns * itemsize(dtype) > private_cache(target) // 2:
         # Panels come from beyond the second level, once for each program.
@@ -197,7 +195,8 @@ class ImplicitProduct:
         self.copy.write(self.batch, self.first)
         panels = k.min(k.const("index", self.packer.panels) - first_panel, plan.panels)
         k.for_(0, panels, 1, lambda j: self._positions(first_panel + j, []))
-        cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns) * shape.cycles
+        cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns)
+        cycles *= shape.cycles(self.ctx.target.costs)
         grid = p.batches * math.prod(plan.window.counts) * wide
         return program.launch(grid, p.batches * cycles / 2.5 + 1000)
 
@@ -208,11 +207,14 @@ class ImplicitProduct:
         if d + 1 < len(plan.axes):
             k.for_(0, stop, 1, lambda i: self._positions(panel, [*place, i]))
         else:
-            k.for_(0, stop, plan.tile.rows, lambda i: self._tile(panel, [*place, i], stop))
+            each_tile(
+                k, stop, plan.tile,
+                lambda _, row, shape: self._tile(panel, [*place, row], stop, shape),
+            )  # fmt: skip
 
-    def _tile(self, panel: Value, place: Sequence[Value], stop: Value) -> None:
+    def _tile(self, panel: Value, place: Sequence[Value], stop: Value, shape: TileShape) -> None:
         """A tile; `stop` is where the positions of the block end along the last axis."""
-        k, p, plan, shape = self.k, self.problem, self.plan, self.plan.tile
+        k, p, plan = self.k, self.problem, self.plan
         columns = shape.columns
         at = k.const("index", 0)
         row = k.const("index", 0)
@@ -225,7 +227,7 @@ class ImplicitProduct:
 
         def nest(loops: list[_Taps], at: Value, depth: Value, sums: list[Value]) -> list[Value]:
             if not loops:
-                return self._run(at, self._panel(panel) + depth * columns, sums)
+                return self._run(shape, at, self._panel(panel) + depth * columns, sums)
             taps, *inner = loops
 
             def tap(t: Value, *sums: Value) -> list[Value]:
@@ -238,14 +240,21 @@ class ImplicitProduct:
             return list(k.for_(taps.low, taps.high, 1, tap, sums))
 
         sums = nest(self._loops(place), at, k.const("index", 0), none)
-        along = plan.axes[-1].positions
         store_sums(
             self.writer, self.sums, k.const("index", 0), shape, sums,
             (row, k.min(stop - place[-1], shape.rows)),
             (panel * columns, k.const("index", p.columns)),
-            is_multiple(along, shape.rows) and plan.block[-1] % shape.rows == 0,
+            self._rows_exist,
             is_multiple(p.columns, columns),
         )  # fmt: skip
+
+    @property
+    def _rows_exist(self) -> bool:
+        """Whether all rows of all tiles do."""
+        along, block, shape = self.plan.axes[-1].positions, self.plan.block[-1], self.plan.tile
+        if shape.even and is_multiple(along, block):
+            return sum(count * one.rows for count, one in shape.covering(block)) == block
+        return is_multiple(along, shape.rows) and block % shape.rows == 0
 
     def _loops(self, place: Sequence[Value]) -> list[_Taps]:
         """The loops over taps of positions at a place, the last one over parts of a run."""
@@ -260,9 +269,9 @@ class ImplicitProduct:
             steps *= axis.taps
         return loops if self.part < self.run else loops[:-1]
 
-    def _run(self, at: Value, panel: Value, sums: list[Value]) -> list[Value]:
+    def _run(self, shape: TileShape, at: Value, panel: Value, sums: list[Value]) -> list[Value]:
         """The micro-kernel along steps that follow one another in the copy and in a panel."""
-        k, shape = self.k, self.plan.tile
+        k = self.k
         step = self.plan.axes[-1].shift * self.plan.features
         starts = range(0, len(sums), shape.vectors)
         lines = multiply(

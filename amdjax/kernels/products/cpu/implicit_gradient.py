@@ -159,7 +159,7 @@ def implicit_gradient_cost(
     positions = math.prod(plan.block)
     wide = ceil_div(p.columns, shape.columns)
     arrival = positions * shape.columns * itemsize(dtype) / costs.memory_rate
-    each_panel = max(plan.tiles * (positions * shape.cycles + costs.tile), arrival)
+    each_panel = max(plan.tiles * (positions * shape.cycles(costs) + costs.tile), arrival)
     copying = costs.copy * plan.window.elements / shape.lanes
     each = plan.rounds * (each_panel * plan.panels + copying) + costs.program
     cycles = launch(each, plan.splits * ceil_div(wide, plan.panels), target)
@@ -214,7 +214,8 @@ class ImplicitGradient:
             k.for_(0, panels, 1, lambda j: self._rows(first + j, j * plan.tiles, []))
 
         k.for_(low, high, 1, block)
-        cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns) * shape.cycles
+        cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns)
+        cycles *= shape.cycles(self.ctx.target.costs)
         return program.launch(plan.splits * wide, nanoseconds(cycles, self.ctx.target))
 
     def _rows(self, panel: Value, number: Value, taps: list[Value]) -> None:

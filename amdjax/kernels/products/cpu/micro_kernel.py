@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from amdjax import tile
 from amdjax.kernels.products.contraction import TileShape
@@ -61,6 +62,23 @@ def multiply(
     if unroll > 1 and (not isinstance(whole, int) or whole < steps):
         flat = list(k.for_(whole, steps, 1, lambda i, *sums: step(i, sums), flat))
     return [list(flat[r * vectors : (r + 1) * vectors]) for r in range(rows)]
+
+
+def each_tile(
+    k: tile.Builder,
+    rows: Value,
+    shape: TileShape,
+    body: Callable[[Value, Value, TileShape], None],
+) -> None:
+    """`body(i, row, shape)` for the tiles that cover rows, see `TileShape.covering`."""
+    high = shape.rows
+    tiles = (rows + (high - 1)) // high
+    if not shape.even:
+        k.for_(0, tiles, 1, lambda i: body(i, i * high, shape))
+        return
+    tall = tiles - k.min(tiles * high - rows, tiles)
+    k.for_(0, tall, 1, lambda i: body(i, i * high, replace(shape, even=False)))
+    k.for_(tall, tiles, 1, lambda i: body(i, i * (high - 1) + tall, shape.lower))
 
 
 def steps_of_turn(shape: TileShape) -> int:

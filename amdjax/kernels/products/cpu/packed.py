@@ -23,6 +23,8 @@ from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
     Sink,
+    TileShape,
+    best_even_tiles,
     best_tiles,
 )
 from amdjax.kernels.products.cpu.blocking import (
@@ -33,7 +35,7 @@ from amdjax.kernels.products.cpu.blocking import (
     line_stride,
 )
 from amdjax.kernels.products.cpu.costs import nanoseconds
-from amdjax.kernels.products.cpu.micro_kernel import Rows, multiply, multiply_add
+from amdjax.kernels.products.cpu.micro_kernel import Rows, each_tile, multiply, multiply_add
 from amdjax.kernels.products.cpu.packing import (
     PanelPacker,
     copy_lines,
@@ -47,6 +49,8 @@ from amdjax.kernels.products.writing import Writer, store_sums
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.search import Solver
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import itemsize
+from amdjax.tile.types import CACHE_LINE
 
 Value = tile.Value
 MOST_TILES = 4  # of different shapes that are looked at
@@ -117,7 +121,10 @@ class PackedPlan:
 def packed_plans(product: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
-    shapes = best_tiles(p, target)
+    if p.a.depth_contiguous:  # rows are packed one by one, and tiles begin at any of them
+        shapes = best_even_tiles(p, target, p.at_hand.rows)
+    else:
+        shapes = best_tiles(p, target)
     cuts = (cut for shape in shapes[:MOST_TILES] for cut in blockings(p, target, shape))
     return [PackedPlan(p, cut) for cut in cuts]
 
@@ -195,7 +202,8 @@ class PackedProduct:
         self._scratch()
         self._block(row_block, column_block)
         flops = p.batches * p.rows * p.columns * p.depth
-        cycles = flops / (blocking.tile.rows * blocking.tile.columns) * blocking.tile.cycles
+        cycles = flops / (blocking.tile.rows * blocking.tile.columns)
+        cycles *= blocking.tile.cycles(self.target.costs)
         grid = p.batches * blocking.splits * high * wide
         return program.launch(grid, cycles / 2.5 + 1000)
 
@@ -261,10 +269,7 @@ class PackedProduct:
                 self._pack_b(block, panels)
 
             def panel(j: Value) -> None:
-                def one(i: Value) -> None:
-                    self._tile(block, i, j)
-
-                k.for_(0, high, 1, one)
+                each_tile(k, rows, shape, lambda i, row, one: self._tile(block, i, row, j, one))
 
             k.for_(0, panels, 1, panel)
 
@@ -312,9 +317,9 @@ class PackedProduct:
 
         k.for_(0, panels, 1, panel)
 
-    def _tile(self, block: Block, i: Value, j: Value) -> None:
-        """Multiply panel `i` of rows and `j` of columns, counted from the first of the block."""
-        program, k, blocking, shape = self.program, self.k, self.blocking, self.blocking.tile
+    def _tile(self, block: Block, i: Value, first: Value, j: Value, shape: TileShape) -> None:
+        """Multiply tile `i`, from row `first` of the block on, and its panel `j`."""
+        program, k, blocking = self.program, self.k, self.blocking
         steps = self._steps(block.stop - block.start + (self.per - 1))
         prefetch_step = program.num("ahead", max(2, ceil_div(shape.columns, blocking.rows)))
         if self.shared:
@@ -323,17 +328,17 @@ class PackedProduct:
             b_base = j * (self.panel_depth // self.per * shape.columns)
         if self.by_line:
             row_stride, step_stride = self.stride // self.per, 1
-            a_base = i * (shape.rows * row_stride)
+            a_base = first * row_stride
         else:
-            a_base, row_stride, step_stride = i * shape.rows * steps, 1, shape.rows
+            a_base, row_stride, step_stride = first * steps, 1, shape.rows
         # The next panel arrives in the second-level cache while this one is used.
         distance = (
             b_base
             + self._steps(program.num("padded", self.packer.depth)) * shape.columns
             + i * steps * prefetch_step
         )
-        row, column = block.row + i * shape.rows, (block.panel + j) * shape.columns
-        self._prefetch_result(row, column, block.last)
+        row, column = block.row + first, (block.panel + j) * shape.columns
+        self._prefetch_result(row, column, block.last, shape)
 
         a, panels = self.a, self.panels
         if self.per > 1:
@@ -348,21 +353,24 @@ class PackedProduct:
             at = b_base + s * shape.columns + v * shape.lanes
             return k.load(panels, at, (shape.lanes,), (1,))
 
-        size = shape.rows * shape.columns
         c_base = k.const("index", 0)
         if self.partial:
-            c_base = (j * program.num("block.rows", blocking.rows) + i) * size
+            block_rows = program.num("block.rows", blocking.rows) * blocking.tile.rows
+            c_base = (j * block_rows + first) * shape.columns
+            each = CACHE_LINE // itemsize(self.problem.accumulate)
+            for at in range(0, shape.rows * shape.columns, each):
+                k.prefetch(self.c, c_base + at)
         fresh = self.start(block.panel + j, block.first)
         accumulators = multiply(
             k, shape, self.problem.accumulate, steps, load_a, load_b, [fresh] * shape.rows, self.add
         )
-        accumulators = self._with_earlier(block.first, c_base, accumulators)
+        accumulators = self._with_earlier(block.first, c_base, accumulators, shape)
         if block.last is True:
-            self._finish(row, column, c_base, accumulators)
+            self._finish(row, column, c_base, accumulators, shape)
         else:
             k.if_(
                 block.last,
-                lambda: self._finish(row, column, c_base, accumulators),
+                lambda: self._finish(row, column, c_base, accumulators, shape),
                 lambda: self._keep(c_base, accumulators),
             )
 
@@ -370,12 +378,14 @@ class PackedProduct:
         """Whole steps of the micro-kernel in a number of elements."""
         return elements if self.per == 1 else elements // self.per
 
-    def _prefetch_result(self, row: Value, column: Value, last: Literal[True] | Value) -> None:
+    def _prefetch_result(
+        self, row: Value, column: Value, last: Literal[True] | Value, shape: TileShape
+    ) -> None:
         """Have the lines that a tile will be stored to."""
         writer = self.writer
         if not writer.is_plain or writer.streams is True or len(self.problem.out.rows) != 1:
             return
-        ask = partial(writer.prefetch, row, column, self.blocking.tile)
+        ask = partial(writer.prefetch, row, column, shape)
         if last is True:
             ask()
         else:
@@ -409,7 +419,7 @@ class PackedProduct:
         return [self.k.const(self.problem.accumulate, 0, (shape.lanes,))] * shape.vectors
 
     def _with_earlier(
-        self, first: Literal[True] | Value, c_base: Value, accumulators: Rows
+        self, first: Literal[True] | Value, c_base: Value, accumulators: Rows, shape: TileShape
     ) -> Rows:
         """Sums of this block of depth and of those before it, which wait in scratch.
 
@@ -418,7 +428,7 @@ class PackedProduct:
         """
         if first is True:
             return accumulators
-        k, shape = self.k, self.blocking.tile
+        k = self.k
         flat = [x for row in accumulators for x in row]
 
         def added() -> list[Value]:
@@ -433,9 +443,11 @@ class PackedProduct:
         for n, x in enumerate(x for row in accumulators for x in row):
             self.k.store(self.c, c_base + n * shape.lanes, x, (1,))
 
-    def _finish(self, row: Value, column: Value, c_base: Value, accumulators: Rows) -> None:
+    def _finish(
+        self, row: Value, column: Value, c_base: Value, accumulators: Rows, shape: TileShape
+    ) -> None:
         """Store a finished tile."""
-        k, program, shape = self.k, self.program, self.blocking.tile
+        k, program = self.k, self.program
         rows = k.min(program.num("rows", self.problem.rows) - row, shape.rows)
         width = program.num("columns", self.problem.columns)
         # Code that sizes share must not depend on them.

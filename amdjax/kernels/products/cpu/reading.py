@@ -243,7 +243,7 @@ class Reader:
 
     @property
     def depth_contiguous(self) -> bool:
-        return bool(self.source.depth) and self.source.depth[-1].stride == 1
+        return self.source.depth_contiguous
 
 
 @dataclass(frozen=True)

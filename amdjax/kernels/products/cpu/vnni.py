@@ -35,7 +35,7 @@ from amdjax.kernels.products.cpu.words import WordPacker, WordPlan, WordRows, ta
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.search import Solver
-from amdjax.targets.cpu import AMX_ROW_BYTES, CpuTarget
+from amdjax.targets.cpu import AMX_ROW_BYTES, CpuCosts, CpuTarget
 from amdjax.tile import itemsize
 
 Value = tile.Value
@@ -75,7 +75,7 @@ def _cuts(
         return
     size = itemsize(problem.a.dtype)
     for shape in shapes:
-        steps = VnniShape(shape.rows, shape.vectors, shape.lanes, 4 // size)
+        steps = VnniShape(shape.rows, shape.vectors, shape.lanes, per=4 // size)
         yield from blockings(problem, target, steps, size, AMX_ROW_BYTES // size)
 
 
@@ -113,10 +113,9 @@ class VnniShape(TileShape):
 
     per: int = 4
 
-    @property
-    def cycles(self) -> float:
+    def cycles(self, costs: CpuCosts) -> float:
         """Cycles of one element in depth."""
-        return super().cycles / self.per
+        return super().cycles(costs) / self.per
 
 
 class VnniProduct(PackedProduct):
