@@ -12,7 +12,7 @@ from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import LoopVar, Quotient
-from amdjax.schedule.row_plan import counted, extent, unrolled_loop
+from amdjax.schedule.row_plan import counted, extent, masks_cheaply, unrolled_loop
 from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.writer import Machine, is_large, lane_count
 
@@ -76,6 +76,15 @@ class CpuMapPlan:
     ranges: tuple[Part, ...] = ()
     transposition: Transposition | None = None
     unrolled: LoopVar | None = None
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether tiles of a symbolic loop in lanes all have masks: where each is a loop.
+
+        Results of other maps pass the caches where they are large, which masks do not.
+        """
+        loops = any(root.loop is not None for root in self.domain.region.roots)
+        return loops and masks_cheaply(self.domain, self.lane_var)
 
     @property
     def chunks(self) -> int:

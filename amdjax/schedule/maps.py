@@ -86,7 +86,8 @@ class CpuMapEmitter(MapEmitter):
             self.store_roots(steps)
             return ()
 
-        self.w.lane_loop(var, self.plan.count, start, stop, (), body)
+        masked = self.plan.is_masked
+        self.w.lane_loop(var, self.plan.count, start, stop, (), body, masked=masked)
 
     def _flat(self, var: LoopVar) -> None:
         k, chunk = self.k, self.plan.chunk

@@ -31,6 +31,7 @@ WRITTEN = 400  # operations of them together
 TOGETHER = 8  # elements of a row that are added before its sum goes to scratch
 STRIDED = 1.25  # times as long as elements that lie in a row take others
 CHEAP = 8  # cost of an element that takes less than its way from there
+MASKED = 12  # cost of an element beside which a mask takes little
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,16 @@ def unrolled_loop(
     return last if last is not lane_var and between and few and not (loops or merged) else None
 
 
+def masks_cheaply(domain: Domain, lane_var: LoopVar | None) -> bool:
+    """Whether lanes run over a symbolic loop, and read and write one element or neighbors."""
+    if lane_var is None or not isinstance(lane_var.extent, Dim):
+        return False
+    if any(i.depends_on(lane_var) for i in domain.irregular):
+        return False
+    offsets = [o for _, o in domain.loads + domain.stores if o.depends_on(lane_var)]
+    return all(surely_equal(o.coefficient(lane_var), 1) for o in offsets)
+
+
 def last_level(region: Region) -> int:
     """The last pass over rows of a region."""
     return max(r.level for r in region.roots)
@@ -181,6 +192,16 @@ class CpuRowPlan(RowPlan):
     def lanes_reduce(self) -> bool:
         """Whether lanes are elements of one row."""
         return self.lane_var in self.domain.reduced
+
+    def is_masked(self, level: int) -> bool:
+        """Whether a pass over rows of a symbolic length has a mask for each tile.
+
+        A body of whole tiles takes as long to compile as the one with masks for the last tile,
+        which is not much slower where elements are costly and lie beside each other.
+        """
+        roots = [r for r in self.region.roots if r.is_reduction and r.level == level]
+        cost = sum(r.cost for r in [*roots, *self.element_roots(level)])
+        return size_hint(cost) >= MASKED and masks_cheaply(self.domain, self.lane_var)
 
     @property
     def bundles(self) -> int:

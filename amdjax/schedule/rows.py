@@ -413,8 +413,10 @@ class CpuRowEmitter(RowEmitter):
             var = order[depth]
             low, high = bounds if bounds and depth == 0 else (0, var.extent)
             if var is lane_var:
+                masked = self.plan.is_masked(self.level)
+                element = lambda l, *c: innermost(l.mask, c)
                 return self.w.lane_loop(
-                    var, self.plan.count, low, high, values, lambda l, *c: innermost(l.mask, c)
+                    var, self.plan.count, low, high, values, element, masked=masked
                 )
 
             def body(i: tile.Value, *now: tile.Value) -> Sequence[tile.Value]:

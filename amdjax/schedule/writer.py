@@ -79,18 +79,23 @@ class RegionWriter:
         finally:
             del self.b.lanes[-len(lanes) :]
 
-    def mask(self, base: tile.Value, count: int, stop: tile.Value) -> tile.Value:
-        """Which of the lanes from `base` lie before `stop`."""
-        remaining = self.k.convert(stop - base, "i32")
+    def mask(
+        self, base: tile.Value, count: int, stop: tile.Value, *, last: bool = True
+    ) -> tile.Value:
+        """Which of the lanes from `base` lie before `stop`; of tiles that are not the last, all."""
+        left = stop - base
+        remaining = self.k.convert(left if last else self.k.min(left, count), "i32")
         return self.k.iota(count, "i32") < remaining
 
     def lane_loop(
         self, var: LoopVar, count: int, start: tile.Value | int, stop: tile.Value | int,
         carried: Sequence[tile.Value], body: Callable[..., Sequence[tile.Value]],
+        *, masked: bool = False,
     ) -> Sequence[tile.Value]:  # fmt: skip
         """Loop over `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
 
-        `body(lanes, *carried)` returns the next carried values.
+        `body(lanes, *carried)` returns the next carried values. Of a length known at run time it
+        is written twice, with masks and without; once, with masks, if `masked`.
         """
         k = self.k
 
@@ -111,10 +116,17 @@ class RegionWriter:
                 )
             return carried
         low, high = k.index(start), k.index(stop)
+        whole = not isinstance(stop, tile.Value) and is_multiple(var.extent, count)
+        if masked and not whole:
+
+            def some(base: tile.Value, *values: tile.Value) -> Sequence[tile.Value]:
+                return run(base, self.mask(base, count, high, last=False), values)
+
+            return k.for_(low, high, count, self.b.nested(some), carried)
         span = high - low
         end = high - (span % count)
         carried = self._whole_tiles(low, end, count, carried, run)
-        if not isinstance(stop, tile.Value) and is_multiple(var.extent, count):
+        if whole:
             return carried
 
         def tail() -> Sequence[tile.Value]:
