@@ -12,7 +12,15 @@ from amdjax.core.dims import polynomial
 from amdjax.core.dims.asking import is_called_as
 from amdjax.core.dims.operations import floordiv, greatest, mod
 from amdjax.core.dims.parse import parse_dimension
-from amdjax.core.dims.polynomial import Polynomial, constant_of, multiply, of, plus, scale
+from amdjax.core.dims.polynomial import (
+    Polynomial,
+    constant_of,
+    difference,
+    multiply,
+    of,
+    plus,
+    scale,
+)
 from amdjax.core.dims.scope import SymbolicScope
 from amdjax.core.errors import InconclusiveDimensionOperation
 
@@ -149,12 +157,17 @@ class Dim:
 
     def _floordiv(self, a: Polynomial, b: Polynomial) -> Polynomial:
         known = self.scope.quotients
-        if (a, b) not in known:
-            known[a, b] = floordiv(a, b, self.scope)
-        return known[a, b]
+        found = known.get((a, b))
+        if found is None:
+            found = known[a, b] = floordiv(a, b, self.scope)
+        return found
 
     def _mod(self, a: Polynomial, b: Polynomial) -> Polynomial:
-        return mod(a, b, self.scope)
+        known = self.scope.remainders
+        found = known.get((a, b))
+        if found is None:
+            found = known[a, b] = mod(a, b, self.scope)
+        return found
 
     def _with(
         self,
@@ -195,7 +208,7 @@ class Dim:
         if type(other) is Dim and other.scope is self.scope and other.polynomial == self.polynomial:
             return True
         whole = type(other) is float and other.is_integer()
-        theirs = _polynomial_of(int(other) if whole else other)
+        theirs = of(other) if type(other) is int else _polynomial_of(int(other) if whole else other)
         if theirs is None:
             value = self._beside_array(other)
             return NotImplemented if value is NotImplemented else value == other
@@ -243,11 +256,11 @@ class Dim:
             if value is not NotImplemented:
                 return getattr(operator, _OPERATORS[symbol])(value, other)
             return self.scope.estimated(self, other, symbol)
-        difference = plus(self.polynomial, scale(theirs, -1))
-        difference = plus(scale(difference, sign), of(margin))
-        answer = self.scope.is_at_least_zero(difference)
+        mine = self.polynomial
+        beyond = difference(mine, theirs, margin) if sign > 0 else difference(theirs, mine, margin)
+        answer = self.scope.is_at_least_zero(beyond)
         if answer is None:
-            answer = self.scope.is_mostly_at_least_zero(difference)
+            answer = self.scope.is_mostly_at_least_zero(beyond)
         if answer is not None:
             return answer
         opposite = {">=": "<", "<": ">=", ">": "<=", "<=": ">"}[symbol]

@@ -48,6 +48,11 @@ def _interval_sum(a: Bounds, b: Bounds) -> Bounds:
 
 
 def _interval_product(a: Bounds, b: Bounds) -> Bounds:
+    (least, most), (other_least, other_most) = a, b
+    if least is not None and other_least is not None and least > 0 and other_least > 0:
+        # the most frequent one
+        largest = None if most is None or other_most is None else most * other_most
+        return least * other_least, largest
     ends = [(x, y) for x in _ends(a) for y in _ends(b)]
     products = [0.0 if 0 in (x, y) else x * y for x, y in ends]
     low, high = min(products), max(products)

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, cast
 
 __all__ = [
-    "Atom", "Monomial", "Operation", "Polynomial", "atom_of", "compiled", "constant_of", "evaluate",
-    "forget", "multiply", "of", "order", "plus", "product_of", "scale", "substituted", "text",
-    "variables",
+    "Atom", "Monomial", "Operation", "Polynomial", "atom_of", "compiled", "constant_of",
+    "difference", "evaluate", "forget", "multiply", "of", "order", "plus", "product_of", "scale",
+    "substituted", "text", "variables",
 ]  # fmt: skip
 
 
@@ -107,6 +107,12 @@ def plus(*summands: Polynomial) -> Polynomial:
         for monomial, factor in summand:
             terms[monomial] = terms.get(monomial, 0) + factor
     return _normal(terms)
+
+
+@_kept
+def difference(a: Polynomial, b: Polynomial, margin: int = 0) -> Polynomial:
+    """`a - b + margin`."""
+    return plus(a, scale(b, -1), of(margin))
 
 
 def scale(a: Polynomial, factor: int) -> Polynomial:
@@ -243,8 +249,27 @@ def _value(atom: Atom, value: Callable[[str], Any], zero: Any) -> Any:
 _FUNCTIONS = {"__builtins__": {}, "max": max, "min": min}
 
 
-def compiled(polynomials: Sequence[Polynomial]) -> Callable[[Mapping[str, int]], tuple[int, ...]]:
-    """A function that evaluates polynomials where variables have values, some ten times as fast."""
+_Values = Callable[[Mapping[str, int]], tuple[int, ...]]
+
+
+def compiled(polynomials: Sequence[Polynomial]) -> _Values:
+    """A function that evaluates polynomials where variables have values.
+
+    From its second call on it is some ten times as fast: what is called once is not compiled.
+    """
+    calls: list[_Values] = []
+
+    def values_at(values: Mapping[str, int]) -> tuple[int, ...]:
+        if not calls:
+            calls.append(lambda values: tuple(evaluate(a, values.__getitem__) for a in polynomials))
+        elif len(calls) == 1:
+            calls.append(_in_python(polynomials))
+        return calls[-1](values)
+
+    return values_at
+
+
+def _in_python(polynomials: Sequence[Polynomial]) -> _Values:
     names = sorted(set().union(*map(variables, polynomials)))
     known = {name: f"x{i}" for i, name in enumerate(names)}
     written = "".join(f"{_python(a, known)}, " for a in polynomials)

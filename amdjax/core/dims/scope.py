@@ -26,6 +26,7 @@ from amdjax.core.dims.polynomial import (
     atom_of,
     atoms,
     constant_of,
+    difference,
     evaluate,
     multiply,
     of,
@@ -45,6 +46,7 @@ __all__ = ["SymbolicScope", "narrower"]
 _LEAST, _GREATEST = 1, 2**31 - 1  # of sizes of which nothing else is told
 _FEW = 8  # values for which a comparison may turn out otherwise, each noted as undecided
 _MAX_DEPTH = 3  # of maxima and minima whose cases are looked at one by one
+_UNASKED: Any = object()  # what tables of answers have of others
 _MAX_ROWS = 200  # of a linear program: what more would decide is said to be unknown
 
 
@@ -81,7 +83,9 @@ class SymbolicScope:
         self._bounds: dict[Polynomial, Bounds] = {}
         self._zeros: dict[Polynomial, bool | None] = {}
         self._signs: dict[Polynomial, bool | None] = {}
+        self._equals: dict[tuple[Polynomial, Polynomial], bool | None] = {}
         self.quotients: dict[tuple[Polynomial, Polynomial], Polynomial] = {}
+        self.remainders: dict[tuple[Polynomial, Polynomial], Polynomial] = {}
         self._told: list[tuple[str, list[Polynomial]]] = []  # the rows of each constraint
         self.undecided: dict[Polynomial, None] = {}
         """Differences that comparisons by `==` took for other than zero, and that may be zero."""
@@ -113,10 +117,10 @@ class SymbolicScope:
         if frame is not None and not is_internal(frame.f_code):
             self.undecided[()] = None
 
-    def take_for_unequal(self, difference: Polynomial) -> None:
+    def take_for_unequal(self, apart: Polynomial) -> None:
         """Note that a difference is taken for other than zero, which it is not for all sizes."""
-        _, factor = difference[0]
-        self.undecided[difference if factor > 0 else scale(difference, -1)] = None
+        _, factor = apart[0]
+        self.undecided[apart if factor > 0 else scale(apart, -1)] = None
 
     # Dimensions where no symbolic ones can be
 
@@ -207,12 +211,17 @@ class SymbolicScope:
 
     def equal(self, a: Polynomial, b: Polynomial) -> bool | None:
         """Whether two dimensions are the same for all sizes, for none (False), or for some."""
-        return True if a == b else self._is_zero(plus(a, scale(b, -1)))
+        found = self._equals.get((a, b), _UNASKED)
+        if found is _UNASKED:
+            found = True if a == b else self._is_zero(difference(a, b))
+            self._equals[a, b] = found
+        return found
 
     def _is_zero(self, a: Polynomial) -> bool | None:
-        if a not in self._zeros:
-            self._zeros[a] = self._found_zero(a)
-        return self._zeros[a]
+        found = self._zeros.get(a, _UNASKED)
+        if found is _UNASKED:
+            found = self._zeros[a] = self._found_zero(a)
+        return found
 
     def _found_zero(self, a: Polynomial) -> bool | None:
         least, most = self.bounds(a)
@@ -322,9 +331,10 @@ class SymbolicScope:
 
     def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
         """The same, where sizes at hand tell nothing."""
-        if a not in self._signs:
-            self._signs[a] = self._sign(a, _MAX_DEPTH)
-        return self._signs[a]
+        found = self._signs.get(a, _UNASKED)
+        if found is _UNASKED:
+            found = self._signs[a] = self._sign(a, _MAX_DEPTH)
+        return found
 
     def _sign(self, a: Polynomial, depth: int) -> bool | None:
         for bounds in (self._interval, self.bounds):  # the cheap ones first
@@ -546,7 +556,8 @@ class SymbolicScope:
         self._rows += rows
         for row in rows:
             self._learn_range(row)
-        for found in (self._bounds, self._zeros, self._signs, self.quotients):
+        operations = self.quotients, self.remainders
+        for found in (self._bounds, self._equals, self._zeros, self._signs, *operations):
             found.clear()
 
     def assume(self, a: Polynomial, symbol: str) -> None:

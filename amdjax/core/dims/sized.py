@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from amdjax.core.dims.expression import Dim, DimSize
 from amdjax.core.dims.operations import Bounds
 from amdjax.core.dims.polynomial import (
+    Atom,
     Polynomial,
     common_factor,
     evaluate,
@@ -125,6 +126,8 @@ class SizedScope(SymbolicScope):
         self.preferences: dict[tuple[str, Polynomial], bool] = {}
         self.choices: list[Choice] = []
         self._values: dict[Polynomial, int] = {}
+        self._intervals: dict[Polynomial, Bounds] = {}
+        self._known_ranges: dict[Atom, Bounds] = {}
         for name, unit in self.units.items():
             least, most = (None, None) if known is None else known.bounds(of(name))
             most = None if most is None else most // unit
@@ -159,6 +162,23 @@ class SizedScope(SymbolicScope):
         found = self._values.get(a)
         if found is None:
             found = self._values[a] = cast("int", evaluate(a, self.sizes.__getitem__))
+        return found
+
+    def _learn(self, rows: Sequence[Polynomial]) -> None:
+        super()._learn(rows)
+        self._intervals.clear()
+        self._known_ranges.clear()
+
+    def _range(self, atom: Atom) -> Bounds:
+        found = self._known_ranges.get(atom)
+        if found is None:
+            found = self._known_ranges[atom] = super()._range(atom)
+        return found
+
+    def _interval(self, a: Polynomial) -> Bounds:
+        found = self._intervals.get(a)
+        if found is None:
+            found = self._intervals[a] = super()._interval(a)
         return found
 
     def text(self, a: Polynomial) -> str:
