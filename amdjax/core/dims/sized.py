@@ -419,13 +419,14 @@ def covering(size: DimSize) -> int:
 def capped(size: DimSize, most: int) -> int:
     """`min(size, most)` as a number: how much of an axis is taken at once, of what masks its end.
 
-    Of a symbolic size it is in quarters of the most, and preferably so for others.
+    Of a symbolic size it is in quarters of the most, in eighths of it below half, and preferably so
+    for others.
     """
     if not isinstance(size, Dim):
         return min(size, most)
-    step = max(most // 4, 1)
+    numbers = [most * eighths // 8 for eighths in (1, 2, 3, 4, 6)]
     with choosing():
-        return next((number for number in range(step, most, step) if size <= number), most)
+        return next((number for number in numbers if number and size <= number), most)
 
 
 #: Sizes between which another plan may be the best one.
