@@ -39,6 +39,7 @@ from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 #: The same on a GPU, which computes more in the time memory takes; within a kernel nothing is
 #: computed twice.
 RECOMPUTE_LIMIT_GPU = 20
+SPREAD = 8  # so many times larger than all it is made of, a value is computed again up to that cost
 INLINE_LIMIT = 256  # operations inlined into one root
 REGION_ROOTS = 16
 REGION_COST = 1200
@@ -204,6 +205,7 @@ def _choose_roots(
     roots: set[Var] = set()
     cost: dict[Var, float] = {}
     count: dict[Var, int] = {}
+    read: dict[Var, float] = {}  # elements that are read for all of a value
     for eqn in jaxpr.eqns:
         if not is_inlinable(eqn):
             roots.update(eqn.outvars)
@@ -214,23 +216,29 @@ def _choose_roots(
         total = own_cost(eqn) + sum(cost[x] * share(x) for x in inlined)
         total += 0.5 * (len(inputs) - len(inlined))
         operations = 1 + sum(count[x] for x in inlined)
+        elements = sum(read[x] if x in inlined else size_of(x.aval.shape) for x in inputs)
         several = len(eqn.outvars) > 1
         for v in eqn.outvars:
             users = [u for u in readers.get(v, []) if u not in loops]  # they read all once
             large = operations > INLINE_LIMIT and not is_bitcast(eqn)
-            again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, on_gpu)
+            size = size_of(v.aval.shape)
+            spread = size >= LARGE and elements * SPREAD <= size
+            again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, on_gpu or spread)
             keep = v in needed or large or again
             if keep or several:
                 roots.add(v)
-            cost[v], count[v] = total, operations
+            cost[v], count[v], read[v] = total, operations, elements
     return roots
 
 
-def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, on_gpu: bool) -> bool:
-    """Whether a value costs too much to be computed wherever it is read."""
+def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, is_far: bool) -> bool:
+    """Whether a value costs too much to be computed wherever it is read.
+
+    `is_far` says that an element takes longer from memory than a few operations.
+    """
     if any(_expands(u, v) for u in users):
         return cost > RECOMPUTE_LIMIT
-    return len(users) > 1 and cost > (RECOMPUTE_LIMIT_GPU if on_gpu else RECOMPUTE_LIMIT)
+    return len(users) > 1 and cost > (RECOMPUTE_LIMIT_GPU if is_far else RECOMPUTE_LIMIT)
 
 
 def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:

@@ -132,6 +132,17 @@ def test_cheap_values_with_several_readers_are_computed_again():
     assert contents(f, X) == ["reduce_sum over axes 0 of 64×128", "mul over 128×64"]
 
 
+def test_large_values_of_little_input_are_computed_again():
+    def f(x):
+        near = jnp.maximum(1 - abs(x[:, :, None] - x[:, None, :]), 0)
+        weight = near * near + 1
+        return weight.sum(1), weight.sum(2)
+
+    large, small = (np.ones((n, 80), np.float32) for n in (256, 2))
+    assert all(line.startswith("reduce_sum over") for line in contents(f, large))
+    assert contents(f, small)[0].startswith("add reduce_sum over")  # one stores what both read
+
+
 def test_expensive_values_are_not_recomputed_by_broadcasts():
     f = lambda x, w: x * jnp.exp(w)
     assert contents(f, X, W) == ["exp over 128", "mul over 64×128"]
