@@ -3,8 +3,8 @@
 Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU and on an emulated
 gfx942 or gfx1100 in turn, and half of them on one more target. Of the cases on emulated GPUs a
 commit runs the share that the mark `share` says, or `SHARES` for their folder. Which these are
-depends on the commit; `AMDJAX_TEST_ROTATION`, from 0 to 9, stands for it, and a run prints it
-first.
+depends on the commit; `AMDJAX_TEST_ROTATION`, from 0 to 2519, stands for it, and a run prints
+it first.
 
 Where `AMDJAX_TEST_DEVICES` is set, they and all tests of the folders in `OPERATIONS` run on what it
 lists: `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
@@ -45,20 +45,21 @@ SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
 #: Of the cases on emulated GPUs in these folders, one in so many runs at a commit: layers are
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
-SHARES = {"lax": 3, "nn": 4, "jit": 3, "emulator": 2}
-NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx")  # among parameters of tests
+SHARES = {"lax": 5, "nn": 5, "jit": 4, "kernels": 3, "codegen": 2, "emulator": 3}
+NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests
+TARGETS = ("gfx", "sm_")  # what names of GPUs begin with
 SAMPLED_SHARE = 3  # of those on `SAMPLED`, where that is a target more
 ROOT = Path(__file__).parents[1]
 
 
 def commit_turn():
-    """The commit's turn, from 0 to 9; 0 where there is no repository."""
+    """The commit's turn, from 0 to 2519; 0 where there is no repository."""
     command = ["git", "rev-parse", "HEAD"]
     try:
         text = subprocess.check_output(command, cwd=ROOT, stderr=subprocess.DEVNULL, text=True)
     except (OSError, subprocess.CalledProcessError):
         return 0
-    return int(text[:8], 16) % 10
+    return int(text[:8], 16) % 2520
 
 
 # Workers inherit it, so that all of them collect the same tests.
@@ -135,15 +136,18 @@ def pytest_collection_modifyitems(config, items):
 
 def is_due(item):
     """Whether a case runs at this commit."""
-    parameters = item.callspec.params if hasattr(item, "callspec") else {}
-    if not any(str(parameters.get(name, "")).startswith("gfx") for name in NAMES_OF_TARGETS):
+    if not hasattr(item, "callspec"):
+        return True
+    parameters = item.callspec.params
+    given = [str(parameters.get(name, "")) for name in NAMES_OF_TARGETS]
+    if not (item.path.stem.startswith("test_gpu") or any(x.startswith(TARGETS) for x in given)):
         return True
     mark = item.get_closest_marker("share")
     share = mark.args[0] if mark else SHARES.get(item.path.parent.name, 1)
     rotation = int(os.environ["AMDJAX_TEST_ROTATION"])
     if parameters.get("device") in SAMPLED:
-        return turn_of(item.nodeid, share * SAMPLED_SHARE, rotation) == 0
-    # A device has every second turn; its cases go on from one of these to the next.
+        return turn_of(item.nodeid, share * SAMPLED_SHARE, rotation // 10) == 0
+    # A device has every second turn (or tenth, above); its cases go on from one to the next.
     return turn_of(item.nodeid, share, rotation // 2) == 0
 
 
