@@ -394,7 +394,7 @@ def test_implicit_gradients_in_blocks():
     """Blocks of positions of which the last is smaller, summed by three programs."""
     x, w = arrays(0, (21, 2, 23, 17), (19, 2, 23, 17))
     # Blocks fit a cache that grows with the vectors.
-    for bits, cache in ((128, 16 << 10), (256, 24 << 10), (512, 48 << 10)):
+    for bits, cache in ((128, 16 << 10), (256, 32 << 10), (512, 48 << 10)):
         if bits > target().vector_bits:
             break
         machine = dataclasses.replace(target(3), vector_bits=bits, l2_bytes=cache)
