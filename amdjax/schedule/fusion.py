@@ -36,10 +36,10 @@ from amdjax.schedule.equations import (
 from amdjax.schedule.index import Index, LoopVar, placed
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
-#: The same on a GPU, which computes more in the time memory takes; within a kernel nothing is
-#: computed twice.
-RECOMPUTE_LIMIT_GPU = 20
-SPREAD = 8  # so many times larger than all it is made of, a value is computed again up to that cost
+#: The same where memory takes longer: on a GPU, and for large values made of little. Within a
+#: kernel nothing is computed twice.
+RECOMPUTE_LIMIT_FAR = 20
+SPREAD = 8  # such a value is so many times larger than all it is made of
 INLINE_LIMIT = 256  # operations inlined into one root
 REGION_ROOTS = 16
 REGION_COST = 1200
@@ -238,7 +238,7 @@ def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, is_far: bo
     """
     if any(_expands(u, v) for u in users):
         return cost > RECOMPUTE_LIMIT
-    return len(users) > 1 and cost > (RECOMPUTE_LIMIT_GPU if is_far else RECOMPUTE_LIMIT)
+    return len(users) > 1 and cost > (RECOMPUTE_LIMIT_FAR if is_far else RECOMPUTE_LIMIT)
 
 
 def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:

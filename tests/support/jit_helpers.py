@@ -42,11 +42,9 @@ def on_machine(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     monkeypatch.setattr(program, "cpu_target", lambda: machine)
 
 
-def small_integers(
-    shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0, most: int = 3
-) -> np.ndarray:
+def small_integers(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
     """Numbers whose sums are exact in any order."""
-    return np.random.default_rng(seed).integers(-most, most + 1, shape).astype(dtype)
+    return np.random.default_rng(seed).integers(-3, 4, shape).astype(dtype)
 
 
 def stage(fun: Callable[..., Any], *args: Any, name: str, **options: Any) -> str:

@@ -506,11 +506,12 @@ def tile_candidates(target: CpuTarget, rows: int, columns: int, dtype: str) -> I
             yield TileShape(count, vectors, lanes)
 
 
-def best_tiles(problem: Contraction, target: CpuTarget) -> list[TileShape]:
-    """The tiles worth a look, by the cycles in which they cover a product."""
+def best_tiles(problem: Contraction, target: CpuTarget, rows: int | None = None) -> list[TileShape]:
+    """The tiles worth a look, by the cycles in which they cover a product, or some rows of it."""
     p = problem.at_hand
-    shapes = tile_candidates(target, p.rows, p.columns, p.accumulate)
-    return sorted(shapes, key=lambda shape: tile_cost(shape, p.rows, p.columns, target))
+    rows = p.rows if rows is None else rows
+    shapes = tile_candidates(target, rows, p.columns, p.accumulate)
+    return sorted(shapes, key=lambda shape: tile_cost(shape, rows, p.columns, target))
 
 
 def best_even_tiles(problem: Contraction, target: CpuTarget, rows: int) -> list[TileShape]:
@@ -523,7 +524,7 @@ def best_even_tiles(problem: Contraction, target: CpuTarget, rows: int) -> list[
     def cost(shape: TileShape) -> float:
         return tile_cost(shape, rows, p.columns, target)
 
-    shapes = sorted(tile_candidates(target, rows, p.columns, p.accumulate), key=cost)
+    shapes = best_tiles(problem, target, rows)
     if p.batches * p.rows * p.columns * p.depth < EVEN_WORK:
         return shapes
     pairs = [replace(x, even=True) for x in shapes if 1 < x.rows < rows and rows % x.rows]

@@ -44,10 +44,6 @@ class Writer:
             if able and _in_whole_lines(self.sink):
                 self.streams = streams(self.k, _bytes(self.sink))
 
-    def _streams(self, lanes: int) -> bool | Value:
-        """Whether so many lanes that begin at a cache line are written past the caches."""
-        return fills_lines(lanes, self.sink.dtype) and self.streams
-
     def either_way(self, body: Callable[[], None]) -> None:
         """Write code of many stores, twice where it is told as it runs whether they stream."""
         told = self.streams
@@ -77,7 +73,8 @@ class Writer:
         self.either_way(lambda: self._store_rows(row, column, rows))
 
     def _store_rows(self, row: Value, column: Value, rows: Sequence[Sequence[Value]]) -> None:
-        streaming = self._streams(sum(x.shape[0] for x in rows[0]))
+        in_lines = fills_lines(sum(x.shape[0] for x in rows[0]), self.sink.dtype)
+        streaming = in_lines and self.streams
         for r, vectors in enumerate(rows):
             base = self._row_base(row + r) if len(self.sink.rows) != 1 else None
             for v, x in enumerate(vectors):
@@ -259,16 +256,17 @@ def store_tile(
     Args:
       whole: all columns exist, in every tile, and no tile begins in the middle of another.
     """
-    in_lines = fills_lines(shape.columns, scratch.dtype)
     # Whole cache lines at once, which may be several vectors, can be written past the caches.
-    count = max(shape.lanes, CACHE_LINE // itemsize(scratch.dtype)) if in_lines else shape.lanes
+    line = CACHE_LINE // itemsize(scratch.dtype)
+    count = max(shape.lanes, line) if shape.columns % line == 0 else shape.lanes
+    aligned = fills_lines(shape.columns, writer.sink.dtype)
 
     def one(r: Value) -> None:
         for start in range(0, shape.columns, count):
             at, there = base + r * shape.columns + start, column + start
             if whole and not writer.is_complex:
                 x = k.load(scratch, at, (count,), (1,))
-                writer.store(row + r, there, x, None, aligned=in_lines)
+                writer.store(row + r, there, x, None, aligned=aligned)
             else:
                 store_lanes(k, writer, scratch, at, row + r, there, width, count)
 
