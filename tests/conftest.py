@@ -2,16 +2,18 @@
 
 Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU and on an emulated
 gfx942 or gfx1100 in turn, and half of them on one more target. Of the cases on emulated GPUs a
-commit runs the share that the mark `share` says, or `SHARES` for their folder. Which these are
+commit runs the share that the mark `share` says, or `SHARES` for their folder; of the other cases
+of a test, the share that the mark `turns` says, or `TURNS`, and never none. Which these are
 depends on the commit; `AMDJAX_TEST_ROTATION`, from 0 to 2519, stands for it, and a run prints
-it first.
+it first. Where `AMDJAX_TEST_DEVICES` is set, all cases run, and so does one that is named alone.
 
-Where `AMDJAX_TEST_DEVICES` is set, they and all tests of the folders in `OPERATIONS` run on what it
-lists: `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
+`AMDJAX_TEST_DEVICES` lists what they and all tests of the folders in `OPERATIONS` run on instead:
+`cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
 the default device. `small` gives the few that are too large for an emulator a size to use there;
 properties are tried with a third of the examples.
 """
 
+import collections
 import functools
 import gc
 import os
@@ -24,6 +26,8 @@ os.environ.setdefault("AMDJAX_NUM_THREADS", "2")
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.turns import in_turn
 
 _slow_ok = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -46,6 +50,9 @@ SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
 SHARES = {"lax": 5, "nn": 5, "jit": 4, "kernels": 3, "codegen": 2, "emulator": 3}
+#: Of the cases of each test in these folders that are on no emulated GPU, one in so many runs at a
+#: commit: they compile large programs, most of whose parts other cases have, too.
+TURNS = {"jit": 3, "kernels": 3, "experimental": 3}
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests
 TARGETS = ("gfx", "sm_")  # what names of GPUs begin with
 SAMPLED_SHARE = 3  # of those on `SAMPLED`, where that is a target more
@@ -105,6 +112,22 @@ def emulated(test):
     return (EMULATED[turn % 2], *SAMPLED[turn : turn + 1])
 
 
+@pytest.fixture(autouse=True, scope="session")
+def private_cache(tmp_path_factory):
+    """Tests neither read nor fill the user's cache; what one worker compiles, all of them find."""
+    from amdjax.core.config import config
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    before, folder = config.cache_dir, str(folder / "kernels")
+    config.update("cache_dir", folder)
+    os.environ["AMDJAX_CACHE_DIR"] = folder  # for processes that tests start
+    yield
+    config.update("cache_dir", before)
+    del os.environ["AMDJAX_CACHE_DIR"]
+
+
 @pytest.fixture(autouse=True)
 def scattered_tasks(request):
     """Half of the tests of a commit run tasks of the pool in an order that no neighbors follow.
@@ -125,30 +148,50 @@ def scattered_tasks(request):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave cases on emulated devices whose turn is not now to the next commits."""
+    """Leave cases whose turn is not now to the next commits."""
     if os.environ.get("AMDJAX_TEST_DEVICES") is None:
-        due, left = [], []
-        for item in items:
-            (due if is_due(item) else left).append(item)
-        config.hook.pytest_deselected(items=left)
-        items[:] = due
+        kept = set(those_due(items))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+def those_due(items):
+    """The cases that run at this commit, those of a test together."""
+    due, tests = [], collections.defaultdict(list)
+    for item in items:
+        if is_emulated(item):
+            due += [item] if is_due(item) else []
+        else:
+            tests[item.nodeid.partition("[")[0]].append(item)
+    for test, cases in tests.items():
+        # In no order that parameters follow: one in two would else be those of one dtype.
+        cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
+        due += in_turn(cases, share_of(cases[0], "turns", TURNS), test)
+    return due
+
+
+def is_emulated(item):
+    """Whether it is a case for a GPU, not all of which run at a commit."""
+    if not hasattr(item, "callspec"):
+        return False
+    given = [str(item.callspec.params.get(name, "")) for name in NAMES_OF_TARGETS]
+    return item.path.stem.startswith("test_gpu") or any(x.startswith(TARGETS) for x in given)
 
 
 def is_due(item):
-    """Whether a case runs at this commit."""
-    if not hasattr(item, "callspec"):
-        return True
-    parameters = item.callspec.params
-    given = [str(parameters.get(name, "")) for name in NAMES_OF_TARGETS]
-    if not (item.path.stem.startswith("test_gpu") or any(x.startswith(TARGETS) for x in given)):
-        return True
-    mark = item.get_closest_marker("share")
-    share = mark.args[0] if mark else SHARES.get(item.path.parent.name, 1)
+    """Whether a case for a GPU runs at this commit."""
+    share = share_of(item, "share", SHARES)
     rotation = int(os.environ["AMDJAX_TEST_ROTATION"])
-    if parameters.get("device") in SAMPLED:
+    if item.callspec.params.get("device") in SAMPLED:
         return turn_of(item.nodeid, share * SAMPLED_SHARE, rotation // 10) == 0
     # A device has every second turn (or tenth, above); its cases go on from one to the next.
     return turn_of(item.nodeid, share, rotation // 2) == 0
+
+
+def share_of(item, name, folders):
+    """One in how many of a test's cases runs: by a mark of that name, or by its folder."""
+    mark = item.get_closest_marker(name)
+    return mark.args[0] if mark else folders.get(item.path.parent.name, 1)
 
 
 @pytest.fixture(autouse=True)

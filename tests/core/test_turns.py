@@ -1,4 +1,4 @@
-"""Cases on emulated GPUs take turns from commit to commit, and none is left out."""
+"""Cases take turns from commit to commit, and none is left out."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,21 +8,27 @@ import pytest
 from tests import conftest
 
 
+class Item(SimpleNamespace):
+    """What a rotation asks of a case."""
+
+    __hash__ = object.__hash__
+
+
+def item(function, case, **marks):
+    return Item(
+        nodeid=f"tests/lax/test_x.py::{function}[{case}]",
+        path=Path("tests/lax/test_x.py"),
+        callspec=SimpleNamespace(params={"device": case.split("-")[0]}),
+        get_closest_marker={name: SimpleNamespace(args=(n,)) for name, n in marks.items()}.get,
+    )
+
+
 def due(function, case, share, rotation, monkeypatch):
     """The targets on which a case runs at a rotation."""
     monkeypatch.setenv("AMDJAX_TEST_ROTATION", str(rotation))
-    mark = SimpleNamespace(args=(share,))
-
-    def item(target):
-        return SimpleNamespace(
-            nodeid=f"tests/lax/test_x.py::{function}[{target}-{case}]",
-            path=Path("tests/lax/test_x.py"),
-            callspec=SimpleNamespace(params={"device": target}),
-            get_closest_marker={"share": mark}.get,
-        )
-
-    targets = conftest.emulated(f"test_x.py::{function}")
-    return [target for target in ("cpu", *targets) if conftest.is_due(item(target))]
+    targets = ("cpu", *conftest.emulated(f"test_x.py::{function}"))
+    items = [item(function, f"{target}-{case}", share=share) for target in targets]
+    return [case.callspec.params["device"] for case in conftest.those_due(items)]
 
 
 @pytest.mark.parametrize("share", [1, 2, 3, 4, 5])
@@ -30,7 +36,7 @@ def test_both_waves_see_all_cases_in_some_commits(share, monkeypatch):
     for function in ("test_values", "test_rules", "test_of_another_name"):
         for case in range(20):
             runs = [due(function, case, share, r, monkeypatch) for r in range(2 * share)]
-            assert all(targets[0] == "cpu" for targets in runs)
+            assert all("cpu" in targets for targets in runs)
             for target in conftest.EMULATED:
                 assert sum(target in targets for targets in runs) == 1
 
@@ -42,3 +48,16 @@ def test_all_cases_run_on_some_further_target(share, monkeypatch):
         runs = [due("test_x", case, share, r, monkeypatch) for r in range(turns)]
         found = {target for targets in runs for target in targets}
         assert found == {"cpu", *conftest.EMULATED, *conftest.SAMPLED}
+
+
+@pytest.mark.parametrize("share", [1, 2, 3, 7])
+def test_each_commit_runs_cases_of_every_test(share, monkeypatch):
+    for function, count in (("test_values", 1), ("test_rules", 2), ("test_of_another_name", 20)):
+        cases = [item(function, f"cpu-{i}", turns=share, share=5) for i in range(count)]
+        runs = []
+        for rotation in range(100, 100 + share):
+            monkeypatch.setenv("AMDJAX_TEST_ROTATION", str(rotation))
+            runs.append({case.nodeid for case in conftest.those_due(cases)})
+        most = -(-count // share)
+        assert all(max(most - 1, 1) <= len(run) <= most for run in runs)
+        assert set.union(*runs) == {case.nodeid for case in cases}

@@ -36,6 +36,7 @@ def schedule(name, target):
     return seen
 
 
+@pytest.mark.turns(1)
 @pytest.mark.parametrize("name,target", GOLDEN)
 def test_plans(name, target):
     (found,) = schedule(name, TARGETS[target])
