@@ -1,11 +1,13 @@
 """Cases take turns from commit to commit, and none is left out."""
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from tests import conftest
+from tests.support.turns import in_turn
 
 
 class Item(SimpleNamespace):
@@ -54,10 +56,29 @@ def test_all_cases_run_on_some_further_target(share, monkeypatch):
 def test_each_commit_runs_cases_of_every_test(share, monkeypatch):
     for function, count in (("test_values", 1), ("test_rules", 2), ("test_of_another_name", 20)):
         cases = [item(function, f"cpu-{i}", turns=share, share=5) for i in range(count)]
-        runs = []
-        for rotation in range(100, 100 + share):
+        most, found = -(-count // share), set()
+        for rotation in range(0, 2520, 21):
             monkeypatch.setenv("AMDJAX_TEST_ROTATION", str(rotation))
-            runs.append({case.nodeid for case in conftest.those_due(cases)})
-        most = -(-count // share)
-        assert all(max(most - 1, 1) <= len(run) <= most for run in runs)
-        assert set.union(*runs) == {case.nodeid for case in cases}
+            run = {case.nodeid for case in conftest.those_due(cases)}
+            assert max(most - 1, 1) <= len(run) <= most
+            found |= run
+        assert found == {case.nodeid for case in cases}
+
+
+@pytest.mark.parametrize("offset", [0, 1, "a test"])
+@pytest.mark.parametrize("share", [2, 3, 4, 5, 10])
+def test_lists_within_lists_leave_none_out(share, offset, monkeypatch):
+    """Parameters in turn of a test whose cases take turns, which takes a list in turn."""
+    found = set()
+    for rotation in range(2520):
+        monkeypatch.setenv("AMDJAX_TEST_ROTATION", str(rotation))
+        outer = in_turn(range(40), share)
+        for case in in_turn(outer, share, "test_of_them"):
+            found |= {(case, inner) for inner in in_turn(range(4), 2, offset)}
+    assert found == set(itertools.product(range(40), range(4)))
+
+
+@pytest.mark.parametrize("count", [1, 4, 9])
+def test_tests_that_share_a_list_try_all_of_it(count):
+    cases = range(count)
+    assert {x for i in range(3) for x in in_turn(cases, 3, i)} == set(cases)
