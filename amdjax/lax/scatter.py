@@ -157,6 +157,29 @@ scatter_min_p = _scatter_primitive("min")
 scatter_max_p = _scatter_primitive("max")
 
 
+def _chain_primitive(scatter: Primitive) -> None:
+    """Scatters into one array, one after the other, that passes make one equation of.
+
+    Operands are the array, then indices and updates of each. Which of two updates that meet comes
+    first is left open, also where they are of different scatters.
+    """
+    prim = Primitive(f"{scatter.name}-chain")
+
+    @prim.def_abstract_eval
+    def check(operand: Any, *sets: Any, **params: Any) -> Any:
+        assert scatter.abstract_eval is not None
+        for indices, updates in zip(sets[::2], sets[1::2], strict=True):
+            operand = scatter.abstract_eval(operand, indices, updates, **params)
+        return operand
+
+    prim.lowering = scatter.lowering
+
+
+# None for replacing, where the last one wins.
+for _scatter in (scatter_add_p, scatter_sub_p, scatter_mul_p, scatter_min_p, scatter_max_p):
+    _chain_primitive(_scatter)
+
+
 def _read_back(x, indices, updates_shape, dn, mode) -> Any:
     """What a scatter of these dimension numbers would write to, gathered in the updates' shape."""
     numbers = GatherDimensionNumbers(

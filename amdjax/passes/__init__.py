@@ -17,6 +17,7 @@ from amdjax.passes.loop_slices import slice_products_in_loops as slice_products_
 from amdjax.passes.loop_sums import sum_after_loops
 from amdjax.passes.results import repeat_results as repeat_results
 from amdjax.passes.rules import simplify
+from amdjax.passes.scatters import join_scatters
 
 #: In order; each runs on the whole program and on every loop body and branch. What is written twice
 #: is shared before rules look at it, since some only fit what has one reader, and once more after,
@@ -31,6 +32,7 @@ PASSES: tuple[Callable[..., ClosedJaxpr], ...] = (
     eliminate_dead_code,
     eliminate_common_subexpressions,
     recognize_attention,
+    join_scatters,
     remove_barriers,
 )
 

@@ -1,7 +1,9 @@
 """Scatter: updates written or combined into windows of an array, in the order of their indices.
 
 The result is the same as if one update after the other were applied, whatever the number of
-threads: programs of the grid own disjoint parts of the result. The parts are, whichever there is:
+threads: programs of the grid own disjoint parts of the result. Of a chain of scatters into one
+array the first updates of all come first, then the second ones: what they meet in is in the cache,
+and additions to one place are not behind each other. The parts are, whichever there is:
 
 - positions along an axis of the windows that no index moves (the features of an embedding);
 - batches, or single updates where the caller promises unique indices;
@@ -41,7 +43,7 @@ from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import Family, Solver, busy_time
 from amdjax.schedule.values import El, short_dtype
 from amdjax.targets.cpu import CpuTarget
-from amdjax.tile import Builder, Value, itemsize
+from amdjax.tile import Buffer, Builder, Value, itemsize
 
 PARALLEL_ELEMENTS = 1 << 14
 #: Bytes of windows from which picking updates out is faster than applying all, one by one:
@@ -114,7 +116,7 @@ class Layout:
 
     @staticmethod
     def of(ctx: ShapedContext) -> Layout:
-        operand, indices, updates = (x.aval.shape for x in ctx.inputs)
+        operand, indices, updates = (x.aval.shape for x in ctx.inputs[:3])
         dn = ctx.params["dimension_numbers"]
         strides, source = row_major(operand), row_major(updates)
         left_out = {*dn.inserted_window_dims, *dn.operand_batching_dims}
@@ -175,6 +177,7 @@ class ScatterPlan:
       length: of what each owns: positions of a window axis, updates, or positions of an indexed
         axis.
       axis: which axis.
+      scatters: how many are one after the other.
       separate: whether the operand is copied even if its memory is free, since it is read again.
     """
 
@@ -183,6 +186,7 @@ class ScatterPlan:
     grid: int
     length: int = 0
     axis: int = 0
+    scatters: int = 1
     separate: bool = False
 
     def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
@@ -192,18 +196,27 @@ class ScatterPlan:
         return [ScatterKernel(ctx, self.layout).build(self)] if self.grid else []
 
     def __str__(self) -> str:
-        layout = self.layout
-        out = f"scatter of {counted(layout.row_count, 'window')} of {layout.window_size}"
-        out += f", {counted(self.grid, 'program')}"
+        out = f"{described(self.layout, self.scatters)}, {counted(self.grid, 'program')}"
         if self.owned == "all":
             return out
         return f"{out} by {self.owned}" + (f", {self.length} each" if self.length else "")
 
 
+def described(layout: Layout, scatters: int) -> str:
+    """What is scattered."""
+    out = f"scatter of {counted(layout.row_count, 'window')} of {layout.window_size}"
+    return out if scatters == 1 else f"{scatters} times {out}"
+
+
+def number_of_scatters(ctx: ShapedContext) -> int:
+    """How many sets of updates there are."""
+    return len(ctx.inputs) // 2
+
+
 def is_read_again(ctx: ShapedContext) -> bool:
     """Whether taking over the operand's memory would change updates or indices."""
-    operand, indices, updates = ctx.inputs
-    return operand is indices or operand is updates
+    operand, *others = ctx.inputs
+    return any(operand is x for x in others)
 
 
 def initial(ctx: ShapedContext, separate: bool) -> Call | Copy:
@@ -220,28 +233,31 @@ class ScatterProblem:
       layout: how operand, indices and updates fit together.
       itemsize: bytes of an element.
       unique: whether no two updates meet.
+      scatters: how many are one after the other.
       separate: whether the operand is read again.
     """
 
     layout: Layout
     itemsize: int
     unique: bool
+    scatters: int
     separate: bool
 
     @property
     def elements(self) -> int:
-        return self.layout.row_count * self.layout.window_size
+        return self.scatters * self.layout.row_count * self.layout.window_size
 
 
 @shaped("scatter")
 def plan_scatter(ctx: ShapedContext) -> ScatterPlan:
     """What each program owns."""
-    operand, _, updates = ctx.inputs
+    operand, _, updates = ctx.inputs[:3]
     layout, dtype = Layout.of(ctx), short_dtype(operand.aval.dtype)
+    scatters, separate = number_of_scatters(ctx), is_read_again(ctx)
     if not operand.aval.size or not updates.aval.size:
-        return ScatterPlan(layout, "all", 0, separate=is_read_again(ctx))
+        return ScatterPlan(layout, "all", 0, scatters=scatters, separate=separate)
     unique = ctx.params["unique_indices"]
-    problem = ScatterProblem(layout, itemsize(dtype), unique, is_read_again(ctx))
+    problem = ScatterProblem(layout, itemsize(dtype), unique, scatters, separate)
     return SCATTERS.best(problem, ctx.target)
 
 
@@ -251,7 +267,8 @@ def scatter_plans(problem: ScatterProblem, target: CpuTarget) -> list[ScatterPla
     with choosing():  # each way is right for all sizes
         if target.threads > 1 and problem.elements >= PARALLEL_ELEMENTS:
             plans += filter(None, [_shared(problem, target.threads)])
-    return [replace(plan, separate=problem.separate) for plan in plans]
+    scatters, separate = problem.scatters, problem.separate
+    return [replace(plan, scatters=scatters, separate=separate) for plan in plans]
 
 
 def _shared(problem: ScatterProblem, programs: int) -> ScatterPlan | None:
@@ -328,10 +345,10 @@ class ScatterKernel:
         self.layout = layout
         self.kernel = ctx.kernel("scatter")
         self.k = self.kernel.k
-        operand, indices, updates = ctx.inputs
+        operand, *sets = ctx.inputs
         self.dtype = short_dtype(operand.aval.dtype)
-        self.indices = self.kernel.input(indices)
-        self.updates = self.kernel.input(updates)
+        inputs = [self.kernel.input(x) for x in sets]
+        self.sets = [*zip(inputs[::2], inputs[1::2], strict=True)]  # of indices and updates
         self.result = self.kernel.inout(ctx.outputs[0])
         self.clip = ctx.params["mode"].name == "CLIP"
         self.unique = ctx.params["unique_indices"]
@@ -343,6 +360,7 @@ class ScatterKernel:
         layout, k = self.layout, self.k
         total = layout.row_count * layout.window_size
         cost = (0.2 if size_hint(layout.window_size) > 8 else 2.0) * total + 2.0 * layout.row_count
+        cost *= len(self.sets)
         count, length = layout.row_count, plan.length
         start: Value | int = 0
         stop: Value | int = count
@@ -378,14 +396,19 @@ class ScatterKernel:
             first = number * inner.extent
 
             def update(row: Value) -> None:
-                position, inside = self._window_start(row, owner)
                 along = row - first
                 read = source + along * inner.source
-                written = target + along * inner.target + position
-                if inside is None:
-                    self._window(0, read, written, bounds)
-                else:
-                    k.if_(inside, lambda: self._window(0, read, written, bounds))
+                for indices, updates in self.sets:
+                    position, inside = self._window_start(indices, row, owner)
+                    written = target + along * inner.target + position
+
+                    def apply(updates: Buffer = updates, written: Value = written) -> None:
+                        self._window(updates, 0, read, written, bounds)
+
+                    if inside is None:
+                        apply()
+                    else:
+                        k.if_(inside, apply)
 
             k.for_(k.max(first, start), k.min(first + inner.extent, stop), 1, update)
 
@@ -394,13 +417,15 @@ class ScatterKernel:
         else:
             line(k.const("index", 0))
 
-    def _window_start(self, row: Value, owner: Owner | None) -> tuple[Value, Value | None]:
+    def _window_start(
+        self, indices: Buffer, row: Value, owner: Owner | None
+    ) -> tuple[Value, Value | None]:
         """Offset of the window of an update, and whether it counts."""
         k, layout = self.k, self.layout
         base = row * layout.vector_length
         position, inside = k.const("index", 0), None
         for j, axis in enumerate(layout.indexed):
-            x = k.convert(k.load(self.indices, base + j), "index")
+            x = k.convert(k.load(indices, base + j), "index")
             tests = []
             limit = axis.size - axis.window
             if self.clip:
@@ -417,6 +442,7 @@ class ScatterKernel:
 
     def _window(
         self,
+        updates: Buffer,
         depth: int,
         source: Value,
         target: Value,
@@ -425,7 +451,7 @@ class ScatterKernel:
         """The loops over one window, from the axis `depth` on."""
         k, window = self.k, self.layout.window
         if not window:
-            self._element(source, target)
+            self._element(updates, source, target)
             return
         axis = window[depth]
         low, high = bounds.get(depth, (0, axis.extent))
@@ -433,7 +459,7 @@ class ScatterKernel:
 
             def step(i: Value) -> None:
                 inner = [offset_of(k, [i], [s]) for s in (axis.source, axis.target)]
-                self._window(depth + 1, source + inner[0], target + inner[1], bounds)
+                self._window(updates, depth + 1, source + inner[0], target + inner[1], bounds)
 
             k.for_(low, high, 1, step)
             return
@@ -446,7 +472,7 @@ class ScatterKernel:
                 source + offset_of(k, [i], [axis.source]),
                 target + offset_of(k, [i], [axis.target]),
             )
-            self._element(read, write, count, axis, mask)
+            self._element(updates, read, write, count, axis, mask)
 
         if isinstance(low, int) and isinstance(high, int) and high - low < count:
             for start, part in _power_of_two_parts(low, high):
@@ -455,8 +481,8 @@ class ScatterKernel:
         lane_loop(k, low, high, count, lanes)
 
     def _element(
-        self, source: Value, target: Value, count: int = 0, axis: WindowAxis | None = None,
-        mask: Value | None = None,
+        self, updates: Buffer, source: Value, target: Value, count: int = 0,
+        axis: WindowAxis | None = None, mask: Value | None = None,
     ) -> None:  # fmt: skip
         """Combine one element of an update, or a row of lanes, into the result."""
         k, dtype = self.k, self.dtype
@@ -465,7 +491,7 @@ class ScatterKernel:
             unsigned, parts = bits_dtype(dtype)
             if parts == 1:
                 x = k.load(
-                    view(self.updates, unsigned),
+                    view(updates, unsigned),
                     source,
                     (count,) if count else (),
                     [read] if count else None,
@@ -473,7 +499,7 @@ class ScatterKernel:
                 )
                 k.store(view(self.result, unsigned), target, x, [write] if count else None, mask)
                 return
-        new = load_element(k, self.updates, dtype, source, count, read, mask)
+        new = load_element(k, updates, dtype, source, count, read, mask)
         if not self.replaces:
             old = load_element(k, self.result, dtype, target, count, write, mask)
             new = self.combine(old, new)

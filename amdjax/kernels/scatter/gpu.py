@@ -15,11 +15,18 @@ from dataclasses import dataclass
 from amdjax.core.config import config
 from amdjax.kernels.gpu_loops import element_tile, spread
 from amdjax.kernels.loops import bits_dtype, offset_of, row_major, split_position, view
-from amdjax.kernels.scatter.cpu import Layout, ScatterKernel, initial, is_read_again, replaces
+from amdjax.kernels.scatter.cpu import (
+    Layout,
+    ScatterKernel,
+    described,
+    initial,
+    is_read_again,
+    number_of_scatters,
+    replaces,
+)
 from amdjax.kernels.shaped import Call, Copy, ShapedContext, ShapedKernel, Temp, shaped
-from amdjax.schedule.row_plan import counted
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
-from amdjax.tile import Value
+from amdjax.tile import Buffer, Value
 
 #: What LLVM has atomics for on every target, directly or by compare and exchange.
 ATOMIC = frozenset(("f16", "bf16", "f32", "f64", "i32", "u32", "i64", "u64"))
@@ -35,20 +42,21 @@ class GpuScatterPlan:
       layout: how operand, indices and updates fit together.
       atomic: operation by which updates that meet are combined; None where they are stored.
       numbered: whether the last of those that meet is found first.
+      scatters: how many are one after the other.
       separate: whether the operand is copied even if its memory is free, since it is read again.
     """
 
     layout: Layout
     atomic: str | None
     numbered: bool
+    scatters: int
     separate: bool
 
     def emit(self, ctx: ShapedContext) -> list[Call | Copy]:
         return [initial(ctx, self.separate), *_GpuScatter(ctx, self).build_all()]
 
     def __str__(self) -> str:
-        layout = self.layout
-        out = f"scatter of {counted(layout.row_count, 'window')} of {layout.window_size}, "
+        out = f"{described(self.layout, self.scatters)}, "
         if self.numbered:
             return out + "the last of each element is found first"
         return out + (f"combined by atomic {self.atomic}" if self.atomic else "stored")
@@ -57,7 +65,7 @@ class GpuScatterPlan:
 @shaped("scatter", on="gpu")
 def plan_scatter(ctx: ShapedContext) -> GpuScatterPlan | None:
     """How updates meet; None where atomics do not suffice."""
-    operand, _, updates = ctx.inputs
+    operand, _, updates = ctx.inputs[:3]
     if not operand.aval.size or not updates.aval.size:
         return None
     layout, unique = Layout.of(ctx), ctx.params["unique_indices"]
@@ -66,7 +74,9 @@ def plan_scatter(ctx: ShapedContext) -> GpuScatterPlan | None:
         return None
     numbered = replaces(ctx) and not unique and layout.row_count > 1
     meet = not (replaces(ctx) or unique)
-    return GpuScatterPlan(layout, atomic if meet else None, numbered, is_read_again(ctx))
+    return GpuScatterPlan(
+        layout, atomic if meet else None, numbered, number_of_scatters(ctx), is_read_again(ctx)
+    )
 
 
 def _atomic(ctx: ShapedContext) -> str | None:
@@ -113,28 +123,33 @@ class _GpuScatter(ScatterKernel):
         """Find the last update for each window, or for each element."""
         kernel = self.ctx.kernel("scatter_number")
         whole = self._place_strides() is not None
-        row, _, _, place, exists, grid = self._updates(kernel, 1 if whole else None)
+        indices = kernel.input(self.ctx.inputs[1])
+        row, _, _, place, exists, grid = self._updates(kernel, indices, 1 if whole else None)
         k, places = kernel.k, kernel.inout(last)
         k.atomic("max", places, place, k.convert(row + 1, "u32"), exists)
         return kernel.launch(grid, 2.0 * self.layout.row_count)
 
     def _apply_all(self, last: Temp | None) -> Call:
-        row, source, target, place, exists, grid = self._updates(self.kernel)
-        if last is not None:
-            k = self.k
-            found = k.load_at(self.kernel.input(last), place, exists)
-            wins = k.eq(found, k.convert(row + 1, "u32"))
-            exists = wins if exists is None else exists & wins
-        self._apply_element(source, target, exists)
-        return self.kernel.launch(grid, 2.0 * self.layout.row_count * self.layout.window_size)
+        grid = 0
+        for indices, updates in self.sets:
+            row, source, target, place, exists, grid = self._updates(self.kernel, indices)
+            if last is not None:
+                k = self.k
+                found = k.load_at(self.kernel.input(last), place, exists)
+                wins = k.eq(found, k.convert(row + 1, "u32"))
+                exists = wins if exists is None else exists & wins
+            self._apply_element(updates, source, target, exists)
+        total = len(self.sets) * self.layout.row_count * self.layout.window_size
+        return self.kernel.launch(grid, 2.0 * total)
 
     def _updates(
-        self, kernel: ShapedKernel, window_size: int | None = None
+        self, kernel: ShapedKernel, indices: Buffer, window_size: int | None = None
     ) -> tuple[Value, Value, Value, Value, Value | None, int]:
         """Deal elements of the updates to programs.
 
         Args:
           kernel: gets the tile of elements.
+          indices: of the updates.
           window_size: 1 for the first element of each window only; None for all.
 
         Returns:
@@ -146,7 +161,7 @@ class _GpuScatter(ScatterKernel):
         total = layout.row_count * math.prod(a.extent for a in window)
         number, mask, grid = element_tile(k, self.ctx.gpu, total)
         row, *inside = split_position(k, number, (layout.row_count, *(a.extent for a in window)))
-        starts, exists = self._starts(kernel, row, mask)
+        starts, exists = self._starts(kernel, indices, row, mask)
         index = split_position(k, row, [a.extent for a in layout.rows])
         batches = [i for i, a in zip(index, layout.rows, strict=True) if a.target]
         targets = [a.target for a in layout.rows if a.target] + [a.stride for a in layout.indexed]
@@ -162,10 +177,10 @@ class _GpuScatter(ScatterKernel):
         return row, source, target, place, exists, grid
 
     def _starts(
-        self, kernel: ShapedKernel, row: Value, mask: Value | None
+        self, kernel: ShapedKernel, indices: Buffer, row: Value, mask: Value | None
     ) -> tuple[list[Value], Value | None]:
         """Where along the indexed axes the window of each update begins; which ones lie inside."""
-        k, layout, indices = kernel.k, self.layout, kernel.input(self.ctx.inputs[1])
+        k, layout = kernel.k, self.layout
         starts, inside = [], None
         for j, axis in enumerate(layout.indexed):
             x = k.convert(k.load_at(indices, row * layout.vector_length + j, mask), "index")
@@ -179,18 +194,20 @@ class _GpuScatter(ScatterKernel):
             starts.append(x)
         return starts, inside
 
-    def _apply_element(self, source: Value, target: Value, mask: Value | None) -> None:
+    def _apply_element(
+        self, updates: Buffer, source: Value, target: Value, mask: Value | None
+    ) -> None:
         k, dtype = self.k, self.dtype
         if self.replaces:
             unsigned, parts = bits_dtype(dtype)
             for j in range(parts):
-                x = k.load_at(view(self.updates, unsigned), source * parts + j, mask)
+                x = k.load_at(view(updates, unsigned), source * parts + j, mask)
                 k.store_at(view(self.result, unsigned), target * parts + j, x, mask, unique=True)
             return
         part = part_dtype(dtype)
         parts = 1 if part == dtype else 2
-        updates, result = view(self.updates, part), view(self.result, part)
-        new = [k.load_at(updates, source * parts + j, mask) for j in range(parts)]
+        news, result = view(updates, part), view(self.result, part)
+        new = [k.load_at(news, source * parts + j, mask) for j in range(parts)]
         places = [target * parts + j for j in range(parts)]
         if not self.unique:
             assert self.plan.atomic is not None
