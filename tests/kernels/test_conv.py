@@ -19,7 +19,9 @@ from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.lax.elementwise import add_p
+from tests.support.convolutions import plain_conv
 from tests.support.kernel_runner import Runner, target
+from tests.support.solvers import everywhere
 
 
 def specs(layout, spatial):
@@ -39,50 +41,6 @@ def specs(layout, spatial):
         return turned, turned, (spatial, spatial + 1, *inner)
     mixed = (spatial, 0, *(i + 1 for i in reversed(range(spatial - 1))), spatial + 1)
     return mixed, (1, 0, *(i + 2 for i in inner)), (0, spatial + 1, *(i + 1 for i in inner))
-
-
-def plain_conv(x, w, strides, padding, dilation, window_dilation, groups, batch_groups):
-    """A convolution by its definition; axes are batch, feature, spatial…"""
-    spatial = len(strides)
-    for d in range(spatial):
-        n, axis = x.shape[2 + d], 2 + d
-        spread = np.zeros(
-            (*x.shape[:axis], max((n - 1) * dilation[d] + 1, 0), *x.shape[axis + 1 :]), x.dtype
-        )
-        if n:
-            spread[(slice(None),) * axis + (slice(None, None, dilation[d]),)] = x
-        lo, hi = padding[d]
-        width = [(0, 0)] * x.ndim
-        width[axis] = (max(lo, 0), max(hi, 0))
-        x = np.pad(spread, width)
-        start, stop = max(-lo, 0), x.shape[axis] - max(-hi, 0)
-        x = x[(slice(None),) * axis + (slice(start, max(stop, start)),)]
-    reach = [(w.shape[2 + d] - 1) * window_dilation[d] + 1 for d in range(spatial)]
-    size = [max((x.shape[2 + d] - reach[d]) // strides[d] + 1, 0) for d in range(spatial)]
-    images, features = x.shape[0] // batch_groups, w.shape[0] // (groups * batch_groups)
-    out = np.zeros((images, w.shape[0], *size), np.result_type(x, w))
-    for g in range(groups * batch_groups):
-        kernel = w[g * features : (g + 1) * features]
-        part = (
-            x[:, g * w.shape[1] : (g + 1) * w.shape[1]]
-            if batch_groups == 1
-            else x[g * images : (g + 1) * images]
-        )
-        for tap in np.ndindex(*w.shape[2:]):
-            window = tuple(
-                slice(
-                    t * window_dilation[d],
-                    t * window_dilation[d] + (size[d] - 1) * strides[d] + 1,
-                    strides[d],
-                )
-                for d, t in enumerate(tap)
-            )
-            if math.prod(size):
-                seen = part[(slice(None), slice(None), *window)]
-                out[:, g * features : (g + 1) * features] += np.einsum(
-                    "nc...,oc->no...", seen, kernel[(slice(None), slice(None), *tap)]
-                )
-    return out
 
 
 def placed(x, spec):
@@ -227,24 +185,6 @@ GRADIENTS = [
     ((32, 3, 14, 14), (64, 3, 14, 14), dict(strides=(1, 1), padding=[(1, 1)] * 2, batch_groups=8)),
     ((16, 8, 40, 40), (16, 8, 40, 40), dict(strides=(1, 1), padding=[(1, 1)] * 2)),
 ]
-
-
-@contextlib.contextmanager
-def everywhere(solver, number):
-    """What a solver has plans for is done by its plan of that number; yields those plans."""
-    chosen = []
-
-    def usual(product, machine):
-        plans = solver.plans(product, machine)
-        chosen.extend(plans[number % len(plans)] for _ in plans[:1])
-        return chosen[-1] if plans else None
-
-    usually = PRODUCTS.solvers
-    PRODUCTS.solvers = [dataclasses.replace(solver, usual=usual, tier=-1), *usually]
-    try:
-        yield chosen
-    finally:
-        PRODUCTS.solvers = usually
 
 
 def implicit_products(number):

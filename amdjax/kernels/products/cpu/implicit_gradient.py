@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.core.dims import Dim, is_multiple
+from amdjax.core.dims import Dim, is_multiple, min_dim, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
     Contraction,
@@ -62,7 +62,7 @@ class ImplicitGradientPlan:
       tile: what registers hold: rows are elements that lie side by side.
       block: positions along each axis that are copied at once.
       panels: panels of columns of a program.
-      splits: parts of the blocks that different programs sum.
+      splits: parts of the blocks that different programs sum, where there are as many blocks.
     """
 
     problem: Contraction
@@ -96,9 +96,20 @@ class ImplicitGradientPlan:
         return taps * ceil_div(self.run, self.tile.rows)
 
     @property
+    def parts(self) -> int:
+        """Parts of the blocks: none is empty."""
+        return min_dim(self.splits, math.prod(self.window.counts))
+
+    @property
     def rounds(self) -> int:
         """Blocks of positions that a program sums, at most."""
         return ceil_div(math.prod(self.window.counts), self.splits)
+
+    @property
+    def waiting(self) -> int:
+        """Elements of sums that wait for further blocks, if there may be such."""
+        held = self.tiles * self.panels * self.tile.rows * self.tile.columns
+        return held if isinstance(self.rounds, Dim) or self.rounds > 1 else 0
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return ImplicitGradient(ctx, self).calls()
@@ -117,10 +128,9 @@ def implicit_gradient_plans(
 ) -> list[ImplicitGradientPlan]:
     """Plans of several blocks; none for what is no gradient of a kernel of several taps."""
     p, axes = product.merged, product.gradient
-    if p.is_complex or p.out.batch or math.prod(axis.taps for axis in axes) == 1:
+    if p.is_complex or p.out.batch or any(isinstance(n, Dim) for n in (p.rows, p.columns)):
         return []
-    sizes = (p.rows, p.columns, p.depth, *(x for a in axes for x in (a.extent, a.stride)))
-    if any(isinstance(n, Dim) for n in sizes):
+    if math.prod(axis.taps for axis in axes) == 1:
         return []
     features = p.rows // math.prod(axis.taps for axis in axes)
     found = [
@@ -140,14 +150,13 @@ def _plans(
     for block in position_blocks(axes, 1):
         if math.prod(block) > LONG_SUM:
             continue
-        blocks = math.prod(WindowBlock(axes, block, features).counts)
+        blocks = size_hint(math.prod(WindowBlock(axes, block, features).counts))
         for columns, splits in itertools.product(
             extents(wide, wide)[:4], shares(min(2 * target.threads, blocks))
         ):
             plan = ImplicitGradientPlan(p, axes, features, shape, block, columns, splits)
-            held = plan.tiles * shape.rows * shape.columns * columns if plan.rounds > 1 else 0
             panel = math.prod(block) * shape.columns
-            if (plan.window.elements + held + panel) * size <= cache * 3 // 4:
+            if (plan.window.elements + plan.waiting + panel) * size <= cache * 3 // 4:
                 yield plan
 
 
@@ -155,13 +164,13 @@ def implicit_gradient_cost(
     product: ProductProblem, plan: ImplicitGradientPlan, target: CpuTarget
 ) -> float:
     """Nanoseconds, about."""
-    p, shape, costs, dtype = plan.problem, plan.tile, target.costs, plan.problem.accumulate
+    p, shape, costs, dtype = plan.problem.at_hand, plan.tile, target.costs, plan.problem.accumulate
     positions = math.prod(plan.block)
     wide = ceil_div(p.columns, shape.columns)
     arrival = positions * shape.columns * itemsize(dtype) / costs.memory_rate
     each_panel = max(plan.tiles * (positions * shape.cycles(costs) + costs.tile), arrival)
     copying = costs.copy * plan.window.elements / shape.lanes
-    each = plan.rounds * (each_panel * plan.panels + copying) + costs.program
+    each = size_hint(plan.rounds) * (each_panel * plan.panels + copying) + costs.program
     cycles = launch(each, plan.splits * ceil_div(wide, plan.panels), target)
     packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
     cycles += launch(packed, wide, target) + combining(p, plan.splits, target)
@@ -184,7 +193,7 @@ class ImplicitGradient:
         p, splits = self.problem, self.plan.splits
         if splits > 1:
             parts, temp = split_sink(p, splits)
-            combine = combine_parts(self.ctx, p, temp, splits)
+            combine = combine_parts(self.ctx, p, temp, self.plan.parts)
             return [self.packer.call(), self._sums(parts), combine]
         return [self.packer.call(), self._sums(p.out)]
 
@@ -200,10 +209,9 @@ class ImplicitGradient:
         first = (pid % wide) * plan.panels
         part = pid // wide
         self.writer = Writer(program, replace(p, out=sink), [part] if plan.splits > 1 else [])
-        tiles = plan.tiles * plan.panels if plan.rounds > 1 else 1
-        self.sums = k.scratch("sums", p.accumulate, tiles * shape.rows * shape.columns)
+        self.sums = k.scratch("sums", p.accumulate, plan.waiting or shape.rows * shape.columns)
         total = math.prod(plan.window.counts)
-        low, high = ((part + i) * total // plan.splits for i in (0, 1))
+        low, high = ((part + i) * total // plan.parts for i in (0, 1))
         panels = k.min(k.const("index", self.packer.panels) - first, plan.panels)
 
         def block(n: Value) -> None:
@@ -216,7 +224,7 @@ class ImplicitGradient:
         k.for_(low, high, 1, block)
         cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns)
         cycles *= shape.cycles(self.ctx.target.costs)
-        return program.launch(plan.splits * wide, nanoseconds(cycles, self.ctx.target))
+        return program.launch(plan.parts * wide, nanoseconds(cycles, self.ctx.target))
 
     def _rows(self, panel: Value, number: Value, taps: list[Value]) -> None:
         """All tiles of a panel, whose first has a number among those in scratch."""
@@ -246,7 +254,7 @@ class ImplicitGradient:
             steps = steps + first * inner
         sums = self._positions(0, at, steps * shape.columns, none)
         size = shape.rows * shape.columns
-        base = number * size if plan.rounds > 1 else k.const("index", 0)
+        base = number * size if plan.waiting else k.const("index", 0)
         places = [base + n * shape.lanes for n in range(len(sums))]
 
         def with_earlier() -> list[Value]:
@@ -265,7 +273,7 @@ class ImplicitGradient:
                 is_multiple(plan.run, shape.rows), is_multiple(p.columns, shape.columns),
             )  # fmt: skip
 
-        if plan.rounds == 1:
+        if not plan.waiting:
             totals = sums
             store()
             return
