@@ -109,14 +109,20 @@ def unrolled_loop(
     domain: Domain, lane_var: LoopVar, stores: Sequence[tuple[Var, Index]]
 ) -> LoopVar | None:
     """The innermost loop, if its steps lie between the lanes of what is stored, and are few."""
-    last, n = domain.vars[-1], domain.vars[-1].extent
-    if not isinstance(n, int):
+    if not _has_few_steps(domain, lane_var):
         return None
+    last, n = domain.vars[-1], domain.vars[-1].extent
     between = all(o.coefficient(last) == 1 and o.coefficient(lane_var) == n for _, o in stores)
+    return last if between and n * domain.operations <= WRITTEN else None
+
+
+def _has_few_steps(domain: Domain, lane_var: LoopVar) -> bool:
+    """Whether the innermost loop is not in lanes, and has few steps that can be written apart."""
+    last, n = domain.vars[-1], domain.vars[-1].extent
+    if last is lane_var or not isinstance(n, int) or n > FEW:
+        return False
     loops = any(root.loop is not None for root in domain.region.roots)
-    few = n <= FEW and n * domain.operations <= WRITTEN
-    merged = any(i.depends_on(last) for i in domain.alias.values())
-    return last if last is not lane_var and between and few and not (loops or merged) else None
+    return not loops and not any(i.depends_on(last) for i in domain.alias.values())
 
 
 def masks_cheaply(domain: Domain, lane_var: LoopVar | None) -> bool:
@@ -168,7 +174,7 @@ class CpuRowPlan(RowPlan):
       count: lanes.
       segment: neighboring lanes that are elements of one row.
       unrolled: the loop over the elements of short rows in lanes, where these are stored: what lies
-        between the lanes of one step is written along with it.
+        between the lanes of one step is written along with it; or where they are gathered.
       row_var: the loop around that over rows in lanes, where one of these is too short for a tile:
         a row of the tile for each of some of its steps.
       steps: of it in a program.
@@ -363,12 +369,21 @@ def _scratch_rows(plan: CpuRowPlan, lane_var: LoopVar, target: Machine) -> int:
 
 
 def _unrolled(plan: CpuRowPlan, lane_var: LoopVar) -> LoopVar | None:
-    """The loop over the elements of a row, if one pass stores all that it computes of them."""
+    """The loop over the few elements of a row, where one pass stores what it computes of them.
+
+    Or where it reads all from a place that is computed, which is found once for them.
+    """
     domain, elements = plan.domain, {v for r in plan.element_roots(0) for v in r.vars}
     stores = [(v, o) for v, o in domain.stores if v in elements]
-    if plan.levels or not stores or plan.inner != [domain.vars[-1]]:
+    last = domain.vars[-1]
+    if plan.levels or plan.inner != [last]:
         return None
-    return unrolled_loop(domain, lane_var, stores)
+    if stores:
+        return unrolled_loop(domain, lane_var, stores)
+    gathers = [o for _, o in domain.loads if o.is_dynamic]
+    rows = gathers and all(surely_equal(o.coefficient(last), 1) for o in gathers)
+    few = rows and domain.operations <= WRITTEN
+    return last if few and _has_few_steps(domain, lane_var) else None
 
 
 def _row_loop(domain: Domain, lane_var: LoopVar, count: int) -> LoopVar | None:

@@ -6,6 +6,7 @@ a plan splits reductions, programs write what their parts add up to, and `combin
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -373,23 +374,24 @@ class CpuRowEmitter(RowEmitter):
     ) -> list[list[El]]:  # fmt: skip
         """Totals over a few elements, written one by one; what is stored of them follows together.
 
-        So stores of one step and what lies between its lanes become whole vectors.
+        So stores of one step and what lies between its lanes become whole vectors. Each total is
+        complete before the next begins, so that few are in registers.
         """
         k, b, stores = self.k, self.b, []
+        steps: list[dict[Symbol, Index]] = [{var: Index(i)} for i in range(var.extent)]
 
-        def place(shape: tuple[int, ...]) -> tuple[Index, ...]:
+        def place(shape: tuple[int, ...], step: dict[Symbol, Index]) -> tuple[Index, ...]:
             return tuple(x.substitute(step) for x in self.domain.element_index(shape))
 
-        for i in range(var.extent):
-            step: dict[Symbol, Index] = {var: Index(i)}
-            for root in elements:
-                for v in root.vars:
-                    if v in self.fusion.stored:
-                        index = place(v.aval.shape)
-                        stores.append((root, v, linear(index, v.aval.shape), b.value(v, index)))
-            for n, rule in enumerate(rules):
-                with k.made_from(rule.eqn.origin):
-                    accs[n] = rule.merge(b, accs[n], rule.element(b, place(rule.shape)))
+        for step, root in itertools.product(steps, elements):
+            for v in root.vars:
+                if v in self.fusion.stored:
+                    index = place(v.aval.shape, step)
+                    stores.append((root, v, linear(index, v.aval.shape), b.value(v, index)))
+        for n, rule in enumerate(rules):
+            with k.made_from(rule.eqn.origin):
+                for step in steps:
+                    accs[n] = rule.merge(b, accs[n], rule.element(b, place(rule.shape, step)))
         for root, v, position, x in stores:
             with k.made_from(root.eqn.origin):
                 b.store(self.w.output(v), position, x)

@@ -221,3 +221,32 @@ def test_what_is_stored_of_short_rows_lies_between_lanes(rows, count):
     np.testing.assert_allclose(total, (3.0 * x.astype(np.float64)).sum(-1), rtol=0, atol=3e-6)
     np.testing.assert_array_equal(place, x.argmax(-1))
     np.testing.assert_array_equal(least, np.where(x > 0, x, 1.0).min(-1))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int8, np.complex64])
+@pytest.mark.parametrize("width", [2, 3, 4, 5])
+def test_reductions_of_short_rows_that_are_gathered(width, dtype):
+    """What is read of computed places, few elements each, on its way into several results."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-9, 9, (50, width)).astype(dtype)
+    places = rng.integers(-60, 60, (3, 67)).astype(np.int32)
+    weights = rng.integers(1, 4, (3, 67)).astype(dtype)
+
+    @amdjax.jit
+    def f(x, places, weights):
+        rows, next_rows = x[places], x[places + 1]
+        y = (rows * weights[..., None]).sum(-1) + next_rows.sum(-1)
+        if jnp.iscomplexobj(x):
+            return y, rows.sum(-1)
+        return y, rows.max(-1), rows.argmax(-1), (rows * next_rows).sum(-1, dtype=x.dtype)
+
+    def at(places):
+        return x[np.clip(np.where(places < 0, places + 50, places), 0, 49)]
+
+    rows, next_rows = at(places), at(places + 1)
+    y = (rows * weights[..., None]).sum(-1, dtype=dtype) + next_rows.sum(-1, dtype=dtype)
+    wanted = [y, rows.sum(-1)]
+    if np.dtype(dtype).kind != "c":
+        wanted[1:] = rows.max(-1), rows.argmax(-1), (rows * next_rows).sum(-1, dtype=dtype)
+    for got, want in zip(f(x, places, weights), wanted, strict=True):
+        np.testing.assert_array_equal(np.asarray(got), want)
