@@ -49,10 +49,11 @@ SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
 #: Of the cases on emulated GPUs in these folders, one in so many runs at a commit: layers are
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
-SHARES = {"lax": 5, "nn": 5, "jit": 4, "kernels": 3, "codegen": 2, "emulator": 3}
+SHARES = {"lax": 5, "nn": 5, "jit": 4, "kernels": 3, "codegen": 4, "emulator": 5}
 #: Of the cases of each test in these folders that are on no emulated GPU, one in so many runs at a
-#: commit: they compile large programs, most of whose parts other cases have, too.
-TURNS = {"jit": 3, "kernels": 3, "experimental": 3}
+#: commit: they compile large programs, most of whose parts other cases have, too, or are one
+#: operation after another.
+TURNS = {"jit": 3, "kernels": 3, "experimental": 3, "codegen": 2, "dims": 3}
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests
 TARGETS = ("gfx", "sm_")  # what names of GPUs begin with
 SAMPLED_SHARE = 3  # of those on `SAMPLED`, where that is a target more

@@ -87,6 +87,7 @@ LAYERS = {
 TOLERANCE = {"float16": 5e-3, "bfloat16": 4e-2, "float64": 1e-7}
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("name", in_turn(LAYERS, 5))
 def test_dtypes(name, dtype):

@@ -430,6 +430,7 @@ def margin_losses():
             check(f, multi, x)
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("function", [c[0] for c in CASES], ids=lambda f: f.__name__)
 def test_entries(function):
     function()

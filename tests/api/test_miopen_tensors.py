@@ -77,7 +77,7 @@ def recurrent_layers():
     """Modes, one way and both, with and without biases, with inputs that skip, with lengths."""
     x, lengths = draw(4, 3, 5), np.array([4, 2, 3])
     options = list(itertools.product(MODES, (False, True), (True, False), ("linear", "skip")))
-    for mode, both, bias, skip in in_turn(options, 5):
+    for mode, both, bias, skip in in_turn(options, 8):
         more = {"activation": mode} if MODES[mode] is rnn.RNN else {}
         net = MODES[mode](
             5, 5, key=amdjax.random.key(1), layers=2, bidirectional=both, use_bias=bias,
@@ -403,6 +403,7 @@ def library(folder):
     assert any(p.is_file() and p.stat().st_size for p in (folder / "trace").rglob("*"))
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("function", [c[0] for c in CASES], ids=lambda f: f.__name__)
 def test_entries(function, database, tmp_path):
     function(*([tmp_path] if function.__code__.co_argcount else []))

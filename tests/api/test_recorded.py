@@ -22,7 +22,7 @@ import amdjax
 from tests.support import recorded_calls as recorded
 
 HERE = pathlib.Path(__file__).parent / "recorded"
-SHARES = 10
+SHARES = 15
 
 
 def is_due(call):

@@ -9,8 +9,6 @@ from amdjax.codegen.gpu import writer as gpu
 from tests.support import tile_runner
 from tests.support.tile_runner import run_kernel
 
-pytestmark = pytest.mark.share(2)
-
 DTYPES = {
     "f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": ml_dtypes.bfloat16,
     "i8": np.int8, "u8": np.uint8, "i16": np.int16, "i32": np.int32, "u32": np.uint32,

@@ -7,7 +7,7 @@ import pytest
 from amdjax.tile import TileError
 from tests.support.tile_runner import elementwise
 
-pytestmark = [pytest.mark.usefixtures("backend"), pytest.mark.share(2)]
+pytestmark = pytest.mark.usefixtures("backend")
 
 INTS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
 FLOATS = [np.float32, np.float64]
