@@ -1,10 +1,12 @@
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from amdjax import lax
+import amdjax
+from amdjax import lax, numpy as jnp
 from tests.support.indexing_reference import cases, gather_reference, scatter_reference
 from tests.support.lax_checks import check_batching, check_derivatives
 
@@ -245,3 +247,28 @@ SCATTER = lax.ScatterDimensionNumbers((1,), (0,), (0,))
 def test_scatter_names_what_does_not_fit(indices, updates, numbers, message):
     with pytest.raises(TypeError, match=message):
         lax.scatter(X, indices, updates, numbers)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex64, ml_dtypes.bfloat16, np.bool_])
+@pytest.mark.parametrize("channels", [1, 2, 3, 4, 5])
+def test_places_that_floats_say(channels, dtype):
+    """Coordinates beyond all bounds, NaN among them, are held between the ends of an axis."""
+    rng = np.random.default_rng(channels)
+    image = rng.integers(0, 9, (3, 9, 11, channels)).astype(dtype)
+    at = rng.uniform(-4, 14, (3, 5, 41, 2)).astype(np.float32)
+    special = [np.nan, np.inf, -np.inf, 3e38, -3e38, 2.0**31, -(2.0**31), -0.0, 8.999, 10.0, 1e-40]
+    at[0, 0, : len(special), 0], at[1, 1, : len(special), 1] = special, special
+
+    def gather(xp, image, at, low):
+        (y, x), batch = at, np.arange(3)[:, None, None]
+        y, x = (xp.clip(c, low, n - 1) for c, n in ((y, 9), (x, 11)))
+        if xp is np:
+            y, x = (np.where(np.isnan(c), 0, c) for c in (y, x))
+        y, x = y.astype(np.int32), x.astype(np.int32)
+        return image[batch, y, x], image[batch, y, xp.minimum(x + 1, 10)]
+
+    for low in (0, -2):  # -1 and -2 are the last ones
+        coordinates = at[..., 0], at[..., 1]
+        found = amdjax.jit(lambda *xs: gather(jnp, *xs, low))(image, coordinates)
+        for got, want in zip(found, gather(np, image, coordinates, low), strict=True):
+            np.testing.assert_array_equal(np.asarray(got), want)

@@ -178,6 +178,87 @@ def test_gathers_of_neighbors_are_rows(changed, rows):
     assert others == 3 - sum(int(row[len("count=")]) for row in rows)  # each is read once
 
 
+CLAMPED = """\
+  %0: index = const 0
+  %1: f32[8] = load x strides=(1) %0
+  %2: f32 = const {low}
+  %3: f32[8] = broadcast %2
+  %4: f32 = const {high}
+  %5: f32[8] = broadcast %4
+  %6: f32[8] = max {first}
+  %7: f32[8] = min {second}
+  %8: i32[8] = convert %7
+  %9: f32[8] = convert %8
+  store y strides=(1) %0, %9
+"""
+
+
+@pytest.mark.parametrize(
+    "changed, found",
+    [
+        ({}, "low=0 high=9 %1"),
+        ({"low": -3.0, "first": "%1, %3", "second": "%6, %5"}, "low=-3 high=9 %1"),
+        ({"low": 1.0}, None),
+        ({"high": 1e9}, None),
+        ({"high": 2.5}, None),
+        ({"high": "inf"}, None),
+        ({"second": "%6, %6"}, None),
+    ],
+)
+def test_clamped_floats_are_converted_at_once(changed, found):
+    parts = {"low": 0.0, "high": 9.0, "first": "%3, %1", "second": "%5, %6"}
+    text = CLAMPED.format(**parts | changed)
+    expected = f"convert_clamped {found}" if found else "convert %7"
+    assert after(passes.clamp_conversions, text) == text.replace("convert %7", expected)
+
+
+OFFSETS = """\
+  %0: index = program_id
+  %1: {dtype}[8] = load at:{dtype} strides=(1) %0
+  %2: index[8] = convert %1
+  %3: index = const {low}
+  %4: index[8] = broadcast %3
+  %5: index[8] = max %2, %4
+  %6: index = const 100
+  %7: index[8] = broadcast %6
+  %8: index[8] = min %7, %5
+  %9: index = const {step}
+  %10: index[8] = broadcast %9
+  %11: index[8] = mul %8, %10
+  %12: index[8] = broadcast %0
+  %13: index[8] = {join} %12, %11
+  %14: f32[8] = load_at x {mask}%13
+  store y strides=(1) %0, %14
+"""
+
+
+@pytest.mark.parametrize(
+    "changed, narrow",
+    [
+        ({}, True),
+        ({"low": -100}, True),
+        ({"step": 1 << 24}, True),
+        ({"step": 1 << 25}, False),  # 100 times as much takes more bits
+        ({"dtype": "u32"}, False),
+        ({"dtype": "u8"}, True),
+        ({"dtype": "i64"}, False),
+        ({"join": "sub"}, False),
+    ],
+)
+def test_offsets_that_fit_have_32_bits(changed, narrow):
+    parts = {"dtype": "i32", "low": 0, "step": 3, "join": "add", "mask": ""}
+    head = "kernel test(x: in f32, at: in {dtype}, y: out f32) grid=1 {{\n"
+    text = (head + OFFSETS).format(**parts | changed) + "}"
+    kernel = parse_kernel(text)
+    verify(kernel)
+    found = passes.narrow_offsets(kernel)
+    verify(found)
+    (line,) = (x for x in str(found).splitlines() if "load_" in x)
+    assert ("load_rows x count=1" in line) == narrow
+    assert line.endswith(", %0") == narrow
+    assert str(parse_kernel(str(found))) == str(found)
+
+
 def test_changes_reach_into_blocks_and_what_leaves_them():
     text = """\
   %0: index = const 0

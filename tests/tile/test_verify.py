@@ -64,6 +64,10 @@ WRONG = {
     "store takes 3 operands": ["store y strides=(1) masked=True %0, %1, %1, %4"],
     "offsets of f32": ["%6: f32[8] = load_at x %1"],
     "load_rows takes a row of offsets": ["%6: f32[8], %7: f32[8] = load_rows x count=2 %1"],
+    "load_rows takes numbers of index": [
+        "%6: i8[8] = iota", "%7: f32[8] = load_rows x count=1 %6, %6",
+    ],
+    "convert_clamped is of floats": ["%6: i32[8] = convert_clamped low=1 high=3 %1"],
     "arrive counts": ["%6: bool = arrive c programs=0 %0"],
     "grid_barrier of y, which is out": ["grid_barrier y %0, %0, %0, %0"],
     "grid_barrier takes 4": ["grid_barrier c %0, %0, %0"],

@@ -53,6 +53,22 @@ def lower_convert(c: CpuEmitter, op: ops.Convert) -> list[Rep]:
     return [rowwise(to, lambda v: converted(c.f, v, x.dtype, to.dtype), c.rep(x))]
 
 
+@LOWERINGS.of(ops.ConvertClamped)
+def lower_convert_clamped(c: CpuEmitter, op: ops.ConvertClamped) -> list[Rep]:
+    """Selects by ordered comparisons, which are single instructions and false of NaN."""
+    f, to = c.f, op.result.type
+
+    def row(x: Value) -> Value:
+        low, high = (llvm.const(x.type, float(n)) for n in (op.low, op.high))
+        if op.low:
+            x = f.select(f.fcmp("ord", x, x), x, llvm.zero(x.type))
+        x = f.select(f.fcmp("ogt", x, low), x, low)
+        x = f.select(f.fcmp("olt", x, high), x, high)
+        return f.cast("fptosi", x, "i32")
+
+    return [rowwise(to, row, c.rep(op.x))]
+
+
 @LOWERINGS.of(ops.Bitcast)
 def lower_bitcast(c: CpuEmitter, op: ops.Bitcast) -> list[Rep]:
     to = op.results[0].type

@@ -265,14 +265,20 @@ def lower_load_rows(c: CpuEmitter, op: ops.LoadRows) -> list[Rep]:
     Each block of as many lanes as a row is wide then holds one element of those lanes' rows.
     """
     f, buffer, count = c.f, op.buffer, op.count
+    kind, offsets = Type(memory_element(buffer.dtype)), c.scalar(op.offsets)
+    start = c.address(buffer, c.scalar(op.start) if op.start is not None else None)
+    align = kind.bits // 8
+    if count == 1:
+        kind = kind.with_lanes(offsets.type.lanes)
+        every = llvm.const(kind.with_elem("i1"), True)
+        x = f.gather(kind, f.gep(start, offsets, kind.with_lanes(0)), every, llvm.zero(kind), align)
+        return [_from_memory(f, x, buffer.dtype)]
     width = 2 if count == 2 else 4
-    kind = Type(memory_element(buffer.dtype))
-    row_type, align = kind.with_lanes(width), kind.bits // 8
+    row_type = kind.with_lanes(width)
     some = llvm.vector("i1", [i < count for i in range(width)])
-    offsets = c.scalar(op.offsets)
 
     def row(lane: int) -> Value:
-        pointer = c.address(buffer, f.extract(offsets, lane))
+        pointer = f.gep(start, f.extract(offsets, lane), kind)
         if count == width:
             return f.load(row_type, pointer, align)
         return f.masked_load(row_type, pointer, some, llvm.zero(row_type), align)

@@ -15,7 +15,13 @@ from amdjax.codegen.cpu.emitter import CpuEmitter
 from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.llvm import I64, PTR, Module, Value
 from amdjax.tile import passes
-from amdjax.tile.passes import join_gathers, mark_positional_comparisons, place_prefetches
+from amdjax.tile.passes import (
+    clamp_conversions,
+    join_gathers,
+    mark_positional_comparisons,
+    narrow_offsets,
+    place_prefetches,
+)
 
 __all__ = ["LOWERINGS", "PASSES", "SCRATCH_LIMIT", "emit_kernel"]
 
@@ -25,7 +31,13 @@ KERNEL_ATTRIBUTES = (
 #: Bytes of scratch, which lies on the stack: threads have 8 MiB of it.
 SCRATCH_LIMIT = 6 << 20
 #: What is found out of a kernel, and put into it, before it is written.
-PASSES = (place_prefetches, mark_positional_comparisons, join_gathers)
+PASSES = (
+    place_prefetches,
+    mark_positional_comparisons,
+    clamp_conversions,
+    join_gathers,
+    narrow_offsets,
+)
 
 LOWERINGS = Lowerings(
     control.LOWERINGS,

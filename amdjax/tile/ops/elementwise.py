@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from amdjax.tile.attributes import Constant, Found, Word
+from amdjax.tile.attributes import Attribute, Constant, Found, Word
 from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
 __all__ = [
     "COMPARISONS", "ELEMENTWISE", "NARROW", "Bitcast", "Comparison", "Const", "Convert",
-    "Elementwise", "Select",
+    "ConvertClamped", "Elementwise", "Select",
 ]  # fmt: skip
 
 _NUMBERS = frozenset((*FLOATS, *INTEGERS))
@@ -188,6 +188,22 @@ class Convert(_Cast, name="convert", traits=Trait.PURE | Trait.ELEMENTWISE):
     """The same numbers in another dtype, rounded to nearest even or saturated."""
 
     __slots__ = ()
+
+
+class ConvertClamped(_Cast, name="convert_clamped", traits=Trait.PURE | Trait.ELEMENTWISE):
+    """Floats held between two integers, as integers rounded toward zero; NaN is 0.
+
+    CPUs have it, for which `clamp_conversions` writes it.
+    """
+
+    __slots__ = ()
+    low = Attribute[int]()
+    high = Attribute[int]()
+
+    def check(self) -> None:
+        super().check()
+        floats = self.x.dtype in ("f32", "f64") and self.result.dtype == "i32"
+        expect(floats and self.low <= 0 <= self.high, "convert_clamped is of floats around 0")
 
 
 class Bitcast(_Cast, name="bitcast", traits=Trait.PURE | Trait.ELEMENTWISE):

@@ -138,7 +138,8 @@ class LoadAt(Scattered, name="load_at", traits=Trait.READS):
 class LoadRows(Op, name="load_rows", traits=Trait.READS):
     """Gather of short rows: result `j` has the element `j` behind each offset.
 
-    CPUs have it, for which `join_gathers` writes it.
+    Offsets may be counted from a place, a scalar beside them. CPUs have it, for which
+    `join_gathers` and `narrow_offsets` write it.
     """
 
     __slots__ = ()
@@ -146,13 +147,19 @@ class LoadRows(Op, name="load_rows", traits=Trait.READS):
     offsets = Operand(0)
     count = Attribute[int]()
 
+    @property
+    def start(self) -> Value | None:
+        """The place."""
+        return self.operands[1] if len(self.operands) > 1 else None
+
     def result_types(self) -> tuple[TileType, ...]:
         return (TileType(self.buffer.dtype, self.offsets.shape),) * self.count
 
     def check(self) -> None:
         _check_role(self, self.buffer, "in", "inout", "out", "scratch")
         fits = len(self.offsets.shape) == 1 and self.offsets.dtype in INTEGERS
-        expect(fits and self.count > 1, "load_rows takes a row of offsets")
+        expect(fits and self.count > 0, "load_rows takes a row of offsets")
+        expect_scalars(self, self.operands[1:])
 
 
 class StoreAt(Scattered, name="store_at", traits=Trait.WRITES):

@@ -8,7 +8,7 @@ from typing import Any
 from amdjax.tile import ops
 from amdjax.tile.ir import Block, Op, Trait, Value, nested_ops
 from amdjax.tile.kernel import Kernel
-from amdjax.tile.passes.rewriting import rewritten
+from amdjax.tile.passes.rewriting import all_blocks, constant_of, makers, rewritten
 from amdjax.tile.types import itemsize
 
 __all__ = ["join_gathers"]
@@ -27,9 +27,9 @@ def join_gathers(kernel: Kernel) -> Kernel:
     # What few kernels have is not searched for in all of them.
     if not any(isinstance(op, ops.LoadAt) for op in nested_ops(kernel.body)):
         return kernel
-    made = {v.number: op for op in nested_ops(kernel.body) for v in op.results}
+    made = makers(kernel.body)
     joined: dict[int, ops.LoadRows | None] = {}  # by number of a gather's result; None: is read
-    for block in _blocks(kernel.body):  # by another one
+    for block in all_blocks(kernel.body):  # by another one
         for row in _rows(block, made):
             results = tuple(op.result for op in row)
             attrs = {"buffer": row[0].buffer, "count": len(row)}
@@ -44,13 +44,6 @@ def join_gathers(kernel: Kernel) -> Kernel:
         return [] if found is None else found
 
     return rewritten(kernel, change) if joined else kernel
-
-
-def _blocks(block: Block) -> Iterator[Block]:
-    """A block and all inside it."""
-    yield block
-    for op in nested_ops(block):
-        yield from op.blocks
 
 
 def _rows(block: Block, made: dict[int, Op]) -> Iterator[list[ops.LoadAt]]:
@@ -95,16 +88,9 @@ def _apart(offsets: Value, made: dict[int, Op]) -> tuple[int, int]:
     op, distance = made.get(offsets.number), 0
     while isinstance(op, ops.Add):
         a, b = op.operands
-        step = _constant(b, made)
+        step = constant_of(b, made)
         if step is None:
             break
-        offsets, distance = a, distance + step
+        offsets, distance = a, distance + int(step)
         op = made.get(a.number)
     return offsets.number, distance
-
-
-def _constant(v: Value, made: dict[int, Op]) -> int | None:
-    op = made.get(v.number)
-    if isinstance(op, ops.Broadcast):
-        op = made.get(op.x.number)
-    return int(op.value.x) if isinstance(op, ops.Const) else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from amdjax.tile.ir import Block, Op, Value
+from amdjax.tile import ops
+from amdjax.tile.ir import Block, Op, Value, nested_ops
 from amdjax.tile.kernel import Kernel
 
-__all__ = ["rewritten"]
+__all__ = ["all_blocks", "constant_of", "either_way", "makers", "rewritten"]
 
 #: Of an operation whose operands are renamed: what stands in its place, or what its result is.
 Change = Callable[[Op], Op | Sequence[Op] | Value]
@@ -17,6 +18,32 @@ Change = Callable[[Op], Op | Sequence[Op] | Value]
 def rewritten(kernel: Kernel, change: Change) -> Kernel:
     """The kernel with each operation changed; the outermost and first come first."""
     return replace(kernel, body=_Rewriter(change).block(kernel.body))
+
+
+def all_blocks(block: Block) -> Iterator[Block]:
+    """A block and all inside it."""
+    yield block
+    for op in nested_ops(block):
+        yield from op.blocks
+
+
+def makers(block: Block) -> dict[int, Op]:
+    """By the number of each value the operation that makes it."""
+    return {v.number: op for op in nested_ops(block) for v in op.results}
+
+
+def constant_of(v: Value, made: Mapping[int, Op]) -> float | None:
+    """The number that a scalar or tile is in all elements, if that is a constant."""
+    op = made.get(v.number)
+    if isinstance(op, ops.Broadcast):
+        op = made.get(op.x.number)
+    return op.value.x if isinstance(op, ops.Const) else None
+
+
+def either_way(op: Op) -> tuple[tuple[Value, Value], tuple[Value, Value]]:
+    """The operands of a commutative operation, in both orders."""
+    a, b = op.operands
+    return (a, b), (b, a)
 
 
 class _Rewriter:
