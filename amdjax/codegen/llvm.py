@@ -130,7 +130,8 @@ class Module:
     `native` names intrinsics that the target runs as an instruction and that other targets would
     turn into a library call or a loop over lanes; `ldexp` on AVX-512 and AMD GPUs, which math
     functions then use, `masked.load` and `masked.store`, without which bytes and shorts go lane by
-    lane and a store takes dozens of cycles on Zen 3 and earlier.
+    lane and a store takes dozens of cycles on Zen 3 and earlier. `subnormal` says that results
+    which are take no longer than others.
     `bf16` says that the target's conversion from float keeps subnormal numbers.
 
     `estimates` has the names of instructions for functions of one float, `exp2`, `log2`, `rcp` and

@@ -179,7 +179,7 @@ class Amdgcn(Isa):
     convention = amdgpu_object.KERNEL_CONVENTION
     device_scope = 'syncscope("agent") '
     atomic_metadata = amdgpu_object.ATOMIC_METADATA
-    native = frozenset({"bf16", "ldexp"})
+    native = frozenset({"bf16", "ldexp", "subnormal"})
     estimates: ClassVar = {
         "exp2": "llvm.amdgcn.exp2.f32", "log2": "llvm.amdgcn.log.f32",
         "rcp": "llvm.amdgcn.rcp.f32", "rsqrt": "llvm.amdgcn.rsq.f32",

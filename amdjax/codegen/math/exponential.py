@@ -30,9 +30,10 @@ from .expr import (
     select_constant,
 )
 
-# Beyond these exp is 0 or infinite; a little further than necessary.
-EXP_RANGE = {"float": (-104.0, 89.5), "double": (-746.0, 710.5)}
-EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
+# Beyond these exp is infinite, a little further than necessary, or the power of two that it is
+# scaled by is zero, see `scale_by_power`.
+EXP_RANGE = {"float": (-176.1, 89.5), "double": (-1418.2, 710.5)}
+EXP2_RANGE = {"float": (-254.0, 129.0), "double": (-2046.0, 1025.0)}
 
 
 def reduce_exp(x: Expr) -> tuple[Expr, Expr]:

@@ -350,13 +350,26 @@ def power_of_two(n: Expr, fmt: Format) -> Expr:
     return ((n << fmt.mantissa) + fmt.one_bits).as_float()
 
 
+def least_power(fmt: Format) -> int:
+    """Twice the exponent whose bits are those of zero."""
+    return -2 * fmt.bias
+
+
 def scale_by_power(x: Expr, n: Expr) -> Expr:
-    """`x * 2**n`, rounded once if the result is subnormal; |n| up to twice the largest exponent."""
+    """`x * 2**n`, rounded once if the result is subnormal; |n| up to twice the largest exponent.
+
+    Zero for the least `n`, which costs nothing: that a result is not zero but too small for a
+    number takes some processors a hundred cycles, and what masks take out of a softmax is much.
+    """
     if "ldexp" in x.f.module.native:
         types = [x.type, n.type.with_elem("i32")]
-        power = n.resize("i32", signed=True).value
-        return Expr(x.f, x.f.intrinsic("ldexp", x.type, x.value, power, overload=types))
-    # Two factors in the range of normal numbers; multiplication keeps a NaN one.
+        power = n.resize("i32", signed=True)
+        scaled = Expr(x.f, x.f.intrinsic("ldexp", x.type, x.value, power.value, overload=types))
+        if "subnormal" in x.f.module.native:
+            return scaled
+        # The instruction is masked; what NaN leaves in `n` is not the least.
+        return select(n != least_power(x.format), scaled, x.like(0.0))
+    # Two factors in the range of normal numbers, or zero; multiplication keeps a NaN one.
     half = n.ashr(1)
     return x * power_of_two(half, x.format) * power_of_two(n - half, x.format)
 
