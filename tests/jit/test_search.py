@@ -97,6 +97,7 @@ PROGRAMS = {
 MORE = {
     "few rows": ("attention on a CPU", uniform_attention, [(1, 2, 4, 16), *[(1, 512, 2, 16)] * 2]),
     "dot products": ("product on a CPU", lambda x, y: x @ y.T, [(3, 4000), (100, 4000)]),
+    "rank updates": ("product on a CPU", lambda x, y: x @ y, [(8, 1024), (1024, 2048)]),
     "implicit": ("product on a CPU", conv, [(2, 9, 20, 8), (3, 3, 8, 40)]),
     "implicit gradient": (
         "product on a CPU", gradient_of_kernel, [(2, 9, 20, 8), (2, 9, 20, 40)]

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 import amdjax
 import amdjax.kernels
 import amdjax.numpy as jnp
-from amdjax import lax
+from amdjax import lax, nn
 from amdjax.codegen.cpu.writer import SCRATCH_LIMIT
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
@@ -20,10 +20,17 @@ from amdjax.kernels.products.cpu import blocking
 from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
 from amdjax.kernels.products.cpu.packed import PACKED
+from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
+from tests.support.jit_helpers import (
+    compiled,
+    on_machine,
+    results_and_schedule,
+    small_integers,
+)
 from tests.support.kernel_runner import Runner, target
 
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
@@ -207,7 +214,9 @@ def test_specials_stay_in_their_row_and_column():
     assert np.isfinite(out[~mask]).all() and np.isnan(out[7]).all() and np.isinf(out[8, 9])
 
 
-@pytest.mark.parametrize("m, k, n", [(1, 300_000, 1), (1, 50_000, 3), (9, 20_000, 40)])
+@pytest.mark.parametrize(
+    "m, k, n", [(1, 300_000, 1), (1, 50_000, 3), (9, 20_000, 40), (2, 90_000, 256)]
+)
 @pytest.mark.parametrize("turn", [False, True])
 def test_long_sums_are_begun_anew(m, k, n, turn):
     """All numbers are positive: a single sum of so many has ten times the error and more."""
@@ -217,7 +226,7 @@ def test_long_sums_are_begun_anew(m, k, n, turn):
     numbers = (((1,), (1 if turn else 0,)), ((), ()))
     exact = x.astype(np.float64) @ (y.T if turn else y).astype(np.float64)
     used = 0
-    for solver in (DIRECT, DOT_PRODUCTS, PACKED):
+    for solver in (DIRECT, DOT_PRODUCTS, PACKED, RANK_UPDATES):
         with using(solver) as applied:
             found = Runner(dot_general_p, [x, y], params(numbers))(x, y)
         used += bool(applied)
@@ -225,15 +234,55 @@ def test_long_sums_are_begun_anew(m, k, n, turn):
     assert used > 1
 
 
+@settings(max_examples=12)
+@given(
+    st.integers(1, 64), st.integers(64, 700), st.integers(256, 900), st.integers(0, 30),
+    st.sampled_from([(), (3,)]), st.sampled_from([np.float32, np.float64, np.float16, np.int32]),
+    st.sampled_from([128, 256, 512]), st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_few_rows_times_a_matrix_that_streams(m, k, n, number, batch, dtype, bits, threads):
+    x, y = small_integers((*batch, m, k), dtype), small_integers((*batch, k, n), dtype, 1)
+    bias = small_integers((n,), dtype, 2)
+    f = lambda x, y, bias: (x @ y, jnp.maximum(x @ y + bias, 1))
+    exact = x.astype("d") @ y.astype("d")
+    with pytest.MonkeyPatch.context() as patch, using(RANK_UPDATES, number) as applied:
+        on_machine(patch, vector_bits=min(bits, target().vector_bits), threads=threads)
+        with amdjax.enable_x64(True):
+            plain, fused = compiled(f, x, y, bias)(x, y, bias)
+    assert applied
+    np.testing.assert_array_equal(plain, exact.astype(dtype))
+    if dtype is not np.float16:  # whose sum is rounded before the bias is added, or after
+        np.testing.assert_array_equal(fused, np.maximum(exact + bias, 1).astype(dtype))
+
+
+def test_a_matrix_that_streams_is_read_once(monkeypatch):
+    """Few rows and a matrix that is not near: no tile runs along the whole depth."""
+    on_machine(monkeypatch, vector_bits=256, threads=1, l2_bytes=512 << 10, l3_bytes=32 << 20)
+    for rows in 1, 3, 8, 16:
+        x, y = small_integers((rows, 1024)), small_integers((1024, 4096))
+        found, plan = results_and_schedule(lambda x, y: x @ y, x, y)
+        np.testing.assert_array_equal(found, x @ y)
+        assert "rank-16 updates" in plan, plan
+
+
+def test_a_matrix_that_streams_for_any_number_of_rows_and_columns(monkeypatch):
+    monkeypatch.setattr(PRODUCTS, "solvers", [RANK_UPDATES, DIRECT, PACKED])
+    f = amdjax.jit(lambda x, y: nn.relu(x @ y) + 1, symbolic=["b, t", "t, 8*n"])
+    for b, t, n in (3, 300, 40), (4, 100, 33), (1, 64, 60), (64, 129, 32), (65, 64, 40), (8, 0, 50):
+        x, y = small_integers((b, t)), small_integers((t, 8 * n), seed=1)
+        np.testing.assert_array_equal(f(x, y), np.maximum(x @ y, 0) + 1)
+
+
 @contextlib.contextmanager
-def using(solver):
-    """Products are computed by a solver wherever it applies; yields its plans."""
+def using(solver, number=0):
+    """Products are computed by a solver's plan of that number wherever it applies; yields them."""
     applied = []
 
     def usual(problem, machine):
         plans = solver.plans(problem, machine)
+        plan = plans[number % len(plans)] if plans else None
         applied.extend(plans[:1])
-        return plans[0] if plans else None
+        return plan
 
     usually = PRODUCTS.solvers
     PRODUCTS.solvers = [dataclasses.replace(solver, usual=usual, tier=-1), *usually]

@@ -12,6 +12,7 @@ from amdjax.targets.cpu import PARALLEL_FROM, CpuTarget
 from amdjax.tile import itemsize
 
 ALIASED = 2048  # bytes between rows that share few sets of the caches
+PAGE = 4096  # bytes, beyond which processors do not look ahead
 HIDDEN = 0.2  # of multiplying, what stores of the tile before take meanwhile
 
 
@@ -63,9 +64,17 @@ def packing(
     begins = runs * costs.run if len(source.depth) > 1 else 0.0
     if source.lines and source.lines[-1].stride != 1:
         return panels * begins + lines * depth * costs.gather
+    if source.depth and comes_in_pieces(source, target):
+        each = max(each, group / vectors * itemsize(source.dtype) / costs.piece_rate)
     if len(source.lines) > 1 and source.lines[-1].extent % group:
         each *= 2  # lanes hold the end of one run of lines and the beginning of the next
     return panels * (begins + depth * vectors * each)
+
+
+def comes_in_pieces(source: Source, target: CpuTarget) -> bool:
+    """Whether steps along the depth are pages apart in what only the last cache holds."""
+    nbytes, stride = itemsize(source.dtype), source.depth[-1].stride
+    return stride * nbytes >= PAGE and source.depth_count * stride * nbytes > private_cache(target)
 
 
 def return_cycles(nbytes: float, target: CpuTarget) -> float:

@@ -18,7 +18,6 @@ from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
     Sink,
-    Source,
     TileShape,
     best_tiles,
     choose_tile,
@@ -28,6 +27,7 @@ from amdjax.kernels.products.contraction import (
 from amdjax.kernels.products.cpu.blocking import is_at_most
 from amdjax.kernels.products.cpu.costs import (
     combining,
+    comes_in_pieces,
     conversions,
     is_aliased,
     launch,
@@ -36,9 +36,8 @@ from amdjax.kernels.products.cpu.costs import (
     store_stall,
 )
 from amdjax.kernels.products.cpu.micro_kernel import multiply, multiply_add
-from amdjax.kernels.products.program import Program
-from amdjax.kernels.products.split_k import combine_parts, split_sink
-from amdjax.kernels.products.writing import Writer, fills_lines, store_lanes, store_tile
+from amdjax.kernels.products.cpu.plain import PlainProduct, plain_contraction, stride_of
+from amdjax.kernels.products.writing import fills_lines, store_lanes, store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import Solver, shares
@@ -114,7 +113,7 @@ class DotPlan:
 
 def dot_plans(product: ProductProblem, target: CpuTarget) -> list[DotPlan]:
     """Plans for few rows and many lines, both contiguous along the depth."""
-    p = _plain(product.merged)
+    p = plain_contraction(product.merged)
     if p is None or isinstance(p.rows, Dim) or p.rows > MOST_DOT_ROWS or not _by_line(p):
         return []
     return _dot_plans(target, p)
@@ -122,8 +121,8 @@ def dot_plans(product: ProductProblem, target: CpuTarget) -> list[DotPlan]:
 
 def direct_plans(product: ProductProblem, target: CpuTarget) -> list[DirectPlan]:
     """Plans for a right operand whose columns lie side by side, of several tiles."""
-    p = _plain(product.merged)
-    if p is None or (_stride(p.b.lines) != 1 and p.columns > 1):
+    p = plain_contraction(product.merged)
+    if p is None or (stride_of(p.b.lines) != 1 and p.columns > 1):
         return []
     shapes = [_direct_tile(target, p.at_hand)]
     if p.at_hand.rows > FEW_ROWS:
@@ -162,17 +161,10 @@ DOT_PRODUCTS = Solver("dot products", dot_plans, dot_cost)
 DIRECT = Solver("direct", direct_plans, direct_cost)
 
 
-def _plain(p: Contraction) -> Contraction | None:
-    """A real contraction with one loop each, its columns many; None where there are more loops."""
-    if p.is_complex or not p.depth or not _is_plain(p):
-        return None
-    return p.swapped() if p.columns == 1 and p.rows > 1 else p
-
-
 def _by_line(p: Contraction) -> bool:
     """Whether rows and columns are contiguous along the depth."""
-    apart = p.columns == 1 or _stride(p.b.lines) != 1
-    return _stride(p.b.depth) == 1 and apart and _stride(p.a.depth) == 1
+    apart = p.columns == 1 or stride_of(p.b.lines) != 1
+    return stride_of(p.b.depth) == 1 and apart and stride_of(p.a.depth) == 1
 
 
 def _direct_plans(target: CpuTarget, problem: Contraction, shape: TileShape) -> list[DirectPlan]:
@@ -217,7 +209,7 @@ def _return(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
     """
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
     cycles = 0.0
-    if p.a.lines and _stride(p.a.depth) != 1:
+    if p.a.lines and stride_of(p.a.depth) != 1:
         size = itemsize(p.a.dtype)
         each = return_cycles(p.rows * p.depth * size, target)
         cycles += shape.rows * size * each * (wide - 1) / wide
@@ -231,15 +223,17 @@ def _return(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
 def _arrival(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
     """Cycles until a row of a panel is there."""
     costs, size = target.costs, itemsize(p.b.dtype)
+    row = min(shape.columns, p.columns) * size
+    pieces = row / costs.piece_rate if p.b.depth and comes_in_pieces(p.b, target) else 0.0
     if not _is_aliased(p):
-        return min(shape.columns, p.columns) * size / costs.stream_rate
-    near = p.depth * _stride(p.b.depth) * size <= private_cache(target)
-    return costs.aliased_row if near else AFAR * costs.aliased_row
+        return max(row / costs.stream_rate, pieces)
+    near = p.depth * stride_of(p.b.depth) * size <= private_cache(target)
+    return max(costs.aliased_row if near else AFAR * costs.aliased_row, pieces)
 
 
 def _is_aliased(p: Contraction) -> bool:
     """Whether rows of a panel share few sets of the caches and are not prefetched."""
-    return p.rows > FEW_ROWS and is_aliased(_stride(p.b.depth), p.b.dtype)
+    return p.rows > FEW_ROWS and is_aliased(stride_of(p.b.depth), p.b.dtype)
 
 
 def _dot_cycles(p: Contraction, group: int, target: CpuTarget) -> float:
@@ -287,82 +281,7 @@ def _wanted(target: CpuTarget, p: Contraction, cycles: float) -> int:
     return ceil_div(programs, p.batches)
 
 
-def _is_plain(problem: Contraction) -> bool:
-    """Whether rows, columns and depth are one loop each, without limits."""
-    sources = (problem.a, problem.b)
-    if any(s.limits or len(s.lines) > 1 or len(s.depth) > 1 for s in sources):
-        return False
-    return len(problem.out.rows) <= 1 and len(problem.out.columns) <= 1
-
-
-def _stride(axes: tuple) -> int:
-    return axes[0].stride if axes else 1
-
-
-class _Plain:
-    """What the kernels of this file share."""
-
-    plan: DirectPlan | DotPlan
-
-    def __init__(self, ctx: ShapedContext, problem: Contraction):
-        self.ctx, self.problem, self.target = ctx, problem, ctx.target
-        self.lanes = lane_count(ctx.target, problem.accumulate)
-
-    def calls(self) -> list[Call]:
-        p, splits = self.problem, self.plan.splits
-        if splits > 1:
-            sink, temp = split_sink(p, splits)
-            return [self._product(sink), combine_parts(self.ctx, p, temp, splits)]
-        return [self._product(p.out)]
-
-    def _product(self, sink: Sink) -> Call:
-        """The kernel, which writes to `sink`."""
-        raise NotImplementedError
-
-    def begin(
-        self, name: str, sink: Sink, splits: int, blocks: list[int]
-    ) -> tuple[list[Value], Value | None]:
-        """Open the kernel; returns the place along each of `blocks` and the part of the depth."""
-        p = self.problem
-        self.program = program = Program(self.ctx, name)
-        self.k = k = program.k
-        self.a, self.b = (program.buffer(s.owner, s.dtype) for s in (p.a, p.b))
-        pid = k.program_id()
-        places: list[Value] = []
-        for n in reversed(blocks):
-            one = surely_equal(n, 1)
-            places.insert(0, k.const("index", 0) if one else pid % n)
-            pid = pid if one else pid // n
-        part = None
-        if splits > 1:
-            part = pid % splits
-            pid = pid // splits
-        batch = program.split(pid, "batch", p.out.batch)
-        self.a_base, self.b_base = (self._start(s, batch) for s in (p.a, p.b))
-        digits = batch if part is None else [part, *batch]
-        self.writer = Writer(program, replace(p, out=sink), digits)
-        return places, part
-
-    def _start(self, source: Source, batch: list[Value]) -> Value:
-        base = self.k.const("index", source.offset)
-        for axis, digit in zip(source.batch, batch):
-            if axis.stride:
-                base = base + digit * axis.stride
-        return base
-
-    def load(
-        self,
-        buffer: tile.Buffer,
-        at: Value,
-        stride: int,
-        shape: tuple[int, ...],
-        mask: Value | None = None,
-    ) -> Value:
-        x = self.k.load(buffer, at, shape, (stride,) if shape else None, mask)
-        return self.k.convert(x, self.problem.accumulate)
-
-
-class DirectProduct(_Plain):
+class DirectProduct(PlainProduct):
     """The micro-kernel on unpacked operands.
 
     Tiles at the end are moved back over their neighbors instead of cut: what they compute twice is
@@ -370,10 +289,8 @@ class DirectProduct(_Plain):
     and more of other sizes, the last ones are masked.
     """
 
-    plan: DirectPlan
-
     def __init__(self, ctx: ShapedContext, plan: DirectPlan):
-        super().__init__(ctx, plan.problem)
+        super().__init__(ctx, plan.problem, plan.splits)
         self.plan, self.shape = plan, plan.tile
         self.rows = no_less(plan.problem.rows, plan.tile.rows)
         columns = plan.problem.columns
@@ -386,7 +303,7 @@ class DirectProduct(_Plain):
         p, shape, plan = self.problem, self.shape, self.plan
         splits, down, across = plan.splits, plan.row_programs, plan.column_programs
         high, wide = ceil_div(p.rows, self.rows), ceil_div(p.columns, self.columns)
-        places, part = self.begin("direct", sink, splits, [down, across])
+        places, part = self.begin("direct", sink, [down, across])
         k = self.k
         self.waiting = None
         if not self.writer.is_plain:
@@ -421,7 +338,7 @@ class DirectProduct(_Plain):
         column = j * self.columns
         if not self.masked:
             column = k.min(column, p.columns - self.columns)
-        a_line, a_step = _stride(p.a.lines), _stride(p.a.depth)
+        a_line, a_step = stride_of(p.a.lines), stride_of(p.a.depth)
         a_base, b_base = self.a_base + row * a_line, self.b_base + column
         starts, masks = self._vectors(column)
 
@@ -429,7 +346,7 @@ class DirectProduct(_Plain):
             return self.load(self.a, a_base + s * a_step + r * a_line, 1, ())
 
         def load_b(s: Value, v: int) -> Value:
-            at = b_base + s * _stride(p.b.depth) + starts[v]
+            at = b_base + s * stride_of(p.b.depth) + starts[v]
             return self.load(self.b, at, 1, (shape.lanes,), masks[v])
 
         accumulators = self._sums(
@@ -506,19 +423,17 @@ class DirectProduct(_Plain):
         return starts, [None] * len(starts)
 
 
-class DotProduct(_Plain):
+class DotProduct(PlainProduct):
     """Few rows times many lines of contiguous depth: sums run along lanes."""
 
-    plan: DotPlan
-
     def __init__(self, ctx: ShapedContext, plan: DotPlan):
-        super().__init__(ctx, plan.problem)
+        super().__init__(ctx, plan.problem, plan.splits)
         self.plan, self.group = plan, plan.group
 
     def _product(self, sink: Sink) -> Call:
         p, lines = self.problem, LINES
         splits, blocks = self.plan.splits, self.plan.blocks
-        (place,), part = self.begin("dots", sink, splits, [blocks])
+        (place,), part = self.begin("dots", sink, [blocks])
         k = self.k
         accumulators = k.scratch("sums", p.accumulate, p.rows * (lines + self.lanes))
         chunks = ceil_div(p.columns, lines)
@@ -567,7 +482,7 @@ class DotProduct(_Plain):
     ) -> None:
         """A few lines at once; past the last line it is taken again."""
         k, p, shape = self.k, self.problem, (self.lanes,)
-        stride, rows = _stride(p.b.lines), p.rows
+        stride, rows = stride_of(p.b.lines), p.rows
         last = k.const("index", p.columns - 1)
         bases = [self.b_base + k.min(first + g + n, last) * stride for n in range(self.group)]
         unroll = max(1, 8 // (self.group * rows))
@@ -576,7 +491,7 @@ class DotProduct(_Plain):
 
         def add(at: Value, totals: list[Value], mask: Value | None) -> list[Value]:
             xs = [
-                self.load(self.a, self.a_base + at + r * _stride(p.a.lines), 1, shape, mask)
+                self.load(self.a, self.a_base + at + r * stride_of(p.a.lines), 1, shape, mask)
                 for r in range(rows)
             ]
             out = []
