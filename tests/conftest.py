@@ -11,6 +11,9 @@ it first. Where `AMDJAX_TEST_DEVICES` is set, all cases run, and so does one tha
 `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
 the default device. `small` gives the few that are too large for an emulator a size to use there;
 properties are tried with a third of the examples.
+
+The compiler verifies its programs after each pass in a fourth of the tests, in turn, and in all of
+the folders in `VERIFIED`.
 """
 
 import collections
@@ -49,11 +52,15 @@ SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
 #: Of the cases on emulated GPUs in these folders, one in so many runs at a commit: layers are
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
-SHARES = {"lax": 5, "nn": 5, "jit": 4, "kernels": 3, "codegen": 4, "emulator": 5}
+SHARES = {"lax": 8, "nn": 8, "jit": 6, "kernels": 5, "codegen": 4, "emulator": 5}
 #: Of the cases of each test in these folders that are on no emulated GPU, one in so many runs at a
 #: commit: they compile large programs, most of whose parts other cases have, too, or are one
 #: operation after another.
-TURNS = {"jit": 3, "kernels": 3, "experimental": 3, "codegen": 2, "dims": 3}
+TURNS = {
+    "jit": 3, "kernels": 3, "experimental": 3, "codegen": 2, "dims": 3, "scipy": 3,
+    "transforms": 3, "lax": 2, "nn": 2, "numpy": 2, "random": 2,
+}  # fmt: skip
+VERIFIED = ("codegen", "kernels")  # of other folders a fourth of the tests, which takes time
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests
 TARGETS = ("gfx", "sm_")  # what names of GPUs begin with
 SAMPLED_SHARE = 3  # of those on `SAMPLED`, where that is a target more
@@ -127,6 +134,18 @@ def private_cache(tmp_path_factory):
     yield
     config.update("cache_dir", before)
     del os.environ["AMDJAX_CACHE_DIR"]
+
+
+@pytest.fixture(autouse=True)
+def verified_programs(request):
+    """Programs are verified after each pass: all in the folders of `VERIFIED`, else in turn."""
+    from amdjax.core.config import config
+
+    node, before = request.node, config.check
+    in_turn_now = turn_of(node.nodeid, 4, int(os.environ["AMDJAX_TEST_ROTATION"])) == 0
+    config.update("check", before or in_turn_now or node.path.parent.name in VERIFIED)
+    yield
+    config.update("check", before)
 
 
 @pytest.fixture(autouse=True)

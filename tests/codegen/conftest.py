@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from amdjax.core.config import config
 from tests.support import tile_runner
 
 
@@ -13,12 +12,3 @@ def backend(request: pytest.FixtureRequest) -> Iterator[tile_runner.Backend]:
     """`tile_runner` compiles for this backend."""
     with tile_runner.using(request.param):
         yield request.param
-
-
-@pytest.fixture(autouse=True, scope="session")
-def checked() -> Iterator[None]:
-    """Tile programs are verified, and verified again after each pass."""
-    before = config.check
-    config.update("check", True)
-    yield
-    config.update("check", before)

@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = ["README.md", "docs/quickstart.md", "docs/training.md", "docs/layers.md"]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("page", PAGES)
 def test_python_blocks(page, capsys):
     text = (ROOT / page).read_text()

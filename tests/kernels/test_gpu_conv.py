@@ -10,7 +10,7 @@ from amdjax.targets import GpuTarget
 from tests.kernels.test_conv import convolutions, has_room, placed, plain_conv, specs
 from tests.support.gpu_runner import EMULATED, GpuRunner
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(4)
 
 HALF = {"dtype": np.float16}
 LAYOUTS = ("last", "transposed", "first", "gradient", "mixed")

@@ -27,7 +27,7 @@ from amdjax.targets.mma import Tiling, mma_atoms
 from tests.support.gpu_runner import EMULATED, GpuRunner
 from tests.support.turns import in_turn
 
-pytestmark = pytest.mark.share(2)
+pytestmark = pytest.mark.share(4)
 
 DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 MATMUL = (((1,), (0,)), ((), ()))

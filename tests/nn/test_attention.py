@@ -9,7 +9,7 @@ from amdjax import lax, nn
 from amdjax.test_util import check_grads
 from tests.support import attention as reference
 
-pytestmark = pytest.mark.share(1)  # an operation of `lax`
+pytestmark = pytest.mark.share(4)  # an operation of `lax`
 
 RNG = np.random.default_rng(0)
 

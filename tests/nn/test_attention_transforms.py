@@ -16,7 +16,7 @@ from amdjax.lax.attention import blocks
 from tests.support import attention as reference
 from tests.support.turns import in_turn
 
-pytestmark = pytest.mark.share(1)
+pytestmark = pytest.mark.share(4)
 
 #: Of a result that is about 1: a few roundings of its dtype, and what differences leave.
 TOLERANCE = {"float64": 2e-7, "float32": 2e-5, "float16": 8e-3, "bfloat16": 6e-2}
