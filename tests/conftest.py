@@ -57,8 +57,8 @@ SHARES = {"lax": 8, "nn": 8, "jit": 6, "kernels": 5, "codegen": 4, "emulator": 5
 #: commit: they compile large programs, most of whose parts other cases have, too, or are one
 #: operation after another.
 TURNS = {
-    "jit": 3, "kernels": 3, "experimental": 3, "codegen": 2, "dims": 3, "scipy": 3,
-    "transforms": 3, "lax": 2, "nn": 2, "numpy": 2, "random": 2,
+    "jit": 4, "kernels": 4, "experimental": 4, "lax": 3, "nn": 3, "scipy": 3, "transforms": 3,
+    "dims": 3, "codegen": 2, "numpy": 2, "random": 2, "random_programs": 2,
 }  # fmt: skip
 VERIFIED = ("codegen", "kernels")  # of other folders a fourth of the tests, which takes time
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests

@@ -22,7 +22,7 @@ import amdjax
 from tests.support import recorded_calls as recorded
 
 HERE = pathlib.Path(__file__).parent / "recorded"
-SHARES = 15
+SHARES = 20
 
 
 def is_due(call):

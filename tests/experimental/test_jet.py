@@ -67,25 +67,45 @@ def test_integer_powers(n):
         agree(lambda x: lax.integer_pow(x, n), np.zeros(3))
 
 
-def test_arrays():
-    a, b = jnp.asarray(RNG.normal(size=(3, 4))), jnp.asarray(RNG.normal(size=(4, 2)))
-    agree(jnp.matmul, a, b)
-    agree(lambda a: jnp.max(a, 1) + jnp.min(a) + jnp.prod(a), a)
-    agree(lambda a: jnp.cumsum(a, 0) * jnp.cumprod(a, 0) + lax.cummax(a), a)
-    agree(lambda a: a[1:, ::-1].T.reshape(-1)[jnp.array([0, 3, 1])], a)
-    agree(lambda a: a.at[jnp.array([0, 2])].add(a[:2]) * a.at[0].set(1.0), a)
-    agree(lambda a: jnp.where(a > 0, a, a**2) + jnp.clip(a, -0.5, 0.5), a)
-    agree(lambda a, b: jnp.concatenate([a, b.T * 2]), a, b[:, :2])
-    agree(lambda a: jnp.fft.rfft(a).real, a)
-    agree(lambda x, w: lax.conv(x, w, (1, 1), "SAME"), a[None, None], b[None, None, :2])
+A, B = RNG.normal(size=(3, 4)), RNG.normal(size=(4, 2))
+OF_ARRAYS = {
+    "matmul": (jnp.matmul, A, B),
+    "reductions": (lambda a: jnp.max(a, 1) + jnp.min(a) + jnp.prod(a), A),
+    "cumulative": (lambda a: jnp.cumsum(a, 0) * jnp.cumprod(a, 0) + lax.cummax(a), A),
+    "gather": (lambda a: a[1:, ::-1].T.reshape(-1)[jnp.array([0, 3, 1])], A),
+    "scatter": (lambda a: a.at[jnp.array([0, 2])].add(a[:2]) * a.at[0].set(1.0), A),
+    "choices": (lambda a: jnp.where(a > 0, a, a**2) + jnp.clip(a, -0.5, 0.5), A),
+    "concatenate": (lambda a, b: jnp.concatenate([a, b.T * 2]), A, B[:, :2]),
+    "transform": (lambda a: jnp.fft.rfft(a).real, A),
+    "conv": (lambda x, w: lax.conv(x, w, (1, 1), "SAME"), A[None, None], B[None, None, :2]),
+}
 
 
-def test_programs_inside():
-    agree(jit(lambda x: jnp.sin(x) * x), RNG.normal(size=3))
-    agree(lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + i, x), RNG.normal(size=3))
-    agree(lambda x: lax.cond(True, jnp.sin, jnp.cos, x), RNG.normal(size=3))
-    agree(lambda x: jnp.linalg.inv(x) @ x[0], RNG.normal(size=(3, 3)) + 3 * np.eye(3), rtol=1e-6)
-    agree(lambda x: amdjax.nn.gelu(x) + amdjax.nn.softmax(x), RNG.normal(size=3))
+@pytest.mark.parametrize("name", OF_ARRAYS)
+def test_arrays(name):
+    f, *arrays = OF_ARRAYS[name]
+    agree(f, *map(jnp.asarray, arrays))
+
+
+PROGRAMS = {
+    "jit": (jit(lambda x: jnp.sin(x) * x), RNG.normal(size=3), 1e-9),
+    "loop": (
+        lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + i, x), RNG.normal(size=3), 1e-9,
+    ),
+    "cond": (lambda x: lax.cond(True, jnp.sin, jnp.cos, x), RNG.normal(size=3), 1e-9),
+    "inverse": (
+        lambda x: jnp.linalg.inv(x) @ x[0], RNG.normal(size=(3, 3)) + 3 * np.eye(3), 1e-6,
+    ),
+    "layers": (
+        lambda x: amdjax.nn.gelu(x) + amdjax.nn.softmax(x), RNG.normal(size=3), 1e-9,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_inside(name):
+    f, x, rtol = PROGRAMS[name]
+    agree(f, x, rtol=rtol)
 
 
 def test_trees_coefficients_and_batches():
