@@ -7,6 +7,7 @@ accesses, the region's element rules are run once on dummies; what splits loops 
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -164,7 +165,24 @@ class Domain:
         per_row = root.row or root.is_reduction
         return (self.row_index if per_row else self.element_index)(var.aval.shape)
 
+    def written(self, var: LoopVar) -> int:
+        """Operations where all steps of a loop are written out, which share what they can."""
+        tracer, _ = self._traced([{var: Index(i)} for i in range(var.extent)])
+        return sum(1 for _ in tile.nested_ops(tracer.k.block))
+
     def _trace(self) -> None:
+        tracer, stores = self._traced([{}])
+        ops = list(tile.nested_ops(tracer.k.block))
+        self.operations = len(ops)
+        self.widest = max((_bits(op.results[0].dtype) for op in ops if op.results), default=32)
+        self.cost = sum(r.cost if r.loop is None else r.loop.cost for r in self.region.roots)
+        self.loads, self.stores = tracer.offsets, stores + tracer.stepwise
+        self.irregular = tracer.irregular
+
+    def _traced(
+        self, steps: Iterable[dict[Symbol, Index]]
+    ) -> tuple[Tracer, list[tuple[Var, Index]]]:
+        """What the roots do at the points that some loops' values say, and what they store."""
         roots = {v: r for r in self.region.roots for v in r.vars}
 
         def reduced(var: Var, index: tuple[Index, ...]) -> El | None:
@@ -175,24 +193,23 @@ class Domain:
         tracer = Tracer(producers, reduced, self.fusion.stored)
         tracer.spread_anywhere(v for v, _ in self.atoms)
         stores: list[tuple[Var, Index]] = []
-        for root in self.region.roots:
+
+        def at(index: tuple[Index, ...], step: dict[Symbol, Index]) -> tuple[Index, ...]:
+            return tuple(i.substitute(step) for i in index) if step else index
+
+        for step, root in itertools.product(steps, self.region.roots):
             if root.is_reduction:
                 rule = Reduction(root.eqn)
-                rule.element(tracer, self.element_index(rule.shape))
+                rule.element(tracer, at(self.element_index(rule.shape), step))
             if root.loop is not None:
-                tracer.results(root.eqn, self.element_index(root.loop.shape))
+                tracer.results(root.eqn, at(self.element_index(root.loop.shape), step))
             for v in root.points:
-                index = self.root_index(root, v)
+                index = at(self.root_index(root, v), step)
                 if not root.is_reduction:
                     tracer.value(v, index)
                 if v in self.fusion.stored:
                     stores.append((v, linear(index, v.aval.shape)))
-        ops = list(tile.nested_ops(tracer.k.block))
-        self.operations = len(ops)
-        self.widest = max((_bits(op.results[0].dtype) for op in ops if op.results), default=32)
-        self.cost = sum(r.cost if r.loop is None else r.loop.cost for r in self.region.roots)
-        self.loads, self.stores = tracer.offsets, stores + tracer.stepwise
-        self.irregular = tracer.irregular
+        return tracer, stores
 
     def _split(self) -> bool:
         """Split loops that some access divides; True if any was."""

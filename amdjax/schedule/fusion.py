@@ -19,11 +19,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amdjax import tile
 from amdjax.core.dims import choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
-from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.element_loops import ElementLoop, element_loops
 from amdjax.schedule.equations import (
     RECOMPUTE_LIMIT,
@@ -34,7 +32,7 @@ from amdjax.schedule.equations import (
     size_of,
 )
 from amdjax.schedule.index import Index, LoopVar, placed
-from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
+from amdjax.schedule.reads import Recorder, shared_by_steps
 
 #: The same where memory takes longer: on a GPU, and for large values made of little. Within a
 #: kernel nothing is computed twice.
@@ -203,6 +201,7 @@ def _choose_roots(
             if renamed or not (computes or isinstance(eqn.primitive.lowering, Reduce)):
                 needed.add(v)
     roots: set[Var] = set()
+    optional: set[Var] = set()  # of them, those that could be computed again
     cost: dict[Var, float] = {}
     count: dict[Var, int] = {}
     read: dict[Var, float] = {}  # elements that are read for all of a value
@@ -227,8 +226,10 @@ def _choose_roots(
             keep = v in needed or large or again
             if keep or several:
                 roots.add(v)
+            if again and not (v in needed or large or several):
+                optional.add(v)
             cost[v], count[v], read[v] = total, operations, elements
-    return roots
+    return roots if on_gpu else roots - shared_by_steps(jaxpr, producers, roots, optional)
 
 
 def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, is_far: bool) -> bool:
@@ -245,32 +246,6 @@ def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:
     """How much of the cost of an operand falls on one element of the result."""
     size = max(size_of(eqn.outvars[0].aval.shape), 1) if eqn.outvars else 1
     return lambda x: min(1.0, size_of(x.aval.shape) / size)
-
-
-class _Recorder(ElementBuilder):
-    """Follows the reads of a root without producing code that anybody keeps."""
-
-    def __init__(self, producers: dict[Var, JaxprEqn], roots: set[Var], dims: Sequence[LoopVar]):
-        super().__init__(
-            tile.Builder("reads"), producers, lambda v: tile.Buffer("x", "f32", "in"), self._stop
-        )
-        self.roots = roots
-        self.reads: list[tuple[Var, tuple[Index, ...]]] = []
-        for d in dims:
-            self.scalars[d] = self.k.program_id()
-
-    def _stop(self, var: Var, index: tuple[Index, ...]) -> El | None:
-        if var in self.producers and var not in self.roots:
-            return None
-        self.reads.append((var, index))
-        return self.dummy(var)
-
-    def dummy(self, var: Var) -> El:
-        """A value of the right type; each variable has one of its own."""
-        dtype = short_dtype(var.aval.dtype)
-        parts = 2 if dtype in ("c64", "c128") else 1
-        buffer = tile.Buffer(f"v{id(var)}", compute_dtype(part_dtype(dtype)), "in")
-        return El(dtype, *(self.k.load(buffer, j) for j in range(parts)))
 
 
 class _Clusters:
@@ -332,13 +307,13 @@ class _Clusters:
         self._trace(root, self._recorder(root, skip=set()), operands)
         return root
 
-    def _recorder(self, root: Root, skip: set[Var]) -> _Recorder:
+    def _recorder(self, root: Root, skip: set[Var]) -> Recorder:
         """What follows a root's reads, with indices over loop variables of its own."""
         root.dims = tuple(LoopVar(f"i{k}", n) for k, n in enumerate(root.domain))
-        return _Recorder(self.inline, self.roots - skip, root.dims)
+        return Recorder(self.inline, self.roots - skip, root.dims)
 
     @staticmethod
-    def _trace(root: Root, recorder: _Recorder, atoms: Sequence[Any]) -> None:
+    def _trace(root: Root, recorder: Recorder, atoms: Sequence[Any]) -> None:
         """Record what a root reads to compute elements of `atoms`."""
         for atom in atoms:
             if not isinstance(atom, Literal):

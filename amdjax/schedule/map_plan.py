@@ -12,6 +12,7 @@ from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import LoopVar, Quotient
+from amdjax.schedule.reads import LANES
 from amdjax.schedule.row_plan import counted, extent, masks_cheaply, unrolled_loop
 from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.writer import Machine, is_large, lane_count
@@ -131,7 +132,7 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     lane_var, plans = lane_loop(domain), []
     second = domain.vars[max(len(domain.vars) - 2, 0)]
     with choosing():
-        long = second.extent >= 8
+        long = second.extent >= LANES
     if long and lane_var is unrolled_loop(domain, second, domain.stores):
         lane_var = second
     outer = tuple(v for v in domain.vars if v is not lane_var)

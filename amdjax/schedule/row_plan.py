@@ -17,6 +17,7 @@ from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Region, Root
 from amdjax.schedule.index import Index, LoopVar
+from amdjax.schedule.reads import FEW, SHARED
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.search import Family, Solver, busy_time, shares
 from amdjax.schedule.writer import Machine, lane_count
@@ -26,7 +27,6 @@ STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
 STASH_COST = 8  # of a value above which it is kept for later passes rather than computed again
 SPLIT_WORK = 1 << 15  # elements below which a reduction is not split
 FAR = 1 << 20  # bytes beyond the nearer caches, from where long pieces come faster
-FEW = 4  # steps of a loop that are written one after the other
 WRITTEN = 400  # operations of them together
 TOGETHER = 8  # elements of a row that are added before its sum goes to scratch
 STRIDED = 1.25  # times as long as elements that lie in a row take others
@@ -113,7 +113,8 @@ def unrolled_loop(
         return None
     last, n = domain.vars[-1], domain.vars[-1].extent
     between = all(o.coefficient(last) == 1 and o.coefficient(lane_var) == n for _, o in stores)
-    return last if between and n * domain.operations <= WRITTEN else None
+    few = between and (n * domain.operations <= WRITTEN or domain.written(last) <= SHARED)
+    return last if few else None
 
 
 def _has_few_steps(domain: Domain, lane_var: LoopVar) -> bool:
@@ -301,7 +302,10 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
         plan = replace(plan, stashed=stashed)
     elif lane_var is not None:
-        plan = replace(plan, unrolled=_unrolled(plan, lane_var))
+        unrolled = _unrolled(plan, lane_var)
+        if unrolled is not None and any(o.is_dynamic for _, o in domain.loads):
+            count = lane_count(domain, target, lane_var.extent, unrolled.extent)
+        plan = replace(plan, count=count, unrolled=unrolled)
         if (row_var := _row_loop(domain, lane_var, count)) is not None:
             lanes = _row_lanes(domain, lane_var, count * row_var.extent, target)
             steps = divisor(lanes // count, row_var.extent)

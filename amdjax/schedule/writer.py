@@ -185,6 +185,8 @@ def lane_count(domain: Domain, target: Machine, extent: int, steps: int = 1) -> 
     """
     operations = domain.operations * steps
     registers = 4 if operations < 60 else 2 if operations < 200 else 1
+    if steps > 1 and any(o.is_dynamic for _, o in domain.loads):
+        registers = 1  # rows are gathered lane by lane, and all that is read of them is alive
     full = max(4, registers * target.vectors.vector_bits // max(domain.widest, 8))
     full = min(full, 128)
     if not isinstance(extent, Dim):

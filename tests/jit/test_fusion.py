@@ -254,3 +254,31 @@ def test_long_chains_behind_a_reduction():
     for i in range(300):
         m = m * 0.99 + i
     np.testing.assert_allclose(jit(f)(X), ((x - m) * 0.99**300).sum(1), rtol=1e-4)
+
+
+def _of_points(n):
+    """Points, and channels of each."""
+    rng = np.random.default_rng(n)
+    return rng.uniform(0.5, 2, (5, 37)).astype(np.float32), rng.standard_normal((5, 37, n))
+
+
+@pytest.mark.parametrize(
+    "n, f, kernels",
+    [
+        (3, lambda x, y: jnp.exp(x)[..., None] * y, 1),
+        (4, lambda x, y: jnp.log(x)[..., None] * y + (jnp.sin(x) + jnp.log(x))[..., None], 1),
+        # Too many channels, several places, other layouts, several readers, points as results.
+        (6, lambda x, y: jnp.exp(x)[..., None] * y, 2),
+        (3, lambda x, y: (jnp.exp(x) + jnp.roll(jnp.exp(x), 1, 0))[..., None] * y, 2),
+        (3, lambda x, y: (jnp.exp(x)[..., None] * y).transpose(2, 0, 1), 2),
+        (3, lambda x, y: (jnp.exp(x)[..., None] * y, jnp.exp(x).sum(0)), 2),
+        (3, lambda x, y: (jnp.exp(x)[..., None] * y, jnp.exp(x)), 2),
+    ],
+)
+def test_channels_share_what_follows_from_their_points(n, f, kernels):
+    x, y = _of_points(n)
+    y = y.astype(np.float32)
+    assert len(contents(f, x, y)) == kernels
+    expected = amdjax.tree.leaves(f(jnp.array(x), jnp.array(y)))  # eagerly, one by one
+    for got, want in zip(amdjax.tree.leaves(jit(f)(x, y)), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)

@@ -1,0 +1,110 @@
+"""At which places the elements of a value read others, and which it reads for several at once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from amdjax import tile
+from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
+from amdjax.schedule.element import ElementBuilder
+from amdjax.schedule.equations import is_inlinable
+from amdjax.schedule.index import Index, LoopVar, placed
+from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
+
+__all__ = ["FEW", "SHARED", "Recorder", "shared_by_steps"]
+
+FEW = 4  # steps of a loop that are written one after the other
+LANES = 8  # steps of the loop around it that are enough for vectors
+SHARED = 600  # operations of them together, and of what they share
+
+
+class Recorder(ElementBuilder):
+    """Follows the reads of a root without producing code that anybody keeps.
+
+    Args:
+      producers: of what is computed.
+      roots: what is read.
+      dims: loops of the root.
+      watched: inlined values of which it is told where they are read.
+    """
+
+    def __init__(
+        self, producers: dict[Var, JaxprEqn], roots: set[Var], dims: Sequence[LoopVar],
+        watched: Iterable[Var] = (),
+    ):  # fmt: skip
+        super().__init__(
+            tile.Builder("reads"), producers, lambda v: tile.Buffer("x", "f32", "in"), self._stop
+        )
+        self.roots = roots
+        self.reads: list[tuple[Var, tuple[Index, ...]]] = []
+        self.places: dict[Var, set[Any]] = {v: set() for v in watched}
+        for d in dims:
+            self.scalars[d] = self.k.program_id()
+
+    def _stop(self, var: Var, index: tuple[Index, ...]) -> El | None:
+        if var in self.places:
+            self.places[var].add((index, tuple(self.guards)))
+        if var in self.producers and var not in self.roots:
+            return None
+        self.reads.append((var, index))
+        return self.dummy(var)
+
+    def dummy(self, var: Var) -> El:
+        """A value of the right type; each variable has one of its own."""
+        dtype = short_dtype(var.aval.dtype)
+        parts = 2 if dtype in ("c64", "c128") else 1
+        buffer = tile.Buffer(f"v{id(var)}", compute_dtype(part_dtype(dtype)), "in")
+        return El(dtype, *(self.k.load(buffer, j) for j in range(parts)))
+
+
+def shared_by_steps(
+    jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], roots: set[Var], optional: Collection[Var]
+) -> set[Var]:
+    """Roots that need not be, since the few steps of the innermost loop of their reader share them.
+
+    As what follows from a point alone in a kernel over the channels of points: written out, the
+    steps read it at one place, so that it is computed once, and not stored for another kernel.
+
+    Args:
+      jaxpr: the program.
+      producers: the equation of each value.
+      roots: values that kernels compute once for each element.
+      optional: those that could be computed wherever they are read.
+    """
+    found: set[Var] = set()
+    inlined = {v: e for v, e in producers.items() if is_inlinable(e)}
+    for end, values in _by_reader(jaxpr, roots - set(optional), optional).items():
+        shape = end.aval.shape
+        dims = [LoopVar(f"i{i}", m) for i, m in enumerate(m for m in shape if m != 1)]
+        if len(dims) < 2 or not _has_few_steps(shape[-1]) or dims[-2].extent < LANES:
+            continue
+        recorder = Recorder(inlined, roots - {end, *values}, dims, values)
+        for i in range(shape[-1]):
+            recorder.value(end, placed([*map(Index.of, dims[:-1]), Index(i)], shape))
+        once = all(len(places) == 1 for places in recorder.places.values())
+        if once and sum(1 for _ in tile.nested_ops(recorder.k.block)) <= SHARED:
+            found.update(values)
+    return found
+
+
+def _has_few_steps(n: int) -> bool:
+    return isinstance(n, int) and 1 < n <= FEW
+
+
+def _by_reader(jaxpr: Jaxpr, roots: set[Var], values: Collection[Var]) -> dict[Var, list[Var]]:
+    """Values by the only root in which all that is made of them ends, if that is a map."""
+    ends: dict[Var, Var | None] = {}  # None for several, and what is no map
+    for eqn in reversed(jaxpr.eqns):
+        end = None
+        if is_inlinable(eqn) and len(eqn.outvars) == 1:
+            (result,) = eqn.outvars
+            end = result if result in roots else ends.get(result)
+        for x in eqn.invars:
+            if not isinstance(x, Literal):
+                ends[x] = end if ends.get(x, end) is end else None
+    found: dict[Var, list[Var]] = {}
+    for v in values:
+        if (reader := ends.get(v)) is not None:
+            found.setdefault(reader, []).append(v)
+    return found
