@@ -30,7 +30,7 @@ from amdjax.find.problem import Problem, decided, problem_of, steps
 from amdjax.find.program import Program
 from amdjax.find.stopwatch import Stopwatch
 from amdjax.jit.cpu.program import compile_for_cpu
-from amdjax.schedule.search import FAMILIES, Decision, Decisions
+from amdjax.schedule.search import FAMILIES, Decision, Decisions, UnknownDecision
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
@@ -102,6 +102,14 @@ class Session:
     def plan(self, wanted: Sequence[Decision | None] = (), *, listing: bool = False) -> Decisions:
         """What is decided, planning by `wanted`, and with `listing` what could have been."""
         return decided(self._step, self.machine, wanted, listing=listing)
+
+    def has(self, decisions: Sequence[Decision]) -> bool:
+        """Whether all that was decided can be: solvers and their plans change with their code."""
+        try:
+            self.plan(decisions)
+        except UnknownDecision:
+            return False
+        return True
 
     @cached_property
     def usual(self) -> tuple[Decision, ...]:

@@ -307,7 +307,8 @@ class Search:
         except sqlite3.Error as e:
             warnings.warn(f"{database.path} cannot be read: {e}", stacklevel=5)
             return {}
-        return {r.decisions: r for r in known if model or not r.estimated}
+        known = [r for r in known if model or not r.estimated]
+        return {r.decisions: r for r in known if self.session.has(r.decisions)}
 
     def run(
         self, each: int | None, deadline: float, report: Callable[[], None] = lambda: None

@@ -312,6 +312,8 @@ def test_unknown_plans_are_not_followed(database):
         db.record(*key, replace(result, decisions=gone, seconds=1e-12))
     assert planned(f, X) == usual
     np.testing.assert_array_equal(jit(f)(X), np.sort(X, axis=0))
+    best, *_ = find.find_solutions(problem)
+    assert best.time > 1e-9 and "a plan of old" not in str(best.plan)
 
 
 @pytest.mark.parametrize("mode", ["normal", "hybrid", "dynamic_hybrid"])
