@@ -1,5 +1,7 @@
 """Attention that is written out goes through kernels with the same results, or stays as it is."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -56,6 +58,16 @@ MASKS = {
     "causal": lambda xp, x, bias, mask: xp.where(causal(xp), x, -np.inf),
     "triangle": lambda xp, x, bias, mask: xp.where(np.tri(T, S, dtype=bool), x, -1e30),
     "tril": lambda xp, x, bias, mask: xp.where(xp.tril(xp.ones((T, S), bool)), x, -1e10),
+    "triu": lambda xp, x, bias, mask: xp.where(xp.triu(xp.ones((T, S), bool), 2), -1e10, x),
+    "triangle of floats": lambda xp, x, bias, mask: xp.where(
+        xp.tril(xp.ones((T, S)), 1) == 0, -np.inf, x
+    ),
+    "triangle of a mask": lambda xp, x, bias, mask: xp.where(
+        xp.tril(xp.broadcast_to(mask, x.shape), 1), x, -1e10
+    ),
+    "band": lambda xp, x, bias, mask: xp.where(
+        xp.tril(xp.triu(xp.ones((T, S), bool), -2), 1), x, -np.inf
+    ),
     "not below": lambda xp, x, bias, mask: xp.where(
         ~(xp.arange(T)[:, None] >= xp.arange(S)), np.finfo(np.float32).min, x
     ),
@@ -127,6 +139,31 @@ def test_forms(seed):
     attend = amdjax.jit(lambda *xs: f(jnp, *xs))
     assert kernels(attend, *narrow(xs)) == (1, 0), f.text
     np.testing.assert_allclose(attend(*narrow(xs)), f(np, *xs), rtol=2e-5, atol=2e-5)
+
+
+#: What a kernel is told of masks that compare positions.
+BOUNDS = {
+    "causal": "causal", "triangle": "causal", "tril": "causal", "not below": "causal",
+    "window": "window 2 0", "later": "window None 2", "triu": "window 12 1",
+    "triangle of floats": "window None 1", "triangle of a mask": "window None 1",
+    "band": "window 2 1", "all": "causal",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MASKS)
+def test_masks(kind):
+    """Blocks that a comparison of positions leaves out are not computed, however it is written."""
+    q, k, v, bias, mask = drawn(np.random.default_rng(0))
+
+    def attend(xp, q, k, v, bias, mask):
+        x = MASKS[kind](xp, xp.einsum("btnh,bsnh->bnts", q, k), bias, mask)
+        return xp.einsum("bnts,bsnd->btnd", softmax(xp, x), v)
+
+    compiled = amdjax.jit(partial(attend, jnp)).lower(*narrow((q, k, v, bias, mask))).compile()
+    found = compiled(*narrow((q, k, v, bias, mask)))
+    np.testing.assert_allclose(found, attend(np, q, k, v, bias, mask), rtol=2e-5, atol=2e-5)
+    (line,) = (x for x in compiled.as_text("schedule").splitlines() if "attention of" in x)
+    assert BOUNDS.get(kind, "") in line, line
 
 
 @pytest.mark.parametrize("seed", range(6))

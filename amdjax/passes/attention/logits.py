@@ -6,7 +6,8 @@ positions is found again as bounds of their difference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +33,10 @@ Affine = tuple[dict[Axis, int], int]
 #: No logit that means anything is as small: beside any other its weight is zero.
 NEVER = -1e9
 SCALED_NEVER = -2e3  # the same after scaling, which scales the others as well
+_COMPARISONS: dict[str, Callable[..., Any]] = {
+    "eq": operator.eq, "ne": operator.ne, "ge": operator.ge, "gt": operator.gt, "le": operator.le,
+    "lt": operator.lt,
+}  # fmt: skip
 MOST_COMPARED = 1 << 24  # elements of a constant mask that is compared with a triangle
 
 
@@ -228,13 +233,37 @@ class _Traversal:
     def _conditions(self, value: Placed, is_kept: bool) -> list[Condition]:
         """A predicate as conditions that must all hold."""
         atom, layout = self.program.root(value.atom, value.layout)
-        eqn = self.program.maker(atom, "not", "and", "or")
-        if eqn is not None and eqn.primitive.name == "not":
-            return self._conditions(Placed(eqn.invars[0], layout), not is_kept)
-        if eqn is not None and eqn.primitive.name == ("and" if is_kept else "or"):
-            parts = (Placed(x, of_operand(layout, x.aval.shape)) for x in eqn.invars)
-            return [c for part in parts for c in self._conditions(part, is_kept)]
-        return [Condition(Placed(atom, layout), is_kept)]
+        eqn = self.program.maker(atom, "not", "and", "or", "select_n", *_COMPARISONS)
+        parts = None if eqn is None else self._parts(eqn, is_kept)
+        if parts is None:
+            return [Condition(Placed(atom, layout), is_kept)]
+        placed = ((Placed(x, of_operand(layout, x.aval.shape)), kept) for x, kept in parts)
+        return [c for part, kept in placed for c in self._conditions(part, kept)]
+
+    def _parts(self, eqn: JaxprEqn, is_kept: bool) -> list[tuple[Atom, bool]] | None:
+        """Predicates that must all hold, or must not, for one that is made of them to do so."""
+        name, operands = eqn.primitive.name, eqn.invars
+        if name == "not":
+            return [(operands[0], not is_kept)]
+        if name == ("and" if is_kept else "or"):
+            return [(x, is_kept) for x in operands]
+        compare = _COMPARISONS.get(name)
+        chosen_by = eqn if compare is None else self.program.maker(operands[0], "select_n")
+        if chosen_by is None or len(chosen_by.invars) != 3:
+            return None
+        which, *cases = chosen_by.invars
+        if which.aval.dtype != bool:
+            return None
+        numbers = [self.program.number(x) for x in cases]
+        if compare is not None:
+            limit = self.program.number(operands[1])
+            numbers = [None if None in (x, limit) else compare(x, limit) for x in numbers]
+        if None not in numbers and numbers[0] != numbers[1]:  # as of a triangle of ones
+            return [(which, is_kept == bool(numbers[1]))]
+        for other, on, chosen in ((0, 1, True), (1, 0, False)):  # as of a triangle of a mask
+            if compare is None and numbers[other] is not None and bool(numbers[other]) != is_kept:
+                return [(which, chosen), (cases[on], is_kept)]
+        return None
 
     def _distance(self, condition: Condition) -> Distance | None:
         """A condition that is a bound of how far two positions are apart."""

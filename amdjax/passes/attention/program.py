@@ -25,6 +25,8 @@ def held(number: float, dtype: np.dtype) -> float | None:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return float(int(number)) if limits.min <= number <= limits.max else None
+    if dtype.kind == "b":
+        return float(number != 0)
     with np.errstate(all="ignore"):
         return float(np.asarray(number).astype(dtype)) if is_float(dtype) else None
 
