@@ -93,7 +93,7 @@ def test_a_full_disk_stops_the_recording_alone(path, monkeypatch):
 
 def test_where_nothing_can_be_written_results_are_read(path, monkeypatch):
     """As with locks that fail, or no place for the files of WAL mode."""
-    find.tune(f, X, budget=5, quiet=True)
+    find.tune(f, X, budget=100, quiet=True)
     rows = list(Database(path).rows())
     monkeypatch.setattr(known, "_open", {})
 
@@ -102,7 +102,7 @@ def test_where_nothing_can_be_written_results_are_read(path, monkeypatch):
 
     monkeypatch.setattr(Database, "_prepared", refused)
     monkeypatch.setattr(Session, "measure", lambda *args: pytest.fail("measured again"))
-    find.tune(f, X, budget=5, quiet=True)
+    find.tune(f, X, budget=100, quiet=True)
     assert not known.user_database().writable and list(known.user_database().rows()) == rows
     monkeypatch.setattr(known, "_open", {})
     path.unlink()
