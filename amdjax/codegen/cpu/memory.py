@@ -263,6 +263,8 @@ def lower_load_rows(c: CpuEmitter, op: ops.LoadRows) -> list[Rep]:
     """Rows of lanes that lie apart in a vector, behind each other, and interleaved.
 
     Each block of as many lanes as a row is wide then holds one element of those lanes' rows.
+    Offsets reach their addresses by way of the stack: loads are cheaper than taking vectors apart,
+    which needs the unit that also joins the rows. `volatile` keeps LLVM from doing that after all.
     """
     f, buffer, count = c.f, op.buffer, op.count
     kind, offsets = Type(memory_element(buffer.dtype)), c.scalar(op.offsets)
@@ -277,8 +279,12 @@ def lower_load_rows(c: CpuEmitter, op: ops.LoadRows) -> list[Rep]:
     row_type = kind.with_lanes(width)
     some = llvm.vector("i1", [i < count for i in range(width)])
 
+    element, slot = offsets.type.with_lanes(0), f.alloca(offsets.type)
+    f.emit(f"store volatile {offsets}, {slot}, align 64")
+
     def row(lane: int) -> Value:
-        pointer = f.gep(start, f.extract(offsets, lane), kind)
+        offset = f.op(f"load volatile {element}, {f.gep(slot, lane, element)}, align 4", element)
+        pointer = f.gep(start, offset, kind)
         if count == width:
             return f.load(row_type, pointer, align)
         return f.masked_load(row_type, pointer, some, llvm.zero(row_type), align)
