@@ -27,6 +27,11 @@ from tests.support.solvers import everywhere
 def specs(layout, spatial):
     """Places of (batch, feature, spatial…) in operand, kernel and result."""
     inner = tuple(range(spatial))
+    if layout.startswith("turned "):  # the last spatial axis is the outermost
+        return [
+            (*spec[:2], *reversed(spec[2:]))
+            for spec in specs(layout.removeprefix("turned "), spatial)
+        ]
     if layout == "last":
         last = (0, spatial + 1, *(i + 1 for i in inner))
         return last, (spatial + 1, spatial, *inner), last
@@ -254,7 +259,8 @@ def test_implicit_products(conv, dtype, number, threads, bits):
     if has_room(x_shape, w_shape, options):
         with implicit_products(number):
             operands = arrays(0, x_shape, w_shape, dtype)
-            check(*operands, **options | {"layout": "last"}, cpu_target=machine)
+            for layout in ("last", "turned last"):
+                check(*operands, **options | {"layout": layout}, cpu_target=machine)
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -316,7 +322,20 @@ def test_implicit_gradients(conv, dtype, number, threads, bits, cache):
     if has_room(x_shape, w_shape, options):
         with everywhere(IMPLICIT_GRADIENT, number):
             operands = arrays(0, x_shape, w_shape, dtype)
-            check(*operands, **options | {"layout": "gradient"}, cpu_target=machine)
+            for layout in ("gradient", "turned gradient"):
+                check(*operands, **options | {"layout": layout}, cpu_target=machine)
+
+
+@pytest.mark.parametrize("layout", ["last", "gradient"])
+@pytest.mark.parametrize("apart", [(1, 1), (1, 2), (2, 1), (2, 2)])
+def test_axes_along_which_taps_are_as_far_apart(layout, apart):
+    """What is summed over has one order, also where strides do not tell it: taps, features."""
+    solver = IMPLICIT if layout == "last" else IMPLICIT_GRADIENT
+    for shape in itertools.product((1, 2), repeat=4):
+        x, w = arrays(0, shape, (3, shape[1], 2, 2), np.int32)
+        for turned in ("", "turned "):
+            with everywhere(solver, 0):
+                check(x, w, turned + layout, (1, 1), [(0, 2)] * 2, window_dilation=apart)
 
 
 @pytest.mark.parametrize("number", range(4))

@@ -210,7 +210,8 @@ class Convolution:
             images = rows.pop(0)
             batch.append(images._replace(weights=Axis(images.read.extent, 0)))
         rows.sort(key=lambda loop: -loop.written.stride)
-        # In the order in which they lie in the operand that is read along them.
+        # In the order in which they lie in the operand that is read along them; of equal strides,
+        # as sorting is stable, in that of the axes: `windows` and `gradient_windows` go by it.
         depth = sorted(loops.depth(), key=lambda loop: -loop[1 if transposed else 0].stride)
         limits = tuple(Limit(phases[d].start, extents[d]) for d in limited)
         read, weights, written = owners or (*ctx.inputs, *ctx.outputs)
@@ -370,13 +371,16 @@ class _Loops:
         return _Loop(NOWHERE, Axis(n, conv.rhs_strides[0]), Axis(n, conv.out_strides[1]))
 
     def depth(self) -> Iterator[_Loop]:
-        """Over taps and input features."""
+        """Over taps and input features, as the axes lie in the input, the outermost first."""
         conv = self.conv
-        for d, p in enumerate(self.phases):
-            read = self._read(p.taps, conv.lhs_strides[2 + d] * p.tap_shift, d, p.tap_shift)
-            yield _Loop(read, Axis(p.taps, conv.rhs_strides[2 + d] * p.tap_step), NOWHERE)
-        n = conv.rhs[1]
-        yield _Loop(self._read(n, conv.lhs_strides[1]), Axis(n, conv.rhs_strides[1]), NOWHERE)
+        for axis in sorted(range(1, 2 + conv.spatial), key=lambda axis: -conv.lhs_strides[axis]):
+            if axis == 1:
+                n, stride = conv.rhs[1], conv.lhs_strides[1]
+                yield _Loop(self._read(n, stride), Axis(n, conv.rhs_strides[1]), NOWHERE)
+                continue
+            p = self.phases[axis - 2]
+            read = self._read(p.taps, conv.lhs_strides[axis] * p.tap_shift, axis - 2, p.tap_shift)
+            yield _Loop(read, Axis(p.taps, conv.rhs_strides[axis] * p.tap_step), NOWHERE)
 
 
 def _in_step(phases: Sequence[Phase]) -> bool:
