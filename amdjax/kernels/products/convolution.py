@@ -257,20 +257,21 @@ class Convolution:
         """Windows of the convolution whose kernel's gradient a phase is; nothing in other orders.
 
         Its batch are the features of the input, which lie side by side, its features are images;
-        the taps of its kernel are positions, and its positions are taps.
+        the taps of its kernel are positions, and its positions are taps. Where it has groups, these
+        are windows of one group.
         """
         order = sorted(range(self.spatial), key=lambda d: -self.lhs_strides[2 + d])
-        read = [(self.lhs[1], self.lhs_strides[1])]
+        read = [(self.rhs[1], self.lhs_strides[1])]
         read += [(phases[d].taps, self.lhs_strides[2 + d] * phases[d].tap_shift) for d in order]
         written = [(phases[d].count, self.out_strides[2 + d] * phases[d].step) for d in order]
-        written.append((self.lhs[0], self.out_strides[0]))
+        written.append((self.out[0], self.out_strides[0]))
         if not all(_descending(loops) for loops in (read, written)) or self._is_transposed():
             return ()
-        if self.batch_groups * self.feature_groups > 1 or self.lhs_strides[0] != 1:
+        if self.lhs_strides[0] != 1:
             return ()
-        if not self.lhs[0] or not self.lhs[1] or not all(p.taps and p.count for p in phases):
+        if not self.out[0] or not self.rhs[1] or not all(p.taps and p.count for p in phases):
             return ()
-        images = WindowAxis(self.lhs[1], self.lhs_strides[1], 0, self.lhs[1], 1, 1, 1)
+        images = WindowAxis(self.rhs[1], self.lhs_strides[1], 0, self.rhs[1], 1, 1, 1)
         axes = (phases[d].window(self.lhs[2 + d], self.lhs_strides[2 + d]).turned() for d in order)
         return (images, *axes)
 

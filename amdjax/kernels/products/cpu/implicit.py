@@ -130,7 +130,7 @@ def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget
         # Panels come from beyond the second level, once for each program.
         each_panel = max(each_panel, p.depth * shape.columns * itemsize(dtype) / costs.memory_rate)
     programs = p.batches * size_hint(math.prod(plan.window.counts)) * ceil_div(wide, plan.panels)
-    copying = costs.copy * plan.window.elements / shape.lanes
+    copying = plan.window.copy_cycles(costs, shape.lanes)
     cycles = launch(each_panel * plan.panels + copying + costs.program, programs, target)
     if not p.b.fixed:
         packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
@@ -227,7 +227,8 @@ class ImplicitProduct:
 
         def nest(loops: list[_Taps], at: Value, depth: Value, sums: list[Value]) -> list[Value]:
             if not loops:
-                return self._run(shape, at, self._panel(panel) + depth * columns, sums)
+                here = self.packer.place(self.batch, panel) + depth * columns
+                return self._run(shape, at, here, sums)
             taps, *inner = loops
 
             def tap(t: Value, *sums: Value) -> list[Value]:
@@ -283,12 +284,3 @@ class ImplicitProduct:
             [sums[i : i + shape.vectors] for i in starts],
         )  # fmt: skip
         return [x for line in lines for x in line]
-
-    def _panel(self, panel: Value) -> Value:
-        """Where a panel of this batch entry begins."""
-        entry: Value | None = None
-        for i in self.packer.batch:
-            digit = self.batch[i]
-            entry = digit if entry is None else entry * self.problem.out.batch[i].extent + digit
-        index = panel if entry is None else entry * self.packer.panels + panel
-        return index * (self.packer.depth * self.plan.tile.columns)

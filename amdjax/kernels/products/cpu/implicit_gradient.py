@@ -4,7 +4,7 @@ Rows of the result are taps and input features, columns output features; what is
 positions. Packed, each element of the input would be copied once for each tap. Here a program
 copies what a block of positions sees once (`window_copy.py`), and a tile of rows, which lie side by
 side there, is summed over all positions of the block in registers. Sums of blocks before it wait in
-scratch. Programs share the positions, or the columns.
+scratch. Programs share the positions, the columns, or the groups, whose features are copied alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from amdjax import tile
 from amdjax.core.dims import Dim, is_multiple, min_dim, size_hint
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import (
+    Axis,
     Contraction,
     ProductProblem,
     Sink,
@@ -128,7 +129,7 @@ def implicit_gradient_plans(
 ) -> list[ImplicitGradientPlan]:
     """Plans of several blocks; none for what is no gradient of a kernel of several taps."""
     p, axes = product.merged, product.gradient
-    if p.is_complex or p.out.batch or any(isinstance(n, Dim) for n in (p.rows, p.columns)):
+    if p.is_complex or any(isinstance(n, Dim) for n in (p.rows, p.columns)):
         return []
     if math.prod(axis.taps for axis in axes) == 1:
         return []
@@ -169,11 +170,11 @@ def implicit_gradient_cost(
     wide = ceil_div(p.columns, shape.columns)
     arrival = positions * shape.columns * itemsize(dtype) / costs.memory_rate
     each_panel = max(plan.tiles * (positions * shape.cycles(costs) + costs.tile), arrival)
-    copying = costs.copy * plan.window.elements / shape.lanes
+    copying = plan.window.copy_cycles(costs, shape.lanes)
     each = size_hint(plan.rounds) * (each_panel * plan.panels + copying) + costs.program
-    cycles = launch(each, plan.splits * ceil_div(wide, plan.panels), target)
+    cycles = launch(each, plan.splits * p.batches * ceil_div(wide, plan.panels), target)
     packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
-    cycles += launch(packed, wide, target) + combining(p, plan.splits, target)
+    cycles += launch(packed, p.batches * wide, target) + combining(p, plan.splits, target)
     return nanoseconds(cycles, target)
 
 
@@ -207,8 +208,9 @@ class ImplicitGradient:
         wide = ceil_div(self.packer.panels, plan.panels)
         pid = k.program_id()
         first = (pid % wide) * plan.panels
-        part = pid // wide
-        self.writer = Writer(program, replace(p, out=sink), [part] if plan.splits > 1 else [])
+        part, *self.batch = program.split(pid // wide, "part", [Axis(plan.parts, 0), *p.a.batch])
+        place = [part, *self.batch] if plan.splits > 1 else self.batch
+        self.writer = Writer(program, replace(p, out=sink), place)
         self.sums = k.scratch("sums", p.accumulate, plan.waiting or shape.rows * shape.columns)
         total = math.prod(plan.window.counts)
         low, high = ((part + i) * total // plan.parts for i in (0, 1))
@@ -217,14 +219,15 @@ class ImplicitGradient:
         def block(n: Value) -> None:
             digits = program.split(n, "block", block_loops(plan.window))
             places = [digit * m for digit, m in zip(digits, plan.block, strict=True)]
-            self.copy.write([], places)
+            self.copy.write(self.batch, places)
             self.fresh, self.last = k.eq(n, low), k.eq(n + 1, high)
             k.for_(0, panels, 1, lambda j: self._rows(first + j, j * plan.tiles, []))
 
         k.for_(low, high, 1, block)
         cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns)
         cycles *= shape.cycles(self.ctx.target.costs)
-        return program.launch(plan.parts * wide, nanoseconds(cycles, self.ctx.target))
+        grid = plan.parts * p.batches * wide
+        return program.launch(grid, p.batches * nanoseconds(cycles, self.ctx.target))
 
     def _rows(self, panel: Value, number: Value, taps: list[Value]) -> None:
         """All tiles of a panel, whose first has a number among those in scratch."""
@@ -249,10 +252,10 @@ class ImplicitGradient:
             at, row = at + t * (axis.tap_shift * pitch), row * axis.taps + t
         row = row * plan.run + begin
         none = [k.const(p.accumulate, 0, (shape.lanes,))] * (shape.rows * shape.vectors)
-        steps = panel * self.packer.depth
+        steps = self.packer.place(self.batch, panel)
         for first, inner in zip(self.copy.first, self._steps()):
-            steps = steps + first * inner
-        sums = self._positions(0, at, steps * shape.columns, none)
+            steps = steps + first * (inner * shape.columns)
+        sums = self._positions(0, at, steps, none)
         size = shape.rows * shape.columns
         base = number * size if plan.waiting else k.const("index", 0)
         places = [base + n * shape.lanes for n in range(len(sums))]

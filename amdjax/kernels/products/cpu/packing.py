@@ -299,6 +299,14 @@ class PanelPacker:
         granularity = math.lcm(self.lanes, self.granularity)
         return round_up(max(depth // wanted, 4 * self.lanes), granularity)
 
+    def place(self, batch: Sequence[Value], panel: Value) -> Value:
+        """Where a panel begins that all of it was packed to, for the place in each batch loop."""
+        entry: Value | None = None
+        for i, axis in zip(self.batch, self.source.batch, strict=True):
+            entry = batch[i] if entry is None else entry * axis.extent + batch[i]
+        index = panel if entry is None else entry * self.panels + panel
+        return index * (self.depth * self.columns)
+
     def pack(
         self, part: Part, target: tile.Buffer, at: Value, panels: Sequence[Value | int] = (0,)
     ) -> None:

@@ -17,6 +17,7 @@ from amdjax.kernels.loops import lane_loop
 from amdjax.kernels.products.contraction import Axis, Source, WindowAxis
 from amdjax.kernels.products.cpu.blocking import extents
 from amdjax.kernels.products.program import Program
+from amdjax.targets.cpu import CpuCosts
 
 Value = tile.Value
 
@@ -54,6 +55,13 @@ class WindowBlock:
     def elements(self) -> int:
         """Size of the copy."""
         return math.prod(self.copied[:-1]) * self.line
+
+    def copy_cycles(self, costs: CpuCosts, lanes: int) -> float:
+        """Cycles to write the copy, by lines or, of a group's features, by pixels."""
+        if self.axes[-1].stride == self.features:
+            return costs.copy * self.elements / lanes
+        pixel = costs.line + costs.copy * ceil_div(self.features, lanes)
+        return math.prod(self.copied) * pixel
 
     @property
     def pitches(self) -> list[int]:
