@@ -49,6 +49,7 @@ from amdjax.kernels.shaped import ShapedContext, has_kernels, lower_shaped
 from amdjax.passes import (
     prepare,
     prepare_body,
+    read_narrow_operands,
     recompute_in_loops,
     repeat_results,
     slice_products_in_loops,
@@ -298,9 +299,11 @@ class Planner:
         return self._arranged(prepare_body(closed, eqn, self.observe, self.has_kernels))
 
     def _arranged(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        """What loops rather compute than read, they compute; slices of products on CPUs alone."""
+        """What loops compute rather than read; on CPUs, operands and slices that products read."""
         closed = recompute_in_loops(closed, cost_again)
-        return slice_products_in_loops(closed) if isinstance(self.target, CpuTarget) else closed
+        if not isinstance(self.target, CpuTarget):
+            return closed
+        return slice_products_in_loops(read_narrow_operands(closed))
 
     def view(self, env: dict[Var, View], atom: Any) -> View:
         if isinstance(atom, Literal):

@@ -15,6 +15,7 @@ from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
 from amdjax.passes.loop_residuals import recompute_in_loops as recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops as slice_products_in_loops
 from amdjax.passes.loop_sums import sum_after_loops
+from amdjax.passes.narrow_operands import read_narrow_operands as read_narrow_operands
 from amdjax.passes.results import repeat_results as repeat_results
 from amdjax.passes.rules import simplify
 from amdjax.passes.scatters import join_scatters
