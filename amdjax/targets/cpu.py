@@ -46,8 +46,8 @@ class CpuCosts:
       cache_rate: bytes from the second-level cache, many lines at once.
       stream_rate: bytes from beyond the first-level cache, side by side and prefetched.
       memory_rate: bytes from or to beyond the second-level cache, a panel at a time.
-      piece_rate: bytes from beyond the second-level cache, in pieces that lie pages apart.
-      far_rate: bytes from or to beyond all caches, in short pieces.
+      run_rate: bytes from beyond the second-level cache, in short runs that lie pages apart.
+      far_rate: bytes from or to beyond all caches, in short runs.
     """
 
     clock: float = 4.0
@@ -72,7 +72,7 @@ class CpuCosts:
     cache_rate: float = 13.0
     stream_rate: float = 24.0
     memory_rate: float = 8.0
-    piece_rate: float = 5.0
+    run_rate: float = 5.0
     far_rate: float = 2.0
 
 

@@ -64,14 +64,14 @@ def packing(
     begins = runs * costs.run if len(source.depth) > 1 else 0.0
     if source.lines and source.lines[-1].stride != 1:
         return panels * begins + lines * depth * costs.gather
-    if source.depth and comes_in_pieces(source, target):
-        each = max(each, group / vectors * itemsize(source.dtype) / costs.piece_rate)
+    if source.depth and comes_in_runs(source, target):
+        each = max(each, group / vectors * itemsize(source.dtype) / costs.run_rate)
     if len(source.lines) > 1 and source.lines[-1].extent % group:
         each *= 2  # lanes hold the end of one run of lines and the beginning of the next
     return panels * (begins + depth * vectors * each)
 
 
-def comes_in_pieces(source: Source, target: CpuTarget) -> bool:
+def comes_in_runs(source: Source, target: CpuTarget) -> bool:
     """Whether steps along the depth are pages apart in what only the last cache holds."""
     nbytes, stride = itemsize(source.dtype), source.depth[-1].stride
     return stride * nbytes >= PAGE and source.depth_count * stride * nbytes > private_cache(target)

@@ -27,7 +27,7 @@ from amdjax.kernels.products.contraction import (
 from amdjax.kernels.products.cpu.blocking import is_at_most
 from amdjax.kernels.products.cpu.costs import (
     combining,
-    comes_in_pieces,
+    comes_in_runs,
     conversions,
     is_aliased,
     launch,
@@ -224,11 +224,11 @@ def _arrival(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
     """Cycles until a row of a panel is there."""
     costs, size = target.costs, itemsize(p.b.dtype)
     row = min(shape.columns, p.columns) * size
-    pieces = row / costs.piece_rate if p.b.depth and comes_in_pieces(p.b, target) else 0.0
+    runs = row / costs.run_rate if p.b.depth and comes_in_runs(p.b, target) else 0.0
     if not _is_aliased(p):
-        return max(row / costs.stream_rate, pieces)
+        return max(row / costs.stream_rate, runs)
     near = p.depth * stride_of(p.b.depth) * size <= private_cache(target)
-    return max(costs.aliased_row if near else AFAR * costs.aliased_row, pieces)
+    return max(costs.aliased_row if near else AFAR * costs.aliased_row, runs)
 
 
 def _is_aliased(p: Contraction) -> bool:
