@@ -144,8 +144,8 @@ def test_forms(seed):
 #: What a kernel is told of masks that compare positions.
 BOUNDS = {
     "causal": "causal", "triangle": "causal", "tril": "causal", "not below": "causal",
-    "window": "window 2 0", "later": "window None 2", "triu": "window 12 1",
-    "triangle of floats": "window None 1", "triangle of a mask": "window None 1",
+    "window": "window 2 0", "later": "window 12 2", "triu": "window 12 1",
+    "triangle of floats": "window 12 1", "triangle of a mask": "window 12 1",
     "band": "window 2 1", "all": "causal",
 }  # fmt: skip
 
