@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdjax import tile
-from amdjax.core.dims import is_natural
+from amdjax.core.dims import is_natural, size_hint
 
 #: Results of this size leave the caches before anybody reads them; writing past the caches saves
 #: reading the memory first.
@@ -14,3 +14,8 @@ def streams(k: tile.Builder, nbytes: int) -> bool | tile.Value:
     """Whether a result of so many bytes is written past the caches; told as it runs if need be."""
     known = is_natural(nbytes - STREAM_FROM)
     return k.const("index", nbytes) >= STREAM_FROM if known is None else known
+
+
+def may_stream(nbytes: int) -> bool:
+    """Whether results of about as many bytes as at hand may be written past the caches."""
+    return size_hint(nbytes) >= STREAM_FROM // 2

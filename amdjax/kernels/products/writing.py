@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from amdjax import tile
-from amdjax.core.dims import is_multiple
+from amdjax.core.dims import Dim, is_multiple
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index, LoopVar, delinear
-from amdjax.schedule.streaming import streams
+from amdjax.schedule.streaming import may_stream, streams
 from amdjax.schedule.values import El, Lanes, compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
@@ -41,8 +42,8 @@ class Writer:
             program.declare(_numbers(self.sink))
             self.origin = program.param("out.offset", self.sink.offset)
             able = isinstance(program.ctx.machine, CpuTarget) and self.is_plain
-            if able and _in_whole_lines(self.sink):
-                self.streams = streams(self.k, _bytes(self.sink))
+            if able and (lines := _in_whole_lines(self.k, self.sink)) is not False:
+                self.streams = _both(lines, streams(self.k, _bytes(self.sink)))
 
     def either_way(self, body: Callable[[], None]) -> None:
         """Write code of many stores, twice where it is told as it runs whether they stream."""
@@ -193,11 +194,31 @@ class Writer:
             b.store(buffer, position, b.value(stored, index))
 
 
-def _in_whole_lines(sink: Sink) -> bool:
-    """Whether each row begins at a cache line, in this result and in a stack of such results."""
+def _both(a: bool | Value, b: bool | Value) -> bool | Value:
+    """Whether two conditions hold, each of which may be told as it runs."""
+    if isinstance(a, bool):
+        return b if a else False
+    return (a if b else False) if isinstance(b, bool) else a & b
+
+
+def _in_whole_lines(k: tile.Builder, sink: Sink) -> bool | Value:
+    """Whether each row begins at a cache line, in this result and in a stack of such results.
+
+    Told as it runs where that depends on symbolic sizes, if those at hand are about as large as
+    what is written past the caches: the code of stores is there twice then.
+    """
     line = CACHE_LINE // itemsize(sink.dtype)
     steps = [sink.offset, *(axis.stride for axis in (*sink.batch, *sink.rows))]
-    return is_multiple(_bytes(sink), CACHE_LINE) and all(is_multiple(n, line) for n in steps)
+    symbolic = [axis.extent for axis in sink.columns if isinstance(axis.extent, Dim)]
+    told: bool | Value = True
+    for n in (*steps, *symbolic, ceil_div(_bytes(sink), itemsize(sink.dtype))):
+        if is_multiple(n, line):
+            continue
+        if not isinstance(n, Dim) or not may_stream(_bytes(sink)):
+            return False
+        test = k.eq(k.const("index", n) % line, k.const("index", 0))
+        told = _both(told, test)
+    return told
 
 
 def fills_lines(lanes: int, dtype: str) -> bool:

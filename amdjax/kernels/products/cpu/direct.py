@@ -353,7 +353,9 @@ class DirectProduct(PlainProduct):
             replace(shape, rows=self.rows, vectors=len(starts)), load_a, load_b
         )
         if self.waiting is None:
-            whole = is_multiple(p.columns, self.lanes)
+            # Of symbolic columns it is told as it runs whether they are whole lines.
+            whole = not self.masked and isinstance(p.columns, Dim)
+            whole = whole or is_multiple(p.columns, self.lanes)
             aligned = whole and fills_lines(self.columns, self.writer.sink.dtype)
 
             def store() -> None:
