@@ -272,3 +272,17 @@ def test_places_that_floats_say(channels, dtype):
         found = amdjax.jit(lambda *xs: gather(jnp, *xs, low))(image, coordinates)
         for got, want in zip(found, gather(np, image, coordinates, low), strict=True):
             np.testing.assert_array_equal(np.asarray(got), want)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16])
+def test_places_that_floats_round(dtype):
+    """65535 is 65536 in a narrow float, or infinite: beyond an axis that has room for 65535."""
+    table, places = np.arange(1 << 16, dtype=np.int32), np.full(64, 65535, np.uint16)
+    numbers = lax.GatherDimensionNumbers((), (0,), (0,))
+
+    def gather(table, places):
+        i = places.astype(dtype).astype(jnp.int32)
+        return lax.gather(table, i[:, None], numbers, (1,), mode="clip")
+
+    found = amdjax.jit(gather)(jnp.array(table), jnp.array(places))
+    np.testing.assert_array_equal(np.asarray(found), 65535)

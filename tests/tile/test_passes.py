@@ -259,6 +259,48 @@ def test_offsets_that_fit_have_32_bits(changed, narrow):
     assert str(parse_kernel(str(found))) == str(found)
 
 
+BETWEEN = """\
+kernel test(x: in f32, at: in u16, y: out f32) grid=1 {{
+  %0: index = program_id
+  %1: u16[8] = load at:u16 strides=(1) %0
+  %2: {dtype}[8] = convert %1
+  %3: {dtype}[8] = {change}
+  %4: i32[8] = convert %3
+  %5: index[8] = convert %4
+  %6: index = const 65535
+  %7: index[8] = broadcast %6
+  %8: index[8] = min %5, %7
+  %9: f32[8] = load_at x %8
+  store y strides=(1) %0, %9
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    "dtype, change, clamped",
+    [
+        ("i32", "max %2, %2", False),
+        ("i64", "min %2, %2", False),
+        ("u64", "min %2, %2", False),
+        # Rounded to 65536, to infinity, or past what is exact.
+        ("bf16", "max %2, %2", True),
+        ("f16", "max %2, %2", True),
+        ("f32", "max %2, %2", True),
+        # Below 0 is beyond everything.
+        ("u32", "sub %2, %2", True),
+        ("u64", "sub %2, %2", True),
+    ],
+)
+def test_clamps_stay_where_ranges_are_not_known(dtype, change, clamped):
+    """Ranges are those of integers: floats round what they hold, and unsigned ones wrap at 0."""
+    kernel = parse_kernel(BETWEEN.format(dtype=dtype, change=change))
+    verify(kernel)
+    found = passes.narrow_offsets(kernel)
+    verify(found)
+    (offsets,) = (x.split()[-1] for x in str(found).splitlines() if "load_rows" in x)
+    assert (offsets == "%4") != clamped
+
+
 def test_changes_reach_into_blocks_and_what_leaves_them():
     text = """\
   %0: index = const 0

@@ -18,13 +18,17 @@ __all__ = ["clamp_conversions", "narrow_offsets"]
 Range = tuple[int, int]
 
 _EXACT = 1 << 24  # floats of 32 bits are all integers up to here
-_EXACT64 = (-(1 << 62), 1 << 62)  # where arithmetic does not wrap
 _INT32 = (-(1 << 31), (1 << 31) - 1)
 _SHORTER = ("i8", "u8", "i16", "u16")
 _RANGES: dict[str, Range] = {
     "bool": (0, 1),
     **{f"i{n}": (-(1 << n - 1), (1 << n - 1) - 1) for n in (8, 16, 32)},
     **{f"u{n}": (0, (1 << n) - 1) for n in (8, 16, 32)},
+}
+_EXACT64: dict[str, Range] = {  # where arithmetic does not wrap
+    "i64": (-(1 << 62), 1 << 62),
+    "index": (-(1 << 62), 1 << 62),
+    "u64": (0, 1 << 62),
 }
 _ARITHMETIC: dict[type[Op], Callable[[Any, Any], Any]] = {
     ops.Add: lambda a, b: a + b,
@@ -199,11 +203,15 @@ class _Narrowing:
         return x[1] <= y[0] if isinstance(op, ops.Min) else x[0] >= y[1]
 
     def range_of(self, v: Value) -> Range | None:
-        """Between which integers elements lie; None if that is not known."""
+        """Between which integers elements lie; None if that is not known.
+
+        Floats have none, even of integers: these are rounded to others, or to infinity.
+        """
         if v.number not in self.ranges:
             own = _RANGES.get(v.dtype)
-            found = self._range(self.made.get(v.number))
-            beyond = found is None or not _fits(found, own or _EXACT64)
+            limits = own or _EXACT64.get(v.dtype)
+            found = self._range(self.made.get(v.number)) if limits else None
+            beyond = found is None or limits is None or not _fits(found, limits)
             self.ranges[v.number] = own if beyond else found
         return self.ranges[v.number]
 
