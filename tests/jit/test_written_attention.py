@@ -166,6 +166,28 @@ def test_masks(kind):
     assert BOUNDS.get(kind, "") in line, line
 
 
+@pytest.mark.parametrize(
+    "one, limit, compare",
+    [
+        (2**53, 2**53 + 1, "ge"), (2**53 + 1, 2**53, "eq"), (2**53 + 1, 2**53, "le"),
+        (-(2**62) - 1, -(2**62), "ge"), (2**63 - 1, 2**63 - 2, "ne"),
+    ],
+)  # fmt: skip
+def test_masks_of_integers_that_no_float_holds(one, limit, compare):
+    """What is compared is known exactly, or not known."""
+    q, k, v, *_ = drawn(np.random.default_rng(0))
+
+    def attend(xp, q, k, v):
+        ones = xp.where(xp.tril(xp.ones((T, S), bool)), xp.int64(one), xp.int64(0))
+        kept = getattr(ones, f"__{compare}__")(xp.int64(limit))
+        x = xp.where(kept, xp.einsum("btnh,bsnh->bnts", q, k), -1e10)
+        return xp.einsum("bnts,bsnd->btnd", softmax(xp, x), v)
+
+    with amdjax.enable_x64(True):
+        found = amdjax.jit(partial(attend, jnp))(q, k, v)
+    np.testing.assert_allclose(found, attend(np, q, k, v), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_gradients_of_forms(seed):
     """Against derivatives of what is written, in float64."""

@@ -24,11 +24,18 @@ def held(number: float, dtype: np.dtype) -> float | None:
     """A number as a dtype holds it, None where that is none."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
-        return float(int(number)) if limits.min <= number <= limits.max else None
+        fits = np.isfinite(number) and limits.min <= int(number) <= limits.max
+        return float(int(number)) if fits else None
     if dtype.kind == "b":
         return float(number != 0)
     with np.errstate(all="ignore"):
         return float(np.asarray(number).astype(dtype)) if is_float(dtype) else None
+
+
+def _exactly(value: np.ndarray) -> float | None:
+    """The number of an array, None for an integer of more bits than floats have."""
+    number = float(value)
+    return number if value.dtype.kind not in "iu" or int(number) == int(value) else None
 
 
 def is_float(dtype: np.dtype) -> bool:
@@ -66,7 +73,8 @@ class Program:
         """The number that a value is everywhere, None if it is none or not known."""
         if isinstance(atom, Literal):
             value = np.asarray(atom.val)
-            return float(value) if value.dtype.kind in "biufV" and not value.dtype.names else None
+            is_number = value.dtype.kind in "biufV" and not value.dtype.names
+            return _exactly(value) if is_number else None
         if atom in self.consts:
             return self._constant(self.consts[atom])
         if atom not in self._numbers:
@@ -92,7 +100,7 @@ class Program:
         aval = getattr(value, "aval", value)
         if getattr(aval, "shape", None) != () or np.dtype(aval.dtype).kind not in "iuf":
             return None
-        return float(np.asarray(value))
+        return _exactly(np.asarray(value))
 
     def root(
         self, atom: Atom, layout: Layout, *, through_broadcasts: bool = True
