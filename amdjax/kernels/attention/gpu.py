@@ -142,7 +142,7 @@ def block_cost(problem: Attention, plan: BlockPlan, target: GpuTarget) -> float:
     weights = pairs * 10 / min(cut.waves * target.wave_size, 128)
     brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
     steps = ceil_div(ceil_div(problem.keys, cut.columns), plan.splits)
-    step = products + reads + weights + brought / 2 + costs.stall / 2
+    step = products + reads + weights + brought / 2 + cut.waits(costs)
     step += cut.again(plan.features[:1], costs)
     programs = plan.programs * plan.splits
     total = ceil_div(programs, target.compute_units) * (steps * step + costs.program)

@@ -163,7 +163,7 @@ def part_cost(part: GradientPart, target: GpuTarget) -> float:
     slopes = pairs * 14 / min(cut.waves * target.wave_size, 128)
     brought = cut.columns * wide * cut.atom.operand_bytes / costs.cache_rate
     steps = ceil_div(part.columns, cut.columns) * part.problem.heads // part.heads
-    step = products + reads + slopes + brought / 2 + costs.stall / 2
+    step = products + reads + slopes + brought / 2 + cut.waits(costs)
     step += cut.again(part.features, costs)
     if cut.atom.from_lds:
         known = part_registers(part, target), wide, part.programs, steps
