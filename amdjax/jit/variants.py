@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from typing import Any
 
 from amdjax.core.backend import get_backend
@@ -71,7 +72,7 @@ class Guards:
             for guard, value, weight in zip(preferred, values, self._weights)
         )
         choices = (choice for choice in self.preferred if isinstance(choice, Choice))
-        return others + sum(not choice.holds(sizes) for choice in choices)
+        return others + sum(ceil(min(choice.excess(sizes), 1) / EXCESS) for choice in choices)
 
     def __str__(self) -> str:
         preferred = [f"preferably {told}" for told in _told(self.preferred)]
@@ -178,7 +179,7 @@ def _aligning(closed: ClosedJaxpr) -> frozenset[str]:
     for aval in (*closed.in_avals, *outs):
         row = 1
         for n in reversed(getattr(aval, "shape", ())[1:]):
-            if isinstance(n, Dim) and row % GPU_UNITS[-1]:
+            if isinstance(n, Dim) and row % ALIGNED:
                 found |= n.variables()
             row *= divisor(n)
     return frozenset(found)
@@ -194,18 +195,24 @@ MOST_CHOSEN = 6
 
 #: On GPUs a variant is near where this share of its choices would be others; one further away is
 #: taken the more there are, and at most so many are compiled of which all are right.
-NEAR, FURTHER, MOST_FITTING = 0.2, 0.2, 4
+NEAR, FURTHER, MOST_FITTING = 0.05, 0.02, 4
 
 #: On GPUs a choice made for larger sizes counts as so many: large tiles leave most of a GPU idle
 #: where sizes are small, and small ones take little longer where they are large.
 LARGER = 3
 
 
+#: A plan whose cost is by this share of the least above it counts as one choice, and so on.
+EXCESS = 0.1
+
+
 #: As often it is planned for such sizes; most plans turn out to be those of other sizes.
 MOST_PLANNED = 24
 
-#: In what GPUs count sizes: rows of multiples of them are aligned, and move in wide accesses.
-GPU_UNITS = (1, 4, 16)
+#: In what GPUs count sizes that decide whether rows are aligned: rows of multiples of 4 and 16 move
+#: in wide accesses, and blocks of 64 need no masks.
+GPU_UNITS = (1, 4, 16, 64)
+ALIGNED = 16
 
 
 class Variants:

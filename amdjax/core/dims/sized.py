@@ -252,8 +252,13 @@ class Choice(NamedTuple):
     place: int
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
+        return not self.excess(sizes)
+
+    def excess(self, sizes: Mapping[str, int]) -> float:
+        """By what share of the least cost it costs more; 0 if it is about as much."""
         values = [at_sizes(cost, sizes) for cost in self.costs]
-        return bool(values[self.place] <= ABOUT * min(values))
+        mine, least = values[self.place], min(values)
+        return 0.0 if mine <= ABOUT * least else mine / least - 1 if least > 0 else math.inf
 
     def __str__(self) -> str:
         return f"plan {self.place + 1} of {len(self.costs)}"
