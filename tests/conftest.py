@@ -3,9 +3,10 @@
 Tests of the folders in `EVERYWHERE`, and tests marked `devices`, run on the CPU and on an emulated
 gfx942 or gfx1100 in turn, and half of them on one more target. Of the cases on emulated GPUs a
 commit runs the share that the mark `share` says, or `SHARES` for their folder; of the other cases
-of a test, the share that the mark `turns` says, or `TURNS`, and never none. Which these are
-depends on the commit; `AMDJAX_TEST_ROTATION`, from 0 to 2519, stands for it, and a run prints
-it first. Where `AMDJAX_TEST_DEVICES` is set, all cases run, and so does one that is named alone.
+of a test, the share that the mark `turns` says, or `TURNS`, and never none; a test without
+parameters that is marked so runs at one of so many commits. Which these are depends on the commit;
+`AMDJAX_TEST_ROTATION`, from 0 to 2519, stands for it, and a run prints it first. Where
+`AMDJAX_TEST_DEVICES` is set, all cases run, and so does one that is named alone.
 
 `AMDJAX_TEST_DEVICES` lists what they and all tests of the folders in `OPERATIONS` run on instead:
 `cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
@@ -52,13 +53,14 @@ SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
 #: Of the cases on emulated GPUs in these folders, one in so many runs at a commit: layers are
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
-SHARES = {"lax": 8, "nn": 8, "jit": 6, "kernels": 5, "codegen": 4, "emulator": 5}
+SHARES = {"lax": 10, "nn": 10, "jit": 8, "kernels": 6, "codegen": 5, "emulator": 5}
 #: Of the cases of each test in these folders that are on no emulated GPU, one in so many runs at a
 #: commit: they compile large programs, most of whose parts other cases have, too, or are one
 #: operation after another.
 TURNS = {
-    "jit": 4, "kernels": 4, "experimental": 4, "lax": 3, "nn": 3, "scipy": 3, "transforms": 3,
-    "dims": 3, "codegen": 2, "numpy": 2, "random": 2, "random_programs": 2,
+    "jit": 5, "kernels": 5, "experimental": 4, "lax": 4, "nn": 4, "scipy": 4, "transforms": 4,
+    "dims": 4, "codegen": 3, "numpy": 3, "random": 3, "random_programs": 3, "rnn": 3, "optim": 2,
+    "api": 2, "core": 2, "examples": 2, "find": 2, "runtime": 2, "tile": 2,
 }  # fmt: skip
 VERIFIED = ("codegen", "kernels")  # of other folders a fourth of the tests, which takes time
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests
@@ -184,10 +186,20 @@ def those_due(items):
         else:
             tests[item.nodeid.partition("[")[0]].append(item)
     for test, cases in tests.items():
+        turns = share_of(cases[0], "turns", TURNS)
+        if takes_turns_whole(cases[0]) and len(items) > 1:
+            rotation = int(os.environ["AMDJAX_TEST_ROTATION"])
+            due += cases if turn_of(test, turns, rotation) == 0 else []
+            continue
         # In no order that parameters follow: one in two would else be those of one dtype.
         cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
-        due += in_turn(cases, share_of(cases[0], "turns", TURNS), test)
+        due += in_turn(cases, turns, test)
     return due
+
+
+def takes_turns_whole(item):
+    """Whether a test has no parameters and is marked `turns`: it takes seconds."""
+    return not hasattr(item, "callspec") and item.get_closest_marker("turns") is not None
 
 
 def is_emulated(item):

@@ -72,6 +72,7 @@ print(trace_state_clean(), core.ShapedArray((2,), "float32"), dict in _registry)
     assert printed(print_it) == "True float32[2] True"
 
 
+@pytest.mark.turns(3)
 def test_running_scripts_modules_and_code(tmp_path):
     (tmp_path / "beside.py").write_text("value = 3\n")
     script = tmp_path / "program.py"

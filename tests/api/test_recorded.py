@@ -87,6 +87,7 @@ def _outcomes(call):
     return {"eager": recorded.outcome(recorded.Call(call, amdjax).eager, amdjax)}
 
 
+@pytest.mark.turns(3)
 def test_linear_algebra_of_an_older_processor():
     """BLAS chooses kernels by processor, which round otherwise and turn vectors another way."""
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-k", "calls and linalg"]

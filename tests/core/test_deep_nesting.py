@@ -101,6 +101,7 @@ def jits(n):
     return f
 
 
+@pytest.mark.turns(3)
 def test_programs_in_programs():
     n = 300
     assert jits(n)(2.0) == 303.0

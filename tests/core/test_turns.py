@@ -16,12 +16,17 @@ class Item(SimpleNamespace):
     __hash__ = object.__hash__
 
 
-def item(function, case, **marks):
+def item(function, case=None, **marks):
+    """A case of a test; one without parameters where `case` is None."""
+    if case is None:
+        parameters = {}
+    else:
+        parameters = {"callspec": SimpleNamespace(params={"device": case.split("-")[0]})}
     return Item(
-        nodeid=f"tests/lax/test_x.py::{function}[{case}]",
+        nodeid=f"tests/lax/test_x.py::{function}" + (f"[{case}]" if case else ""),
         path=Path("tests/lax/test_x.py"),
-        callspec=SimpleNamespace(params={"device": case.split("-")[0]}),
         get_closest_marker={name: SimpleNamespace(args=(n,)) for name, n in marks.items()}.get,
+        **parameters,
     )
 
 
@@ -63,6 +68,19 @@ def test_each_commit_runs_cases_of_every_test(share, monkeypatch):
             assert max(most - 1, 1) <= len(run) <= most
             found |= run
         assert found == {case.nodeid for case in cases}
+
+
+def test_marked_tests_without_parameters_run_at_some_commits(monkeypatch):
+    marked = [item(f"test_{i}", turns=3) for i in range(9)]
+    others = [item("test_of_no_mark"), item("test_values", "cpu-0", turns=3)]
+    runs = []
+    for rotation in range(3):
+        monkeypatch.setenv("AMDJAX_TEST_ROTATION", str(rotation))
+        runs.append({case.nodeid for case in conftest.those_due([*marked, *others])})
+    for case in marked:
+        assert sum(case.nodeid in run for run in runs) == 1
+        assert conftest.those_due([case]) == [case], "named alone"
+    assert all(case.nodeid in run for run in runs for case in others)
 
 
 @pytest.mark.parametrize("offset", [0, 1, "a test"])

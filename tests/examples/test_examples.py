@@ -37,6 +37,7 @@ def test_digits(tmp_path):
     assert (tmp_path / "matrix.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.turns(3)
 def test_flax_on_digits():
     pytest.importorskip("sklearn")
     pytest.importorskip("flax")
@@ -45,6 +46,7 @@ def test_flax_on_digits():
     assert found and float(found[1]) > 85, output
 
 
+@pytest.mark.turns(3)
 def test_optax_on_digits():
     pytest.importorskip("sklearn")
     pytest.importorskip("optax")
@@ -68,6 +70,7 @@ def test_char_lstm():
     assert output.split("\n\n", 1)[1].startswith("The ")
 
 
+@pytest.mark.turns(3)
 def test_char_gpt_learns_and_writes():
     options = {"steps": 5, "features": 16, "batch": 4, "length": 16, "characters": 20_000}
     flags = [text for name, value in options.items() for text in (f"--{name}", value)]
@@ -76,6 +79,7 @@ def test_char_gpt_learns_and_writes():
     assert output.split("\n\n", 1)[1].startswith("The ")
 
 
+@pytest.mark.turns(3)
 def test_char_gpt_is_compiled_once_for_texts_of_all_lengths(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     import char_gpt  # late: examples are on the path here alone
@@ -99,6 +103,7 @@ def test_char_gpt_is_compiled_once_for_texts_of_all_lengths(monkeypatch):
     assert variants.reason is None and len(variants.known) <= 6, str(variants)
 
 
+@pytest.mark.turns(3)
 def test_emulated_gpus_learn_what_the_cpu_learns(tmp_path):
     """The losses agree as printed, but for the last digit; of the digits see below."""
     flags = "--steps 3 --hidden 16 --batch 4 --length 8 --characters 20000 --sample 10 --layers 2"
@@ -133,6 +138,7 @@ def usually_learned(tmp_path_factory):
 ELSEWHERE = [{"AMDJAX_EMULATE": "gfx942"}, {"AMDJAX_NUM_THREADS": "1"}, {"AMDJAX_NUM_THREADS": "3"}]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("device", in_turn(ELSEWHERE, 3), ids=str)
 def test_digits_learn_the_same_everywhere(device, usually_learned, tmp_path):
     """Sums are in another order; nothing that is trained may hang on their last bits."""

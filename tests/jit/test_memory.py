@@ -77,6 +77,7 @@ def test_donation_in_a_training_loop_keeps_memory_flat():
     assert growth(call, 1000) < 4 * MIB
 
 
+@pytest.mark.turns(3)
 @pytest.mark.slow
 def test_compiles_are_given_back():
     """200 different programs in a process of its own, then `clear_caches`, twice over."""

@@ -56,6 +56,7 @@ print("passed")
 """
 
 
+@pytest.mark.turns(3)
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names x86 processors")
 @pytest.mark.parametrize(
     ("cpu", "features", "bits"),

@@ -1,6 +1,7 @@
 """A transformer learns from sentences of every length by one trace and fewer programs."""
 
 import numpy as np
+import pytest
 
 import amdjax
 import amdjax.numpy as jnp
@@ -41,6 +42,7 @@ def step(params, state, words, lengths):
     return optim.apply_updates(params, updates), state, value
 
 
+@pytest.mark.turns(3)
 def test_sentences_of_every_length():
     traces = []
 

@@ -82,6 +82,7 @@ def looped(form, body, a, b):
     return lax.while_loop(lambda c: c[0] < STEPS, lambda c: (c[0] + 1, step(c[0], c[1])), carry)[1]
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=60)
 @given(st.lists(operations, min_size=1, max_size=7), _which, _which, _which, st.sampled_from(FORMS))
 def test_random_bodies(program, first, second, number, form):

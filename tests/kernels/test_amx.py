@@ -41,6 +41,7 @@ def preferred(types):
     return np.dtype(np.float32 if types[0] is BF16 else np.int32)
 
 
+@pytest.mark.turns(3)
 @needs_unit
 @settings(max_examples=80, deadline=None)
 @given(

@@ -157,6 +157,7 @@ def has_room(x_shape, w_shape, options):
     return True
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=80, deadline=None)
 @given(
     convolutions(),
@@ -216,6 +217,7 @@ def explicit_columns():
         PRODUCTS.solvers = usually
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=60, deadline=None)
 @given(
     convolutions(),
@@ -249,6 +251,7 @@ def test_explicit_columns_of_one_image_and_none():
             check(x, w, "last", (2, 2), [(3, 3)] * 2)
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=60, deadline=None)
 @given(
     convolutions(), st.sampled_from([np.float32] * 3 + [np.float64, np.float16, np.int32]),
@@ -310,6 +313,7 @@ def test_implicit_products_read_nothing_that_does_not_exist():
     np.testing.assert_array_equal(finite, want)
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=80, deadline=None)
 @given(
     convolutions(), st.sampled_from([np.float32] * 3 + [np.float64, np.float16, np.int32]),

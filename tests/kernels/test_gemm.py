@@ -140,6 +140,7 @@ def products(draw):
     return xs, ys, ((xk, yk), (xb, yb)), total
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=60, deadline=None)
 @given(products(), st.sampled_from([*FLOATS, *INTS, *COMPLEX]), st.integers(0, 99))
 def test_any_layout(product, dtype, seed):
@@ -150,6 +151,7 @@ def test_any_layout(product, dtype, seed):
     check(values(rng, xs, dtype), values(rng, ys, dtype), numbers)
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 150), st.integers(1, 700), st.integers(1, 150), st.booleans(), st.booleans())
 def test_matrices(m, k, n, turn_x, turn_y):

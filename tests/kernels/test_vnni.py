@@ -32,6 +32,7 @@ def run(x, y, numbers, dtype=None, **options):
     return runner, any("dot_words" in str(call.kernel) for call in runner.calls)
 
 
+@pytest.mark.turns(3)
 @settings(max_examples=40, deadline=None)
 @given(
     st.tuples(*[st.integers(1, n) for n in (90, 400, 90)]),

@@ -70,6 +70,7 @@ def test_complex():
     np.testing.assert_allclose(lax.cumprod(x), np.cumprod(x), rtol=1e-6)
 
 
+@pytest.mark.turns(3)
 @given(
     shapes.filter(lambda s: np.prod(s) <= 40),
     st.sampled_from(NAMES),

@@ -51,6 +51,7 @@ def test_sort_by_several_keys(shape, seed, num_keys):
         np.testing.assert_array_equal(y, np.take_along_axis(x, order, axis))
 
 
+@pytest.mark.turns(3)
 @given(shapes, st.integers(0, 99))
 def test_sort_rules(shape, seed):
     rng = np.random.default_rng(seed)

@@ -113,6 +113,7 @@ def test_far_arguments(name, args, wanted, dtype):
     assert found == pytest.approx(wanted, rel=1e-10 if dtype == np.float64 else single)
 
 
+@pytest.mark.turns(3)
 def test_derivatives():
     a, x = np.array([0.5, 2.0, 7.0]), np.array([0.8, 1.5, 9.0])
     check_derivatives(lax.igamma, a, x, order=1)
@@ -135,6 +136,7 @@ def test_implicit_gradient_of_gamma_samples():
         np.testing.assert_allclose(lax.random_gamma_grad(a, x), -dp_da / density, rtol=1e-7)
 
 
+@pytest.mark.turns(3)
 def test_batching():
     a, x = np.array([0.5, 2.0], np.float32), np.array([0.8, 1.5], np.float32)
     check_batching(lax.igamma, a, x)

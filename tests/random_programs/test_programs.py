@@ -40,6 +40,7 @@ class Wrong(Traced):
         return x if x.shape[axis] > 4 else super().sort(x, axis)
 
 
+@pytest.mark.turns(3)
 def test_a_wrong_library_is_found_and_the_program_shrunk():
     """The net itself: some program of a few notices, and little of it is left in the end."""
     library = Wrong("amdjax")

@@ -290,6 +290,7 @@ def check_all(path):
     return store, whole
 
 
+@pytest.mark.turns(3)
 def test_writers_killed_at_any_moment(tmp_path):
     for i in range(6):
         writer = start_writer(tmp_path, i, 10**9)

@@ -35,6 +35,7 @@ def run(*options: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.turns(3)
 def test_an_emulated_device_is_well():
     code, text = run(AMDJAX_EMULATE="gfx942")
     assert code == 0, text
@@ -251,6 +252,7 @@ def test_sentences_begin_with_capitals_where_names_do_not(what, sentence):
     assert f"  1. {sentence}\n" in out.getvalue()
 
 
+@pytest.mark.turns(3)
 def test_little_memory_and_another_generator_are_no_problems():
     settings = {"AMDJAX_EMULATE_MEMORY": "1M", "AMDJAX_DEFAULT_PRNG_IMPL": "rbg"}
     code, text = run(AMDJAX_EMULATE="gfx1100", **settings)

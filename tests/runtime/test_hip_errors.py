@@ -196,6 +196,7 @@ def test_a_library_that_is_too_old():
     assert text.startswith("HipUnavailable  HIP 5.2.21153 (/proc/") and "6.0 is needed" in text
 
 
+@pytest.mark.turns(3)
 def test_emulated_devices_come_by_the_flag_and_the_cpu_stays():
     assert run(AMDJAX_EMULATE="gfx1100") == "[HipDevice(id=0)]"
     assert run("emulated") == "[HipDevice(id=0)]"

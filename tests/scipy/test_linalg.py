@@ -147,6 +147,7 @@ def test_exponential(dtype, size):
     assert np.isnan(linalg.expm(a * 1e6, max_squarings=3)).all()
 
 
+@pytest.mark.turns(3)
 def test_derivative_of_the_exponential():
     a, e = RNG.normal(size=(2, 4, 4))
     for got, want in zip(linalg.expm_frechet(a, e), sp.expm_frechet(a, e), strict=True):
