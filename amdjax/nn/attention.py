@@ -59,7 +59,8 @@ def dot_product_attention(
       dropout_rate: probability of a weight to be dropped; the others are larger by as much.
       dropout_key: key of what is dropped. Which weights are depends on nothing but key and place.
       query_scale: what elements of `query` are multiplied by to give their values, as those of
-        float8 are; of shape `()` or `(batch,)`. There is no derivative then.
+        float8 are; of shape `()` or `(batch,)`. Derivatives are computed in the dtype of the
+        result; those by operands are rounded to the dtypes of these.
       key_scale: the same of `key`.
       value_scale: the same of `value`.
       out_dtype: dtype of the result; None means that of `query`, float32 if that is float8.

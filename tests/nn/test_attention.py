@@ -273,3 +273,40 @@ def test_float8_is_what_it_stands_for(device):
     assert (abs(out - expected) <= rounding * moved + 1e-5 * (1 + abs(expected))).all()
     close(nn.dot_product_attention(q, k, v, out_dtype="bfloat16").astype("float32"),
           reference.attention(*wide)[0], 1e-2)  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("bfloat16", 2e-2)])
+def test_derivatives_of_float8_and_of_scales(dtype, tolerance, device):
+    """Those of operands are rounded to float8, those of scales follow from all elements."""
+    if device is not None and device.platform != "cpu":
+        tolerance += 2.0**-9  # matrix units of GPUs take weights of the result as float16
+    q, k, v = (x.astype("float8_e4m3fn") for x in drawn())
+    scales = [jnp.array([0.5, 1.5]), jnp.float32(0.7), jnp.float32(2)]
+    ct = normal(*q.shape)
+
+    def total(q, k, v, *scales):
+        names = ("query_scale", "key_scale", "value_scale")
+        out = nn.dot_product_attention(
+            q, k, v, is_causal=True, out_dtype=dtype, **dict(zip(names, scales))
+        )
+        return (out.astype("float32") * ct).sum()
+
+    found = amdjax.jit(amdjax.grad(total, argnums=tuple(range(6))))(q, k, v, *scales)
+    stored = [np.asarray(x, np.float64) for x in (q, k, v)]
+    factors = [np.reshape(np.float64(s), (-1, 1, 1, 1)) for s in scales]
+    values = [x * s for x, s in zip(stored, factors)]
+    *_, slopes = reference.attention(*values, is_causal=True, ct=np.float64(ct))
+    for got, x, slope, s in zip(found[:3], (q, k, v), slopes, factors):
+        assert got.dtype == x.dtype
+        exact = slope * s
+        rounding = 2.0**-9 + 2.0**-4 * abs(exact)  # of float8, half a unit in the last place
+        assert (
+            abs(np.asarray(got, np.float64) - exact) <= rounding + tolerance * abs(exact).max()
+        ).all()
+    for got, x, slope, scale in zip(found[3:], stored, slopes, scales):
+        each = (x * slope).sum((1, 2, 3))
+        size = abs(x * slope).sum() * tolerance
+        np.testing.assert_allclose(got, each if scale.ndim else each.sum(), atol=size)
+    tangent = amdjax.jvp(lambda s: total(q, k, v, s, *scales[1:]), scales[:1], scales[:1])[1]
+    size = abs(stored[0] * slopes[0]).sum() * 4 * tolerance
+    np.testing.assert_allclose(tangent, (found[3] * scales[0]).sum(), atol=size)

@@ -38,7 +38,8 @@ from amdjax.lax.casting import convert
 from amdjax.lax.elementary import log
 from amdjax.lax.elementwise import add, mul, sub
 from amdjax.lax.reductions import reduce_sum
-from amdjax.lax.shape import transpose
+from amdjax.lax.shape import broadcast_in_dim, reshape, transpose
+from amdjax.lax.slicing import slice_in_dim
 from amdjax.transforms import instantiate_zeros, is_undefined_primal, jvp_flat
 
 __all__ = ["attention", "attention_gradient_p", "attention_p", "attention_tangent_p"]
@@ -66,18 +67,42 @@ def _attention_type(
 def _attention_jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, given: Sequence[str], **params: Any
 ) -> tuple[list[Any], list[Any]]:
-    if "factors" in given:
-        raise TypeError(
-            "attention of operands with scales has no derivative: differentiate that of operands "
-            "that are converted and multiplied by their scales before."
-        )
     out, maximum, total = attention_p.bind(*primals, given=given, **params)
+    if "factors" in given:
+        params.pop("out_dtype", None)  # from here on that of the operands
+        primals, tangents, given = _multiplied(primals, tangents, given, dtype_of(out))
     names = ("query", "key", "value", *given)
     known = {name: t for name, t in zip(names, tangents) if not is_zero(t)}
     args = (*primals, out, maximum, total, *known.values())
     changes = attention_tangent_p.bind(*args, given=given, directions=tuple(known), **params)
     # Only with the total is the maximum a function: whatever is subtracted, their sum is the same.
     return [out, maximum, total], [changes[0], zero_tangent(maximum), changes[1]]
+
+
+def _multiplied(
+    primals: Sequence[Any], tangents: Sequence[Any], given: Sequence[str], dtype: Any
+) -> tuple[list[Any], list[Any], list[str]]:
+    """Operands times their factors in the dtype of the result, whose attention is the same.
+
+    Their derivatives are those of what was stored, as of float8, and of the factors.
+    """
+    place = 3 + given.index("factors")
+
+    def values(query: Any, key: Any, value: Any, factors: Any) -> list[Any]:
+        def times(x: Any, which: int) -> Any:
+            column = slice_in_dim(factors, which, which + 1, axis=1)
+            column = broadcast_in_dim(reshape(column, shape_of(x)[:1]), shape_of(x), (0,))
+            return convert(mul(convert(x, np.float32), column), dtype)
+
+        return [times(query, 0), convert(key, dtype), times(value, 1)]
+
+    chosen = (0, 1, 2, place)
+    made, changes = jvp_flat(values, [primals[i] for i in chosen], [tangents[i] for i in chosen])
+    rest = [i for i in range(3, len(primals)) if i != place]
+    return (
+        [*made, *(primals[i] for i in rest)], [*changes, *(tangents[i] for i in rest)],
+        [name for name in given if name != "factors"],
+    )  # fmt: skip
 
 
 attention_tangent_p = Primitive("attention_tangent", multiple_results=True)
