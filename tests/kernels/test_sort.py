@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax import jit, lax, numpy as jnp
+from amdjax import ShapeDtypeStruct, jit, lax, numpy as jnp
 from amdjax.kernels.sorting.cpu.network import merge_exchange
 
 DTYPES = [
@@ -152,6 +152,17 @@ def test_a_tail_of_one_lane_leaves_the_next_row_alone(n, dtype):
 @given(st.lists(st.floats(width=32), max_size=300))
 def test_any_floats(xs):
     check([np.array(xs, np.float32)], 0)
+
+
+def test_networks_of_long_rows_are_no_more_code():
+    """What LLVM compiles grows neither with rows nor with the longest of symbolic ones."""
+
+    def lines(*shape):
+        program = jit(lambda x: jnp.sort(x, -1)).lower(ShapeDtypeStruct(shape, "float32")).compile()
+        program = program.at({"b": 64, "t": 64}) if "b" in shape else program
+        return len(program.as_text("tiles").splitlines())
+
+    assert lines(64, 64) == lines(64, 2048) == lines("b", "t")
 
 
 # Top_k

@@ -20,6 +20,9 @@ from amdjax.kernels.sorting.keys import Key
 from amdjax.kernels.sorting.rows import RecordLayout, SortedRows, SortProblem, precedes
 from amdjax.tile import Buffer, Value
 
+#: Runs of as many neighbors are written out.
+WRITTEN = 4
+
 
 def merge_exchange(n: int) -> list[tuple[int, int, int]]:
     """The rounds of Knuth's Algorithm M: exchange (i, i + d) for all i < n - d with i & p == r."""
@@ -213,40 +216,51 @@ class Network(SortedRows):
     def _network(self, scratch: Sequence[Buffer]) -> None:
         """All rounds; written out where rows fit into registers."""
         k, n = self.k, self.geometry.n
-        rounds = merge_exchange(self.room)
         if self.room <= 16:
-            for p, r, d in rounds:
+            for p, r, d in merge_exchange(self.room):
                 for i in range(n - d):
                     if i & p == r:
                         self._exchange(scratch, k.const("index", i), k.const("index", d))
             return
-        top = k.const("index", rounds[0][0])
+        top = k.const("index", merge_exchange(self.room)[0][0])
         if isinstance(n, Dim):  # rounds of greater `p` are none
             (top,) = k.while_(lambda t: t * 2 < n, lambda t: t * 2, [k.const("index", 1)])
         zero = k.const("index", 0)
-        for p in dict.fromkeys(p for p, _, _ in rounds):
+
+        def rounds_of(p: Value | int) -> None:
             # As in `merge_exchange`, with the rounds of one p as a loop of the kernel.
             def step(q: Value, r: Value, d: Value) -> tuple[Value, ...]:
                 self._round(scratch, p, r, d)
-                return q // 2, k.const("index", p), q - p
+                return q // 2, k.index(p), q - p
 
-            k.while_(lambda q, r, d: q >= p, step, [top, zero, k.const("index", p)])
+            k.while_(lambda q, r, d: q >= p, step, [top, zero, k.index(p)])
 
-    def _round(self, scratch: Sequence[Buffer], p: int, r: Value, d: Value) -> None:
+        def longer(p: Value) -> Value:
+            rounds_of(p)
+            return p // 2
+
+        # Where runs are loops, one piece of code is for all their lengths: rows of symbolic length
+        # have rounds for the longest, which LLVM would compile one by one.
+        k.while_(lambda p: p > WRITTEN, longer, [top])
+        for p in (WRITTEN, WRITTEN // 2, WRITTEN // 4):
+            rounds_of(p)
+
+    def _round(self, scratch: Sequence[Buffer], p: Value | int, r: Value, d: Value) -> None:
         """One round: runs of `p` neighbors, every second one, from `r` on."""
         k = self.k
         limit = self.geometry.n - d
-        whole = r + (limit - r + p) // (2 * p) * (2 * p)
+        pair = 2 * p
+        whole = r + ((limit - r + p) & -pair)
 
         def run(start: Value) -> None:
-            if p <= 4:
+            if isinstance(p, int):
                 for j in range(p):
                     self._exchange(scratch, start + j, d)
             else:
                 k.for_(start, start + p, 1, lambda i: self._exchange(scratch, i, d))
 
-        k.for_(r, whole, 2 * p, run)
-        if p > 1:  # the last run may be shorter
+        k.for_(r, whole, pair, run)
+        if not isinstance(p, int) or p > 1:  # the last run may be shorter
             k.for_(whole, limit, 1, lambda i: self._exchange(scratch, i, d))
 
     def _exchange(self, scratch: Sequence[Buffer], i: Value, d: Value) -> None:
