@@ -3,16 +3,17 @@
 A loop's carried values have two buffers each; the body reads one and writes the other, and their
 addresses are exchanged at the end of an iteration. A carried value that the body passes on, or
 updates in place, has one. What a `scan` reads and writes at each step is an address that advances
-with the loop's counter, so nothing is sliced or stacked.
+with the loop's counter, so nothing is sliced or stacked. On a CPU a carried value that is stacked,
+too, before or after its step, is read and written where it is stacked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from amdjax.core.dims import choosing, surely_equal
+from amdjax.core.dims import DimSize, choosing, surely_equal
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.source_info import Origin
@@ -60,9 +61,10 @@ class _Carry:
     def __init__(
         self, body: Body, eqn: JaxprEqn, inits: Sequence[Any], jaxpr: Jaxpr, invars: Sequence[Var],
         outs: Sequence[Any],
-        side_by_side: bool = False,
+        side_by_side: bool = False, rows: Mapping[Var, _Rows] | None = None,
     ):  # fmt: skip
         self.p = p = body.p
+        rows = rows or {}
         used = list(
             eqn.invars
         )  # a value that is also read as a constant or a slice keeps its memory
@@ -70,11 +72,18 @@ class _Carry:
         self.current: list[View] = []
         self.next: list[View] = []
         self.swaps: list[tuple[int, int]] = []
+        #: Slots that point to what a step has made, and where that is.
+        self.follows: list[tuple[int, View]] = []
+        #: Of values in memory of what is stacked, where they are after the loop.
+        self.among_rows: dict[Var, View] = {}
         #: What slots hold of values whose buffers lie side by side.
         self.alternating: dict[int, Alternation] = {}
         for init, invar, out in zip(inits, invars, outs, strict=True):
             nbytes = invar.aval.nbytes
             source = p.view(body.env, init)
+            if invar in rows:
+                self._among(invar, rows[invar], source)
+                continue
             if out is invar:  # passed on unchanged: two names for one value from here on
                 body.owned.discard(id(source.storage))
                 self.current.append(source)
@@ -113,6 +122,20 @@ class _Carry:
                 for phase, slot in enumerate(slots):
                     self.alternating[slot] = Alternation(first.storage, half, phase, nbytes)
 
+    def _among(self, invar: Var, rows: _Rows, init: View) -> None:
+        """Let a value lie where it is stacked."""
+        p, current = self.p, rows.current
+        if current is None or rows.first is None:
+            slot = p.slot()
+            p.emit(vm.ADDRESS, slot, init)
+            current = View(_Pointer(slot, (init.storage, rows.next.storage)))
+            self.follows.append((slot, rows.next))
+        else:
+            p.copy(rows.first, init, invar.aval.nbytes)
+        self.current.append(current)
+        self.next.append(rows.next)
+        self.among_rows[invar] = rows.last or current
+
     @property
     def unchanged(self) -> dict[Var, View]:
         """Values that are passed on as they are."""
@@ -122,6 +145,8 @@ class _Carry:
     def swap(self) -> None:
         for a, b in self.swaps:
             self.p.emit(vm.SWAP, a, b)
+        for slot, made in self.follows:
+            self.p.emit(vm.ADDRESS, slot, made)
 
     def swapped(self, times: int) -> None:
         """Let what lies side by side be where it is after so many exchanges."""
@@ -129,6 +154,21 @@ class _Carry:
         for slot, _ in () if surely_equal(odd, 0) else self.swaps:
             place = self.alternating[slot]
             self.p.emit(vm.ADDRESS, slot, View(place.storage, place.half * odd))
+
+
+class _Rows(NamedTuple):
+    """Where a scan's carried value lies among what is stacked of it.
+
+    Args:
+      next: where a step writes it.
+      current: where a step reads it; None for where the step before wrote it.
+      first, last: where it is before and after the loop, if it has a place there.
+    """
+
+    next: View
+    current: View | None = None
+    first: View | None = None
+    last: View | None = None
 
 
 class _Pointer(Storage):
@@ -198,9 +238,13 @@ def _hoist(
 
 
 def _finish_carry(body: Body, outvars: Sequence[Var], carry: _Carry) -> None:
-    for v, view in zip(outvars, carry.current, strict=True):
+    for v, invar, view in zip(outvars, carry.invars, carry.current, strict=True):
         body.p.touch(view)
         wanted = body.wanted.get(v)
+        if invar in carry.among_rows:
+            # What is stacked may be overwritten once it is not needed any more.
+            view = carry.among_rows[invar]
+            wanted = body.place(v) if v in body.last_use else None
         if wanted is not None:
             body.env[v] = wanted
             body.p.copy(wanted, view, v.aval.nbytes)
@@ -217,13 +261,8 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
     const_vars, carry_vars, x_vars = _split(step.jaxpr.invars, len(consts), len(inits))
     carry_outs, y_vars = _split(step.jaxpr.outvars, len(inits))
     carry_results, y_results = _split(eqn.outvars, len(inits))
-    ys = [body.place(v) for v in y_results]
-    for y in ys:
-        p.touch(y)
     on_gpu = isinstance(p.target, GpuTarget)
-    carry = _Carry(body, eqn, inits, step.jaxpr, carry_vars, carry_outs, side_by_side=on_gpu)
     counter = p.slot()
-    p.emit(vm.SET, counter, 0)
     fixed = dict(zip(const_vars, (p.view(body.env, x) for x in consts), strict=True))
 
     def slice_of(view: View, aval: Any) -> View:
@@ -233,17 +272,99 @@ def lower_scan(body: Body, eqn: JaxprEqn) -> None:
         first = view.offset + (nbytes * (length - 1) if reverse else 0)
         return View(view.storage, first, counter, -nbytes if reverse else nbytes)
 
+    rows: dict[Var, _Rows] = {}
+    views: dict[int, View] = {}
+    if length and not on_gpu:
+        stacked = _Stacked(body, step, slice_of, length, reverse)
+        rows, views = stacked.find(carry_vars, carry_outs, y_vars, y_results)
+    ys = [body.place(v) for v in y_results]
+    for y in ys:
+        p.touch(y)
+    carry = _Carry(body, eqn, inits, step.jaxpr, carry_vars, carry_outs, on_gpu, rows)
+    p.emit(vm.SET, counter, 0)
     if length:
         moving = dict(zip(carry_vars, carry.current, strict=True))
         for x, v in zip(xs, x_vars, strict=True):
             moving[v] = slice_of(p.view(body.env, x), v.aval)
-        y_views = [slice_of(y, v.aval) for y, v in zip(ys, y_vars, strict=True)]
+        y_views = [
+            views[i] if i in views else slice_of(y, v.aval)
+            for i, (y, v) in enumerate(zip(ys, y_vars, strict=True))
+        ]
         rounds = _Rounds(p, step, fixed, moving, [*carry.next, *y_views], carry, counter, length)
         if not (on_gpu and rounds.persistent()):
             rounds.loop()
         for y in ys:
             p.touch(y)
     _finish_carry(body, carry_results, carry)
+
+
+@dataclass(frozen=True)
+class _Stacked:
+    """Finds which carried values of a scan may lie where they are stacked.
+
+    Args:
+      body: what the scan is in.
+      step: the scan's body.
+      slice_of: the view of a step's part of what is stacked.
+      length, reverse: of the scan.
+    """
+
+    body: Body
+    step: ClosedJaxpr
+    slice_of: Callable[[View, Any], View]
+    length: DimSize
+    reverse: bool
+
+    def find(
+        self, invars: Sequence[Var], outs: Sequence[Any], ys: Sequence[Any], results: Sequence[Var]
+    ) -> tuple[dict[Var, _Rows], dict[int, View]]:
+        """Where carried values are, by variable, and the parts of results that are so decided."""
+        fusion = self.body.p.fused(self.step.jaxpr)
+        rows: dict[Var, _Rows] = {}
+        views: dict[int, View] = {}
+        for invar, out in zip(invars, outs, strict=True):
+            before, after = (
+                next((i for i, y in enumerate(ys) if y is v and i not in views), None)
+                for v in (invar, out)
+            )
+            if isinstance(out, Literal) or out in self.step.jaxpr.invars:
+                continue
+            if list(outs).count(out) > 1 or updates_in_place(fusion, invar, out, outs):
+                continue
+            if before is not None and self._is_free(results[before]):
+                if after is not None and not self._is_free(results[after]):
+                    after = None
+                rows[invar] = found = self._with_one_more(invar, results, before, after)
+                assert found.current is not None
+                views[before] = found.current
+                if after is not None:
+                    views[after] = found.next
+            elif after is not None:
+                views[after] = self.slice_of(self.body.place(results[after]), invar.aval)
+                rows[invar] = _Rows(views[after])
+        return rows, views
+
+    def _is_free(self, result: Var) -> bool:
+        """Whether a result may lie anywhere."""
+        return result not in self.body.env and result not in self.body.wanted
+
+    def _with_one_more(
+        self, invar: Var, results: Sequence[Var], before: int, after: int | None
+    ) -> _Rows:
+        """A value and what it is after the last step, stacked; results are all but one of them."""
+        body, nbytes = self.body, invar.aval.nbytes
+        whole = body.p.arena(nbytes * (self.length + 1))
+        low, high = whole, View(whole.storage, nbytes)
+        end = View(whole.storage, nbytes * self.length)
+        this, following = (high, low) if self.reverse else (low, high)
+        body.env[results[before]] = this
+        if after is None:
+            body.owned.add(id(whole.storage))
+        else:
+            body.env[results[after]] = following
+        first, last = (end, low) if self.reverse else (low, end)
+        current, made = self.slice_of(this, invar.aval), self.slice_of(following, invar.aval)
+        return _Rows(made, current, first, last)
 
 
 class _Test(NamedTuple):
