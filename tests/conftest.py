@@ -9,8 +9,8 @@ parameters that is marked so runs at one of so many commits. Which these are dep
 `AMDJAX_TEST_DEVICES` is set, all cases run, and so does one that is named alone.
 
 `AMDJAX_TEST_DEVICES` lists what they and all tests of the folders in `OPERATIONS` run on instead:
-`cpu`, targets to emulate, platforms. A test knows nothing of this: what it computes goes to
-the default device. `small` gives the few that are too large for an emulator a size to use there;
+`cpu`, targets to emulate, platforms, and `symbolic`: the CPU, where functions are compiled for all
+sizes at their first call. A test knows nothing of this: what it computes goes to the default device. `small` gives the few that are too large for an emulator a size to use there;
 properties are tried with a third of the examples.
 
 The compiler verifies its programs after each pass in a fourth of the tests, in turn, and in all of
@@ -18,6 +18,7 @@ the folders in `VERIFIED`.
 """
 
 import collections
+import contextlib
 import functools
 import gc
 import os
@@ -49,7 +50,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", _default))
 EVERYWHERE = ("lax", "nn")
 OPERATIONS = (*EVERYWHERE, "rnn", "numpy", "optim", "random", "scipy", "transforms")
 EMULATED = ("gfx942", "gfx1100")
-SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201")
+SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201", "symbolic")
 #: Of the cases on emulated GPUs in these folders, one in so many runs at a commit: layers are
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
@@ -64,7 +65,8 @@ TURNS = {
 }  # fmt: skip
 VERIFIED = ("codegen", "kernels")  # of other folders a fourth of the tests, which takes time
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests
-TARGETS = ("gfx", "sm_")  # what names of GPUs begin with
+#: What names of GPUs begin with, and what stands for all sizes, of which as few cases run.
+TARGETS = ("gfx", "sm_", "symbolic")
 SAMPLED_SHARE = 3  # of those on `SAMPLED`, where that is a target more
 ROOT = Path(__file__).parents[1]
 
@@ -203,7 +205,7 @@ def takes_turns_whole(item):
 
 
 def is_emulated(item):
-    """Whether it is a case for a GPU, not all of which run at a commit."""
+    """Whether it is a case for a GPU or for all sizes, not all of which run at a commit."""
     if not hasattr(item, "callspec"):
         return False
     given = [str(item.callspec.params.get(name, "")) for name in NAMES_OF_TARGETS]
@@ -233,6 +235,10 @@ def device(request, monkeypatch):
     if name == "cpu":
         yield None
         return
+    if name == "symbolic":
+        with symbolic_sizes(monkeypatch):
+            yield None
+        return
     from amdjax.core.config import default_device, enable_checks
 
     if reason := next((m.args[0] for m in request.node.iter_markers("cpu_only")), None):
@@ -243,6 +249,26 @@ def device(request, monkeypatch):
     with default_device(found), enable_checks(True):
         yield found
         found.synchronize()  # what goes wrong in a test belongs to it
+
+
+@contextlib.contextmanager
+def symbolic_sizes(monkeypatch):
+    """Compile functions for all sizes at their first call, as if another had had other sizes."""
+    from amdjax.core.config import config
+    from amdjax.jit import dynamic
+
+    family = dynamic._Family
+    usual, before = family.widen, config.dynamic
+
+    def widen(self, avals, shapes):
+        if not self.seen:
+            self.seen.append(tuple(tuple(n if n < 2 else n + 1 for n in s) for s in shapes))
+        usual(self, avals, shapes)
+
+    monkeypatch.setattr(family, "widen", widen)
+    config.update("dynamic", "auto")
+    yield
+    config.update("dynamic", before)
 
 
 def try_fewer_examples(function, monkeypatch):
