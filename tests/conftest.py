@@ -10,8 +10,9 @@ parameters that is marked so runs at one of so many commits. Which these are dep
 
 `AMDJAX_TEST_DEVICES` lists what they and all tests of the folders in `OPERATIONS` run on instead:
 `cpu`, targets to emulate, platforms, and `symbolic`: the CPU, where functions are compiled for all
-sizes at their first call. A test knows nothing of this: what it computes goes to the default device. `small` gives the few that are too large for an emulator a size to use there;
-properties are tried with a third of the examples.
+sizes at their first call. A test knows nothing of this: what it computes goes to the default
+device. `small` gives the few that are too large for an emulator a size to use there; properties are
+tried with a third of the examples.
 
 The compiler verifies its programs after each pass in a fourth of the tests, in turn, and in all of
 the folders in `VERIFIED`.
