@@ -234,6 +234,7 @@ def test_elements_that_look_at_others_go_the_usual_way(body):
     np.testing.assert_allclose(jit(f)(X), want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.cpu_only("on GPUs such a loop is one launch")
 def test_many_arrays_go_the_usual_way():
     def f(xs):
         return lax.fori_loop(0, 3, lambda i, c: [x * 2 + i for x in c], xs)
