@@ -32,6 +32,7 @@ from amdjax.lax.slicing import slice_in_dim
 
 __all__ = [
     "composed_attention", "composed_gradient", "composed_tangent", "dropped", "dropped_below",
+    "factor_of_examples",
 ]  # fmt: skip
 
 
@@ -150,7 +151,7 @@ def _logits(x: Operands, e: Extents, scale: float, keep: Any) -> Any:
     logits = _pairs(x.query, x.key, e, wide)
     logits = mul(logits, full_like(logits, scale))
     if x.factors is not None:
-        logits = mul(logits, _factor(x, 0, e.pairs, wide))
+        logits = mul(logits, factor_of_examples(x.factors, 0, e.pairs, wide))
     if x.bias is not None:
         logits = add(logits, _to_pairs(convert(x.bias, wide), e))
     if keep is None:
@@ -158,9 +159,9 @@ def _logits(x: Operands, e: Extents, scale: float, keep: Any) -> Any:
     return select(keep, logits, full_like(logits, LEAST_LOGIT))
 
 
-def _factor(x: Operands, which: int, shape: Shape, wide: Any) -> Any:
+def factor_of_examples(factors: Any, which: int, shape: Shape, wide: Any) -> Any:
     """One of the factors of each example, repeated to a shape."""
-    column = slice_in_dim(convert(x.factors, wide), which, which + 1, axis=1)
+    column = slice_in_dim(convert(factors, wide), which, which + 1, axis=1)
     return broadcast_in_dim(reshape(column, shape[:1]), shape, (0,))
 
 
@@ -210,7 +211,7 @@ def composed_attention(
         weights = dropped(div(exponentials, _to_pairs(_column(total), e)), y.seeds, rate, e)
         out = _over_keys(convert(weights, dtype), y.value, e, wide)
         if y.factors is not None:
-            out = mul(out, _factor(y, 1, shape_of(out), wide))
+            out = mul(out, factor_of_examples(y.factors, 1, shape_of(out), wide))
         return [_without_padding(convert(out, out_dtype), y, e), maximum, total], []
 
     parts = x.query, x.bias, x.mask

@@ -32,14 +32,14 @@ from amdjax.lax.attention.definition import (
     composed_attention,
     composed_gradient,
     composed_tangent,
+    factor_of_examples,
 )
 from amdjax.lax.attention.operands import OPTIONAL, Extents, operands, wide_dtype
 from amdjax.lax.casting import convert
 from amdjax.lax.elementary import log
 from amdjax.lax.elementwise import add, mul, sub
 from amdjax.lax.reductions import reduce_sum
-from amdjax.lax.shape import broadcast_in_dim, reshape, transpose
-from amdjax.lax.slicing import slice_in_dim
+from amdjax.lax.shape import transpose
 from amdjax.transforms import instantiate_zeros, is_undefined_primal, jvp_flat
 
 __all__ = ["attention", "attention_gradient_p", "attention_p", "attention_tangent_p"]
@@ -90,9 +90,8 @@ def _multiplied(
 
     def values(query: Any, key: Any, value: Any, factors: Any) -> list[Any]:
         def times(x: Any, which: int) -> Any:
-            column = slice_in_dim(factors, which, which + 1, axis=1)
-            column = broadcast_in_dim(reshape(column, shape_of(x)[:1]), shape_of(x), (0,))
-            return convert(mul(convert(x, np.float32), column), dtype)
+            factor = factor_of_examples(factors, which, shape_of(x), np.float32)
+            return convert(mul(convert(x, np.float32), factor), dtype)
 
         return [times(query, 0), convert(key, dtype), times(value, 1)]
 
