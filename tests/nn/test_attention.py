@@ -310,3 +310,16 @@ def test_derivatives_of_float8_and_of_scales(dtype, tolerance, device):
     tangent = amdjax.jvp(lambda s: total(q, k, v, s, *scales[1:]), scales[:1], scales[:1])[1]
     size = abs(stored[0] * slopes[0]).sum() * 4 * tolerance
     np.testing.assert_allclose(tangent, (found[3] * scales[0]).sum(), atol=size)
+
+
+def test_derivatives_with_scales_are_as_wide_as_operands(double_precision):
+    args = drawn(dtype="float64")
+    ct = normal(*args[0].shape, dtype="float64")
+
+    def total(q, k, v):
+        return (nn.dot_product_attention(q, k, v, query_scale=0.5, value_scale=3.0) * ct).sum()
+
+    factors = 0.5, 1, 3
+    *_, slopes = reference.attention(*(x * s for x, s in zip(args, factors)), ct=ct)
+    for got, slope, s in zip(amdjax.grad(total, argnums=(0, 1, 2))(*args), slopes, factors):
+        close(got, slope * s, 1e-12)

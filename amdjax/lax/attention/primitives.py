@@ -90,8 +90,9 @@ def _multiplied(
 
     def values(query: Any, key: Any, value: Any, factors: Any) -> list[Any]:
         def times(x: Any, which: int) -> Any:
-            factor = factor_of_examples(factors, which, shape_of(x), np.float32)
-            return convert(mul(convert(x, np.float32), factor), dtype)
+            wide = wide_dtype(dtype_of(x))
+            factor = factor_of_examples(factors, which, shape_of(x), wide)
+            return convert(mul(convert(x, wide), factor), dtype)
 
         return [times(query, 0), convert(key, dtype), times(value, 1)]
 
