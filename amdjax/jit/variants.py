@@ -202,7 +202,8 @@ NEAR, FURTHER, MOST_FITTING = 0.05, 0.02, 4
 LARGER = 3
 
 
-#: A plan whose cost is by this share of the least above it counts as one choice, and so on.
+#: A plan that costs more than about the least counts as one choice for each such share of the least
+#: that it costs more, begun or whole, and at most as ten.
 EXCESS = 0.1
 
 
