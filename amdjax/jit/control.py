@@ -124,17 +124,18 @@ class _Carry:
 
     def _among(self, invar: Var, rows: _Rows, init: View) -> None:
         """Let a value lie where it is stacked."""
-        p, current = self.p, rows.current
-        if current is None or rows.first is None:
+        p = self.p
+        if rows.stack is None:
             slot = p.slot()
             p.emit(vm.ADDRESS, slot, init)
-            current = View(_Pointer(slot, (init.storage, rows.next.storage)))
+            current = last = View(_Pointer(slot, (init.storage, rows.next.storage)))
             self.follows.append((slot, rows.next))
         else:
-            p.copy(rows.first, init, invar.aval.nbytes)
+            current, first, last = rows.stack
+            p.copy(first, init, invar.aval.nbytes)
         self.current.append(current)
         self.next.append(rows.next)
-        self.among_rows[invar] = rows.last or current
+        self.among_rows[invar] = last
 
     @property
     def unchanged(self) -> dict[Var, View]:
@@ -156,19 +157,29 @@ class _Carry:
             self.p.emit(vm.ADDRESS, slot, View(place.storage, place.half * odd))
 
 
+class _Stack(NamedTuple):
+    """A stack of what a scan's carried value is before each step and after the last.
+
+    Args:
+      current: where a step reads it.
+      first, last: where it is before and after the loop.
+    """
+
+    current: View
+    first: View
+    last: View
+
+
 class _Rows(NamedTuple):
     """Where a scan's carried value lies among what is stacked of it.
 
     Args:
       next: where a step writes it.
-      current: where a step reads it; None for where the step before wrote it.
-      first, last: where it is before and after the loop, if it has a place there.
+      stack: where it is otherwise; None for where the step before wrote it.
     """
 
     next: View
-    current: View | None = None
-    first: View | None = None
-    last: View | None = None
+    stack: _Stack | None = None
 
 
 class _Pointer(Storage):
@@ -334,11 +345,11 @@ class _Stacked:
             if before is not None and self._is_free(results[before]):
                 if after is not None and not self._is_free(results[after]):
                     after = None
-                rows[invar] = found = self._with_one_more(invar, results, before, after)
-                assert found.current is not None
-                views[before] = found.current
+                made, stack = self._with_one_more(invar, results, before, after)
+                rows[invar] = _Rows(made, stack)
+                views[before] = stack.current
                 if after is not None:
-                    views[after] = found.next
+                    views[after] = made
             elif after is not None:
                 views[after] = self.slice_of(self.body.place(results[after]), invar.aval)
                 rows[invar] = _Rows(views[after])
@@ -350,8 +361,8 @@ class _Stacked:
 
     def _with_one_more(
         self, invar: Var, results: Sequence[Var], before: int, after: int | None
-    ) -> _Rows:
-        """A value and what it is after the last step, stacked; results are all but one of them."""
+    ) -> tuple[View, _Stack]:
+        """Where steps write a value, and the stack that this is in; results are all but one row."""
         body, nbytes = self.body, invar.aval.nbytes
         whole = body.p.arena(nbytes * (self.length + 1))
         low, high = whole, View(whole.storage, nbytes)
@@ -364,7 +375,7 @@ class _Stacked:
             body.env[results[after]] = following
         first, last = (end, low) if self.reverse else (low, end)
         current, made = self.slice_of(this, invar.aval), self.slice_of(following, invar.aval)
-        return _Rows(made, current, first, last)
+        return made, _Stack(current, first, last)
 
 
 class _Test(NamedTuple):
