@@ -119,9 +119,14 @@ def turn_of(test, count, rotation):
     return (zlib.crc32(test.encode()) + rotation) % count
 
 
+def turn_now(test, count):
+    """The turn, of so many, that a test or case has at this commit."""
+    return turn_of(test, count, int(os.environ["AMDJAX_TEST_ROTATION"]))
+
+
 def emulated(test):
     """The targets of a test at this commit: either wave in turn, of half of all tests one more."""
-    turn = turn_of(test, 10, int(os.environ["AMDJAX_TEST_ROTATION"]))
+    turn = turn_now(test, 10)
     return (EMULATED[turn % 2], *SAMPLED[turn : turn + 1])
 
 
@@ -147,8 +152,9 @@ def verified_programs(request):
     from amdjax.core.config import config
 
     node, before = request.node, config.check
-    in_turn_now = turn_of(node.nodeid, 4, int(os.environ["AMDJAX_TEST_ROTATION"])) == 0
-    config.update("check", before or in_turn_now or node.path.parent.name in VERIFIED)
+    config.update(
+        "check", before or turn_now(node.nodeid, 4) == 0 or node.path.parent.name in VERIFIED
+    )
     yield
     config.update("check", before)
 
@@ -159,10 +165,10 @@ def scattered_tasks(request):
 
     All of them where `AMDJAX_TEST_SCATTERED` is 1.
     """
-    node, rotation = request.node, int(os.environ["AMDJAX_TEST_ROTATION"])
+    node = request.node
     pool = node.path.parent.name == "runtime" or node.path.stem in ("test_threads", "test_fork")
     all_of_them = os.environ.get("AMDJAX_TEST_SCATTERED") == "1"
-    if pool or (turn_of(node.nodeid, 2, rotation) and not all_of_them):
+    if pool or (turn_now(node.nodeid, 2) and not all_of_them):
         yield
         return
     from amdjax.runtime import threads
@@ -191,8 +197,7 @@ def those_due(items):
     for test, cases in tests.items():
         turns = share_of(cases[0], "turns", TURNS)
         if takes_turns_whole(cases[0]) and len(items) > 1:
-            rotation = int(os.environ["AMDJAX_TEST_ROTATION"])
-            due += cases if turn_of(test, turns, rotation) == 0 else []
+            due += cases if turn_now(test, turns) == 0 else []
             continue
         # In no order that parameters follow: one in two would else be those of one dtype.
         cases.sort(key=lambda item: zlib.crc32(item.nodeid.encode()))
