@@ -135,6 +135,8 @@ class RegionWriter:
         return k.if_(end < high, tail, lambda: carried)
 
     def _whole_tiles(self, start: Any, stop: Any, count: int, carried: Any, run: Any) -> Any:
+        if isinstance(start, int) and isinstance(stop, int) and stop - start == count:
+            return self.b.nested(run)(self.k.const("index", start), None, carried)  # no loop
         body = self.b.nested(lambda base, *values: run(base, None, values))
         return self.k.for_(start, stop, count, body, carried)
 
