@@ -25,7 +25,7 @@ MODULES = {
                      "optimize", "signal", "sparse.linalg", "spatial.transform", "special", "stats")
     ),
     "Networks": ("amdjax.nn", "amdjax.nn.data", "amdjax.nn.initializers", "amdjax.rnn",
-                 "amdjax.optim"),
+                 "amdjax.optim", "amdjax.quantize"),
     "Pytrees": ("amdjax.tree", "amdjax.tree_util", "amdjax.flatten_util"),
     "Devices and tools": ("amdjax.sharding", "amdjax.distributed", "amdjax.debug",
                           "amdjax.profiler", "amdjax.monitoring", "amdjax.stages",

@@ -314,13 +314,17 @@ def memoize_on_jaxpr(fn: F) -> F:
     return memoized  # type: ignore[return-value]
 
 
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
+def eval_jaxpr(
+    jaxpr: Jaxpr, consts: Sequence[Any], *args: Any,
+    apply: Callable[[JaxprEqn, list[Any]], Any] | None = None,
+) -> list[Any]:  # fmt: skip
     """Run a program operation by operation under the current trace.
 
     Args:
       jaxpr: the program.
       consts: values of its constvars.
       *args: values of its invars.
+      apply: `apply(eqn, values)` is done in place of an operation, and gives what that would.
 
     Returns:
       The results, a list.
@@ -335,7 +339,10 @@ def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any) -> list[Any]:
         for eqn, dead in zip(jaxpr.eqns, dying):
             values = [x.val if type(x) is Literal else env[x] for x in eqn.invars]  # type: ignore[index]
             source_info.replay(eqn.source, outer)
-            out = eqn.primitive.bind(*values, **eqn.params)
+            if apply is None:
+                out = eqn.primitive.bind(*values, **eqn.params)
+            else:
+                out = apply(eqn, values)
             if eqn.primitive.multiple_results:
                 env.update(zip(eqn.outvars, out))
             else:

@@ -1,0 +1,174 @@
+"""Products of arrays in few bits: integers summed exactly in int32, then scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core.array import Array
+from amdjax.core.primitive import Primitive
+from amdjax.quantize.formats import FORMATS, QuantizedArray
+
+__all__: list[str] = []
+
+
+def contracted_axes(operation: str, params: dict[str, Any], side: int) -> tuple[int, ...]:
+    """The axes of an operand that a product sums over; of a convolution's input those that its
+    scale may not differ along.
+    """
+    numbers = params["dimension_numbers"]
+    if operation == "dot_general":
+        return tuple(numbers[0][side])
+    return tuple((numbers.lhs_spec, numbers.rhs_spec)[side][1:])
+
+
+def group_axis(operation: str, params: dict[str, Any], side: int) -> int:
+    """The axis along which a weight is cut into groups: the first that is summed over."""
+    return contracted_axes(operation, params, side)[0]
+
+
+def bind(operation: str, params: dict[str, Any], lhs: Any, rhs: Any, dtype: Any) -> Array:
+    """A product with other operands, summed in `dtype`."""
+    params = {**params, "preferred_element_type": np.dtype(dtype)}
+    return Primitive.by_name[operation].bind(lhs, rhs, **params)
+
+
+def can_scale(operation: str, params: dict[str, Any], q: QuantizedArray, side: int) -> bool:
+    """Whether an operand's scales are the same along what is summed over."""
+    return all(q.scale.shape[d] == 1 for d in contracted_axes(operation, params, side))
+
+
+def to_result(operation: str, params: dict[str, Any], x: Array, side: int, ndim: int) -> Array:
+    """An operand's scales along the axes of the result."""
+    numbers = params["dimension_numbers"]
+    if operation == "conv_general_dilated":
+        spec = (numbers.lhs_spec, numbers.rhs_spec)[side]
+        own = {spec[0]: numbers.out_spec[side]}
+    else:
+        contract, batch = numbers[0][side], numbers[1][side]
+        free = [d for d in range(x.ndim) if d not in (*contract, *batch)]
+        first = len(batch) if side == 0 else ndim - len(free)
+        own = {d: i for i, d in enumerate(batch)} | {d: first + i for i, d in enumerate(free)}
+    shape = [1] * ndim
+    for d, place in own.items():
+        shape[place] = x.shape[d]
+    # What is dropped has one entry, so that it may stand anywhere.
+    order = [*sorted(own, key=lambda d: own[d]), *(d for d in range(x.ndim) if d not in own)]
+    return lax.transpose(x, order).reshape(shape)
+
+
+def weight_sums(operation: str, params: dict[str, Any], q: QuantizedArray, side: int) -> Array:
+    """What the zero point of the other operand is multiplied by: sums of stored numbers."""
+    axes = contracted_axes(operation, params, side)
+    return jnp.sum(_signed(q)[0].astype(np.int32), axes, keepdims=True)
+
+
+def quantized_product(
+    operation: str, params: dict[str, Any], lhs: QuantizedArray, rhs: QuantizedArray,
+    dtype: Any, sums: Array | None = None, weight: int = 1,
+) -> Array:  # fmt: skip
+    """The product of two arrays in few bits.
+
+    Args:
+      operation: "dot_general" or "conv_general_dilated".
+      params: those of the equation.
+      lhs: an operand whose scales differ along axes of the result only.
+      rhs: another.
+      dtype: of the result.
+      sums: `weight_sums` of the operand `weight`, if they are known.
+      weight: which operand that is.
+
+    Returns:
+      The product. Sums of integers are exact.
+    """
+    wide = np.promote_types(np.float32, dtype) if dtype in (np.float32, np.float64) else np.float32
+    if FORMATS[lhs.format].is_integer:
+        given = (sums, None) if weight == 0 else (None, sums)
+        out = _integer_sums(operation, params, lhs, rhs, given)
+    else:
+        out = bind(operation, params, lhs.unpacked(), rhs.unpacked(), np.float32)
+    scales = [
+        to_result(operation, params, q.scale.astype(wide), side, out.ndim)
+        for side, q in enumerate((lhs, rhs))
+    ]
+    return (out.astype(wide) * (scales[0] * scales[1])).astype(dtype)
+
+
+def _signed(q: QuantizedArray) -> tuple[Array, Array | None]:
+    """Stored numbers as int8, and their zero point. Unsigned ones are moved by 128."""
+    values, zero = q.unpacked(), q.zero_point
+    if q.format == "uint8":
+        values = lax.bitcast_convert_type(values ^ np.uint8(128), np.int8)
+        moved = np.int32(0) if zero is None else zero.astype(np.int32)
+        return values, jnp.broadcast_to(moved - np.int32(128), q.scale.shape)
+    zero = None if zero is None else zero.astype(np.int32)
+    return values.astype(np.int8), zero
+
+
+def _integer_sums(
+    operation: str, params: dict[str, Any], lhs: QuantizedArray, rhs: QuantizedArray,
+    sums: Sequence[Array | None],
+) -> Array:  # fmt: skip
+    """`sum((lhs - its zero) * (rhs - its zero))`, in int32."""
+    (x, x_zero), (w, w_zero) = _signed(lhs), _signed(rhs)
+    if operation == "conv_general_dilated":
+        return _convolution_sums(params, x, x_zero, w, w_zero, sums[1])
+    out = bind(operation, params, x, w, np.int32)
+    place = lambda value, side: to_result(operation, params, value, side, out.ndim)
+    axes = [contracted_axes(operation, params, side) for side in (0, 1)]
+    total = lambda value, side: jnp.sum(value.astype(np.int32), axes[side], keepdims=True)
+    if x_zero is not None:
+        of_w = total(w, 1) if sums[1] is None else sums[1]
+        out = out - place(x_zero, 0) * place(of_w, 1)
+    if w_zero is not None:
+        of_x = total(x, 0) if sums[0] is None else sums[0]
+        out = out - place(w_zero, 1) * place(of_x, 0)
+    if x_zero is not None and w_zero is not None:
+        depth = int(np.prod([x.shape[d] for d in axes[0]], dtype=int))
+        out = out + np.int32(depth) * place(x_zero, 0) * place(w_zero, 1)
+    return out
+
+
+def _convolution_sums(
+    params: dict[str, Any], x: Array, x_zero: Array | None, w: Array, w_zero: Array | None,
+    sums: Array | None,
+) -> Array:  # fmt: skip
+    operation, numbers = "conv_general_dilated", params["dimension_numbers"]
+    if w_zero is not None:  # a kernel with zero points is rare: differences take 16 bits
+        w = w.astype(np.int16) - w_zero.astype(np.int16)
+        x = x.astype(np.int16)
+        sums = None
+    if x_zero is None:
+        return bind(operation, params, x, w, np.int32)
+    # What is outside the image is zero, which is stored as the zero point.
+    config = [(0, 0, 0)] * x.ndim
+    dilations = params["lhs_dilation"] or (1,) * (x.ndim - 2)
+    for d, (low, high), dilation in zip(numbers.lhs_spec[2:], params["padding"], dilations):
+        config[d] = (low, high, dilation - 1)
+    x = lax.pad(x, x_zero.reshape(()).astype(x.dtype), config)
+    params = {
+        **params, "padding": ((0, 0),) * (x.ndim - 2), "lhs_dilation": (1,) * (x.ndim - 2),
+    }  # fmt: skip
+    out = bind(operation, params, x, w, np.int32)
+    if sums is None:
+        axes = contracted_axes(operation, params, 1)
+        sums = jnp.sum(w.astype(np.int32), axes, keepdims=True)
+    return out - x_zero.reshape(()) * to_result(operation, params, sums, 1, out.ndim)
+
+
+def product_of_stored(
+    operation: str, params: dict[str, Any], x: Array, q: QuantizedArray, side: int, dtype: Any
+) -> Array:
+    """The product of floats and a weight in few bits, which is converted where it is used."""
+    wide = x.dtype
+    if q.zero_point is None and can_scale(operation, params, q, side):
+        lhs, rhs = (x, q.unpacked().astype(wide))[:: 1 if side else -1]
+        out = bind(operation, params, lhs, rhs, dtype)
+        scale = to_result(operation, params, q.scale.astype(np.float32), side, out.ndim)
+        return (out * scale.astype(np.promote_types(out.dtype, np.float32))).astype(dtype)
+    lhs, rhs = (x, q.dequantize().astype(wide))[:: 1 if side else -1]
+    return bind(operation, params, lhs, rhs, dtype)
