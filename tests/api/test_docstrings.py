@@ -37,7 +37,7 @@ MODULES = (
     *(f"scipy.stats.{name}" for name in DISTRIBUTIONS),
     *("", "lax", "lax.linalg", "random", "image", "tree", "tree_util", "flatten_util", "ops"),
     *("ad", "ad_checkpoint", "checkpoint_policies", "custom_batching", "custom_derivatives", "ref"),
-    *("sharding", "dlpack", "debug", "profiler", "monitoring", "distributed", "stages"),
+    *("tf", "sharding", "dlpack", "debug", "profiler", "monitoring", "distributed", "stages"),
     *("test_util", "experimental", "example_libraries.optimizers", "example_libraries.stax"),
     *(f"experimental.{name}" for name in ("checkify", "jet", "key_reuse", "layout", "mesh_utils")),
     *(f"experimental.{name}" for name in ("multihost_utils", "ode", "pjit", "random", "rnn")),

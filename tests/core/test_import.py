@@ -7,7 +7,7 @@ import pytest
 
 HEAVY = (
     "llvmlite", "scipy", "hip", "opt_einsum", "logging", "matplotlib", "sklearn", "decimal",
-    "difflib", "sqlite3", "amdjax.find", "amdjax.jit.report",
+    "difflib", "sqlite3", "google.protobuf", "amdjax.tf", "amdjax.find", "amdjax.jit.report",
     "amdjax.codegen.elf", "amdjax.kernels.sorting.gpu",
 )  # fmt: skip
 

@@ -1,0 +1,18 @@
+"""Rules of operators, a family a file; importing this registers them."""
+
+from __future__ import annotations
+
+from . import (
+    activations as activations,
+    arithmetic as arithmetic,
+    control as control,
+    convolutions as convolutions,
+    gathering as gathering,
+    images as images,
+    joining as joining,
+    normalization as normalization,
+    products as products,
+    reductions as reductions,
+    shapes as shapes,
+    slicing as slicing,
+)

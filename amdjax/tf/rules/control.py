@@ -1,0 +1,107 @@
+"""Constants, inputs, what passes values on, and control flow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from amdjax import lax
+
+from ..evaluation import DEAD
+from ..nodes import Node
+from ..registry import is_host, rule, to_device
+from ..tensors import shape_of
+
+
+@rule("Const")
+def const(node: Node) -> Any:
+    if node.constant is None or node.constant.dtype == object:
+        raise node.error("texts are not computed with")
+    return node.constant
+
+
+@rule("PlaceholderWithDefault")
+def placeholder_with_default(node: Node, input: Any) -> Any:
+    return input
+
+
+@rule(
+    "Identity", "Snapshot", "PreventGradient", "CheckNumerics", "ReadVariableOp", "EnsureShape",
+    "RefIdentity",
+)  # fmt: skip
+def identity(node: Node, input: Any) -> Any:
+    if node.op == "EnsureShape":
+        _ensure_shape(node, input)
+    return input
+
+
+def _ensure_shape(node: Node, x: Any) -> None:
+    said = node.message("shape", "shape")
+    shape = None if said is None else shape_of(said, str(node.error("shape")))
+    if shape is None:
+        return
+    known = [(n, m) for n, m in zip(shape, x.shape) if n is not None and isinstance(m, int)]
+    if len(shape) != x.ndim or any(n != m for n, m in known):
+        raise node.error(f"input has shape {x.shape}, expected {shape}")
+
+
+@rule("IdentityN", mixed=True)
+def identity_n(node: Node, *input: Any) -> Any:
+    return input
+
+
+@rule("StopGradient")
+def stop_gradient(node: Node, input: Any) -> Any:
+    return input if is_host(input) else lax.stop_gradient(input)
+
+
+@rule("NoOp", "Assert", mixed=True)
+def nothing(node: Node, *inputs: Any) -> Any:
+    return ()
+
+
+@rule("Switch", "RefSwitch", numbers=("pred",))
+def switch(node: Node, data: Any, pred: Any) -> Any:
+    taken = _truth(node, pred)
+    return (DEAD, data) if taken else (data, DEAD)
+
+
+@rule("Merge", "RefMerge", mixed=True)
+def merge(node: Node, *inputs: Any) -> Any:
+    there = [i for i, value in enumerate(inputs) if value is not DEAD]
+    if len(there) != 1:
+        raise node.error("which of its inputs is there must be known as the graph is traced")
+    return inputs[there[0]], np.asarray(there[0], np.int32)
+
+
+def _truth(node: Node, value: np.ndarray) -> bool:
+    if value.size != 1:
+        raise node.error(f"the predicate must be one value, got shape {value.shape}")
+    return bool(value.ravel()[0])
+
+
+@rule("If", "StatelessIf", mixed=True)
+def if_else(node: Node, cond: Any, *inputs: Any, run: Any) -> Any:
+    """A branch where the condition is known, else both as branches of one program."""
+    chosen, other = node.graphs["then_branch"], node.graphs["else_branch"]
+    if is_host(cond):
+        return tuple(run(chosen if _truth(node, cond) else other, inputs))
+    made = lax.cond(
+        cond.reshape(()) != 0,
+        lambda *given: tuple(map(to_device, run(chosen, given))),
+        lambda *given: tuple(map(to_device, run(other, given))),
+        *map(to_device, inputs),
+    )
+    return tuple(made)
+
+
+@rule("While", "StatelessWhile", only_device=True)
+def while_loop(node: Node, *inputs: Any, run: Any) -> Any:
+    test, body = node.graphs["cond"], node.graphs["body"]
+    made = lax.while_loop(
+        lambda state: to_device(run(test, state)[0]).reshape(()) != 0,
+        lambda state: tuple(map(to_device, run(body, state))),
+        tuple(map(to_device, inputs)),
+    )
+    return tuple(made)

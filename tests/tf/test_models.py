@@ -1,0 +1,429 @@
+"""Whole graphs against NumPy in float64: networks, transformations, functions, control flow."""
+
+import math
+
+import numpy as np
+import pytest
+from numpy import float32 as f32, int32 as i32
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import tf
+from tests.support.tf_graphs import Builder, Func, Shape, attribute, messages, saved_model
+from tests.support.tf_references import conv
+
+rng = np.random.default_rng(11)
+
+
+def weights(*shape):
+    return (rng.normal(size=shape) / np.sqrt(np.prod(shape[:-1]) or 1)).astype(f32)
+
+
+class MobileNet:
+    """A convolution, blocks of a depthwise and a 1×1 one, a mean, and a dense layer."""
+
+    def __init__(self, layout="NHWC", size=16):
+        self.layout, self.graph, self.steps = layout, Builder(), []
+        shape = (None, size, size, 3) if layout == "NHWC" else (None, 3, size, size)
+        y = self.graph.input("image", shape)
+        y = self.block(y, "Conv2D", weights(3, 3, 3, 8), 2)
+        for stride, channels in ((1, 12), (2, 16)):
+            depth = 8 if channels == 12 else 12
+            y = self.block(y, "DepthwiseConv2dNative", weights(3, 3, depth, 1), stride)
+            y = self.block(y, "Conv2D", weights(1, 1, depth, channels), 1)
+        axes = [1, 2] if layout == "NHWC" else [2, 3]
+        y = self.graph.op("Mean", y, self.graph.const(axes), keep_dims=True)
+        shape = self.graph.op("Shape", y)
+        batch = self.graph.op(
+            "StridedSlice", shape, *(self.graph.const([n]) for n in (0, 1, 1)), shrink_axis_mask=1
+        )
+        y = self.graph.op("Reshape", y, self.graph.op("Pack", batch, self.graph.const(-1)))
+        self.dense, self.bias = weights(16, 5), weights(5)
+        y = self.graph.op("MatMul", y, self.graph.typed(self.dense, "dense"))
+        y = self.graph.op("BiasAdd", y, self.graph.typed(self.bias, "bias"))
+        self.graph.op("Softmax", y, name="probabilities")
+
+    def block(self, x, op, kernel, stride):
+        depth = kernel.shape[2] if op.startswith("Depth") else kernel.shape[3]
+        statistics = [weights(depth) for _ in range(3)] + [np.abs(weights(depth))]
+        strides = [1, stride, stride, 1] if self.layout == "NHWC" else [1, 1, stride, stride]
+        attributes = {"data_format": self.layout}
+        name = f"kernel{len(self.steps)}"
+        y = self.graph.op(
+            op, x, self.graph.typed(kernel, name), strides=strides, padding="SAME", **attributes
+        )
+        y = self.graph.op(
+            "FusedBatchNormV3", y, *map(self.graph.typed, statistics), is_training=False,
+            epsilon=1e-3, **attributes,
+        )  # fmt: skip
+        self.steps.append((op, kernel, stride, statistics))
+        return self.graph.op("Relu6", y)
+
+    def reference(self, x):
+        x = np.asarray(x, np.float64)
+        for op, kernel, stride, (scale, offset, mean, variance) in self.steps:
+            if op.startswith("Depth"):
+                kernel = kernel.reshape(*kernel.shape[:2], 1, -1)
+            x = conv(x, kernel, (stride, stride), (1, 1), "SAME")
+            x = (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
+            x = np.clip(x, 0, 6)
+        x = x.mean((1, 2)) @ self.dense + self.bias
+        e = np.exp(x - x.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
+
+
+def test_mobilenet_of_any_batch():
+    network = MobileNet()
+    model = tf.load(network.graph.bytes())
+    assert str(model.inputs[0]) == "image: float32[batch,16,16,3]"
+    assert str(model.outputs[0]) == "probabilities: float32[batch,5]"
+    for n in (1, 2, 5):
+        x = rng.normal(size=(n, 16, 16, 3)).astype(f32)
+        np.testing.assert_allclose(model(x)["probabilities"], network.reference(x), 1e-5, 1e-6)
+
+
+def test_images_may_be_given_in_the_other_layout():
+    network = MobileNet("NCHW", 8)
+    model = tf.load(network.graph.bytes(), layout="NHWC", dims={"batch": 2})
+    assert model.inputs[0].shape == (2, 8, 8, 3)
+    x = rng.normal(size=(2, 8, 8, 3)).astype(f32)
+    np.testing.assert_allclose(model(x)["probabilities"], network.reference(x), 1e-5, 1e-6)
+    same = tf.load(network.graph.bytes(), layout="NCHW")
+    assert same.inputs[0].shape == ("batch", 3, 8, 8)
+    made = same(np.moveaxis(x, -1, 1))["probabilities"]
+    np.testing.assert_allclose(made, network.reference(x), 1e-5, 1e-6)
+
+
+def test_parameters_are_the_weights():
+    model = tf.load(MobileNet().graph.bytes())
+    assert {"dense", "bias", *(f"kernel{i}" for i in range(5))} <= set(model.params)
+    assert all(v.dtype == f32 and v.ndim for v in model.params.values())
+    text = str(model)
+    assert "image: float32[batch,16,16,3]" in text and "DepthwiseConv2dNative 2" in text
+
+
+class Bert:
+    """Embeddings, and a layer of attention, written out as exporters do."""
+
+    def __init__(self, width=8, heads=2, words=20, longest=12):
+        self.width, self.heads = width, heads
+        g = self.graph = Builder()
+        ids = g.input("ids", (None, None), i32)
+        mask = g.input("mask", (None, None), i32)
+        self.w = {
+            name: weights(*shape)
+            for name, shape in {
+                "words": (words, width), "places": (longest, width), "q": (width, width),
+                "k": (width, width), "v": (width, width), "o": (width, width), "up": (width, 16),
+                "down": (16, width), "gamma": (width,), "beta": (width,), "bias": (width,),
+            }.items()
+        }  # fmt: skip
+        self.names = {name: g.typed(value, name) for name, value in self.w.items()}
+        x = g.op("GatherV2", self.names["words"], ids, g.const(0))
+        self.batch, self.length = self.sizes(ids)
+        size = g.op("Pack", self.length, g.const(-1))
+        places = g.op("Slice", self.names["places"], g.const([0, 0]), size)
+        x = self.norm(g.op("AddV2", x, g.op("ExpandDims", places, g.const(0))))
+        x = self.norm(g.op("AddV2", x, self.attention(x, mask)))
+        x = self.norm(g.op("AddV2", x, self.mlp(x)))
+        first = g.op(
+            "StridedSlice", x, *(g.const([0, n, 0]) for n in (0, 1)), g.const([1, 1, 1]),
+            begin_mask=5, end_mask=5, shrink_axis_mask=2,
+        )  # fmt: skip
+        g.op("Tanh", first, name="pooled")
+        g.op("Identity", x, name="encoded")
+
+    def sizes(self, x):
+        g = self.graph
+        shape = g.op("Shape", x)
+        return [
+            g.op("StridedSlice", shape, *(g.const([n]) for n in (i, i + 1, 1)), shrink_axis_mask=1)
+            for i in range(2)
+        ]
+
+    def norm(self, x):
+        g = self.graph
+        axis = g.const([-1])
+        mean = g.op("Mean", x, axis, keep_dims=True)
+        variance = g.op(
+            "Mean", g.op("SquaredDifference", x, g.op("StopGradient", mean)), axis, keep_dims=True
+        )
+        factor = g.op("Rsqrt", g.op("AddV2", variance, g.typed(f32(1e-6))))
+        factor = g.op("Mul", factor, self.names["gamma"])
+        shift = g.op("Sub", self.names["beta"], g.op("Mul", mean, factor))
+        return g.op("AddV2", g.op("Mul", x, factor), shift)
+
+    def attention(self, x, mask):
+        g = self.graph
+        part = g.const(self.width // self.heads)
+        split = g.op("Pack", self.batch, self.length, g.const(self.heads), part)
+        rows = g.op("Reshape", x, g.const([-1, self.width]))
+        found = []
+        for name in "qkv":
+            y = g.op("MatMul", rows, self.names[name])
+            y = g.op("BiasAdd", y, self.names["bias"])
+            found.append(g.op("Transpose", g.op("Reshape", y, split), g.const([0, 2, 1, 3])))
+        q, k, v = found
+        scores = g.op("BatchMatMulV2", q, k, adj_y=True)
+        scores = g.op("Mul", scores, g.typed(f32(1 / np.sqrt(self.width / self.heads))))
+        kept = g.op("Cast", g.op("ExpandDims", mask, g.const([1])), DstT=f32)
+        kept = g.op("ExpandDims", kept, g.const([1]))
+        away = g.op("Mul", g.op("Sub", g.typed(f32(1)), kept), g.typed(f32(-10000)))
+        shares = g.op("Softmax", g.op("AddV2", scores, away))
+        y = g.op("Transpose", g.op("BatchMatMulV2", shares, v), g.const([0, 2, 1, 3]))
+        whole = g.op("Pack", self.batch, self.length, g.const(self.width))
+        return g.op("Einsum", g.op("Reshape", y, whole), self.names["o"], equation="abc,cd->abd")
+
+    def mlp(self, x):
+        g = self.graph
+        y = g.op("Einsum", x, self.names["up"], equation="abc,cd->abd")
+        half = g.op("RealDiv", y, g.typed(f32(np.sqrt(2))))
+        y = g.op(
+            "Mul", g.op("Mul", y, g.typed(f32(0.5))),
+            g.op("AddV2", g.op("Erf", half), g.typed(f32(1))),
+        )  # fmt: skip
+        return g.op("Einsum", y, self.names["down"], equation="abc,cd->abd")
+
+    def reference(self, ids, mask):
+        w = {name: value.astype(np.float64) for name, value in self.w.items()}
+        n, t = ids.shape
+
+        def norm(x):
+            x = x - x.mean(-1, keepdims=True)
+            return x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w["gamma"] + w["beta"]
+
+        heads = lambda y: y.reshape(n, t, self.heads, -1).transpose(0, 2, 1, 3)
+        x = norm(w["words"][ids] + w["places"][:t])
+        q, k, v = (heads(x @ w[name] + w["bias"]) for name in "qkv")
+        scores = q @ k.swapaxes(2, 3) / np.sqrt(self.width / self.heads)
+        scores = scores - 10000 * (1 - mask[:, None, None])
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        y = (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = norm(x + y @ w["o"])
+        y = x @ w["up"]
+        erf = np.vectorize(math.erf)
+        x = norm(x + (y / 2 * (1 + erf(y / np.sqrt(2)))) @ w["down"])
+        return np.tanh(x[:, 0]), x
+
+
+def test_bert_of_any_sizes():
+    network = Bert()
+    model = tf.load(network.graph.bytes(), outputs=["pooled", "encoded"])
+    # Inputs whose open axes must agree share names.
+    assert model.inputs[0].shape == model.inputs[1].shape == ("batch", "axis_1")
+    assert model.outputs[1].shape == ("batch", "axis_1", 8)
+    for n, t in ((2, 5), (1, 7), (3, 12)):
+        ids = rng.integers(0, 20, (n, t)).astype(i32)
+        mask = (np.arange(t) < rng.integers(1, t + 1, (n, 1))).astype(i32)
+        made = model(ids, mask)
+        for y, expected in zip(made.values(), network.reference(ids, mask)):
+            np.testing.assert_allclose(y, expected, 2e-5, 2e-5)
+    ids = np.zeros((1, 13), i32)  # more than there are positions
+    with pytest.raises(tf.TensorFlowError, match=r"node 'Slice.*0:13 is beyond the 12 elements"):
+        model(ids, ids)
+
+
+def test_gradients_with_respect_to_parameters():
+    network = MobileNet(size=8)
+    model = tf.load(network.graph.bytes())
+    x = rng.normal(size=(2, 8, 8, 3))
+
+    def loss(params, x):
+        return -jnp.log(model.function(params, image=x)["probabilities"][:, 1]).sum()
+
+    with amdjax.enable_x64(True):
+        params = {name: np.float64(value) for name, value in model.params.items()}
+        model.inputs = (tf.Value("image", np.dtype(np.float64), ("batch", 8, 8, 3)),)
+        made = amdjax.jit(amdjax.grad(loss))(params, x)
+        assert set(made) == set(params)
+        for name in ("dense", "kernel0", "kernel1"):
+            step = np.zeros_like(params[name])
+            at = tuple(0 for _ in step.shape)
+            step[at] = 1e-5
+            ends = [float(loss({**params, name: params[name] + s * step}, x)) for s in (1, -1)]
+            np.testing.assert_allclose(made[name][at], (ends[0] - ends[1]) / 2e-5, 1e-5, 1e-7)
+
+
+def test_vmap_over_parameters_and_inputs():
+    graph = Builder()
+    x = graph.input("x", (None, 3))
+    graph.op("MatMul", x, graph.typed(weights(3, 2), "w"), name="y")
+    model = tf.load(graph.bytes())
+    w, x = rng.normal(size=(4, 3, 2)).astype(f32), rng.normal(size=(4, 5, 3)).astype(f32)
+    made = amdjax.vmap(lambda w, x: model.function({"w": w}, x=x)["y"])(w, x)
+    np.testing.assert_allclose(made, x @ w, 1e-5)
+
+
+# Functions
+
+
+def scaled(graph):
+    """A library with a function of a function."""
+    body = Builder()
+    body.op("Mul", "x", "factor", name="product")
+    graph.function("times", body, ["x", "factor"], {"z": "product:z:0"})
+    outer = Builder()
+    outer.op("Const", name="two", value=np.asarray(f32(2)), dtype=f32)
+    outer.op("PartitionedCall", "x", "two:output:0", name="call", f=Func("times"))
+    outer.op("Split", "axis:output:0", "call:output:0", name="parts", num_split=2)
+    outer.op("Const", name="axis", value=np.asarray(i32(0)), dtype=i32)
+    graph.function("halves", outer, ["x"], {"first": "parts:output:0", "second": "parts:output:1"})
+
+
+def test_functions_are_written_out():
+    graph = Builder()
+    scaled(graph)
+    x = graph.input("x", (4,))
+    graph.op("StatefulPartitionedCall", x, name="call", f=Func("halves"))
+    graph.op("Sub", "call", "call:1", name="y")
+    model = tf.load(graph.bytes())
+    assert model(x=f32([1, 2, 3, 5]))["y"].tolist() == [-4, -6]
+    # The function's name as the operator.
+    graph = Builder()
+    scaled(graph)
+    graph.op("halves", graph.input("x", (4,)), name="call")
+    graph.op("Sub", "call", "call:1", name="y")
+    assert tf.load(graph.bytes())(x=f32([1, 2, 3, 5]))["y"].tolist() == [-4, -6]
+
+
+def test_attributes_of_functions_are_those_of_the_call():
+    m = messages()
+    body = Builder()
+    body.op("Cast", "x", name="cast", DstT=m.AttrValue(placeholder="T"))
+    graph = Builder()
+    graph.function("convert", body, ["x"], {"y": "cast:y:0"})
+    called = m.AttrValue(func=m.NameAttrList(name="convert", attr={"T": attribute(i32)}))
+    graph.op("PartitionedCall", graph.input("x", (2,)), name="y", f=called)
+    made = tf.load(graph.bytes())(x=f32([1.5, -2.5]))["y"]
+    assert made.dtype == i32 and made.tolist() == [1, -2]
+
+
+def test_outputs_in_the_middle_of_operators_with_several():
+    body = Builder()
+    body.op("TopKV2", "x", "k", name="top")
+    graph = Builder()
+    graph.function("best", body, ["x", "k"], {"at": "top:indices:0"})
+    graph.op("PartitionedCall", graph.input("x", (4,)), graph.const(2), name="y", f=Func("best"))
+    assert tf.load(graph.bytes())(x=f32([1, 4, 2, 3]))["y"].tolist() == [1, 3]
+
+
+# Control flow
+
+
+def branches(graph):
+    for name, op in (("add", "AddV2"), ("take", "Sub")):
+        body = Builder()
+        body.op(op, "x", "y", name="r")
+        graph.function(name, body, ["x", "y"], {"r": "r:z:0"})
+
+
+@pytest.mark.parametrize("op", ["If", "StatelessIf"])
+@pytest.mark.parametrize("known", [True, False])
+def test_if(op, known):
+    graph = Builder()
+    branches(graph)
+    cond = graph.typed(np.asarray(False)) if known else graph.input("c", (), bool)
+    x = graph.input("x", (2,))
+    graph.op(op, cond, x, x, name="y", then_branch=Func("add"), else_branch=Func("take"))
+    model = tf.load(graph.bytes())
+    feeds = {} if known else {"c": np.asarray(False)}
+    assert model(x=f32([1, 2]), **feeds)["y"].tolist() == [0, 0]
+    if not known:
+        assert model(x=f32([1, 2]), c=np.asarray(True))["y"].tolist() == [2, 4]
+
+
+@pytest.mark.parametrize("op", ["While", "StatelessWhile"])
+def test_while(op):
+    graph = Builder()
+    cond, body = Builder(), Builder()
+    cond.op("Less", "i", "n", name="more")
+    body.typed(i32(1), "one")
+    body.op("AddV2", "i", "one:output:0", name="next")
+    body.typed(f32([2, 3]), "factors")
+    body.op("Mul", "x", "factors:output:0", name="product")
+    graph.function("more", cond, ["i", "n", "x"], {"r": "more:z:0"})
+    graph.function(
+        "step", body, ["i", "n", "x"], {"i2": "next:z:0", "n2": "n", "x2": "product:z:0"}
+    )
+    graph.op(
+        op, graph.const(0), graph.const(3), graph.input("x", (2,)), name="loop",
+        cond=Func("more"), body=Func("step"),
+    )  # fmt: skip
+    model = tf.load(graph.bytes(), outputs=["loop:2"])
+    assert model(x=f32([1, 1]))["loop:2"].tolist() == [8, 27]
+    assert "loop/body//factors" in model.params
+
+
+@pytest.mark.parametrize("prefix", ["", "Ref"])
+def test_switch_and_merge_of_known_predicates(prefix):
+    graph = Builder()
+    x = graph.input("x", (2,))
+    switch = graph.op(f"{prefix}Switch", x, graph.typed(np.asarray(True)), name="switch")
+    dead = graph.op("Exp", switch)
+    alive = graph.op("Neg", f"{switch}:1")
+    graph.op(f"{prefix}Merge", dead, alive, name="y")
+    model = tf.load(graph.bytes(), outputs=["y", "y:1"])
+    made = model(x=f32([1, 2]))
+    assert made["y"].tolist() == [-1, -2] and made["y:1"] == 1
+
+
+def test_inputs_with_defaults_may_be_left_out():
+    graph = Builder()
+    x = graph.op(
+        "PlaceholderWithDefault", graph.typed(f32([1, 2])), name="x", dtype=f32, shape=Shape((2,))
+    )
+    graph.op("Neg", x, name="y")
+    model = tf.load(graph.bytes())
+    assert model()["y"].tolist() == [-1, -2]
+    assert model(x=f32([3, 4]))["y"].tolist() == [-3, -4]
+
+
+def test_nodes_that_are_only_waited_for_are_left_out():
+    graph = Builder()
+    x = graph.input("x", (2,))
+    graph.op("Assert", graph.typed(np.asarray(True)), x, name="check")
+    graph.op("NoOp", "^check", name="group")
+    graph.op("Identity", x, "^group", name="y")
+    model = tf.load(graph.bytes())
+    assert [v.name for v in model.outputs] == ["y"]
+    assert model(x=f32([3, 4]))["y"].tolist() == [3, 4]
+    outputs = tf.load(graph.bytes(), outputs=["y"]).outputs
+    assert outputs == model.outputs
+
+
+# SavedModels
+
+
+def signed(function_name="serve"):
+    body = Builder()
+    body.op("Relu", "x", name="relu")
+    graph = Builder()
+    graph.function(function_name, body, ["x"], {"y": "relu:activations:0"})
+    x = graph.input("serving_default_image", (None, 3))
+    graph.op("StatefulPartitionedCall", x, name="call", f=Func(function_name))
+    return saved_model(
+        graph, {"image": ("serving_default_image:0", f32, (None, 3))},
+        {"scores": ("call:0", f32, (None, 3))},
+    )  # fmt: skip
+
+
+def test_signatures_of_saved_models(tmp_path):
+    (tmp_path / "saved_model.pb").write_bytes(signed())
+    for source in (signed(), tmp_path, str(tmp_path / "saved_model.pb")):
+        model = tf.load(source)
+        assert model(image=f32([[-1, 0, 2]]))["scores"].tolist() == [[0, 0, 2]]
+        assert model.metadata["tensorflow_version"] == "2.15.0"
+        assert str(model.inputs[0]) == "image: float32[batch,3]"
+    with pytest.raises(tf.TensorFlowError, match="no signature 'train'; there are serving_default"):
+        tf.load(signed(), signature="train")
+
+
+def test_types_of_64_bits_are_kept_in_calls():
+    graph = Builder()
+    x = graph.input("x", (2,), np.int64)
+    graph.op("AddV2", x, graph.typed(np.int64(2**40)), name="y")
+    model = tf.load(graph.bytes())
+    made = model(x=np.array([1, 2]))["y"]
+    assert made.dtype == np.int64 and made.tolist() == [2**40 + 1, 2**40 + 2]
+    with pytest.raises(tf.TensorFlowError, match=r"node 'y'.*more than 32 bits; enable"):
+        model.function({}, x=np.array([1, 2]))
