@@ -115,7 +115,12 @@ class Histogram(Observer):
 
     Args:
       axis: see `Observer`.
+
+    Attributes:
+      zeros_count: whether zeros are counted, which have a number of their own in every range.
     """
+
+    zeros_count = True
 
     def _see(self, rows: np.ndarray) -> None:
         largest = np.abs(rows).max(1)
@@ -129,7 +134,8 @@ class Histogram(Observer):
                 self._widen(channel)
         places = np.floor((rows / self.limit[:, None] + 1) * BINS).astype(np.int64)
         places = np.clip(places, 0, 2 * BINS - 1) + np.arange(len(rows))[:, None] * 2 * BINS
-        found = np.bincount(places.ravel(), minlength=self.counts.size)
+        counted = places.ravel() if self.zeros_count else places[rows != 0]
+        found = np.bincount(counted, minlength=self.counts.size)
         self.counts += found.reshape(self.counts.shape)
 
     def _widen(self, channel: int) -> None:
@@ -194,8 +200,12 @@ class Entropy(Histogram):
         True
     """
 
+    zeros_count = False  # after a ReLU there are more than of all others together
+
     def _limit(self, counts: np.ndarray, width: float) -> float:
         magnitudes = _magnitudes(counts).astype(np.float64)
+        if not counts.any():
+            return width * BINS
         tried = range(LEVELS, BINS + 1, BINS // LEVELS)
         return width * min(tried, key=lambda n: _divergence(magnitudes, n))
 

@@ -115,8 +115,8 @@ class QuantizedArray(Module):
     or one for each element, or one for each group of neighbors.
 
     Args:
-      values: stored numbers; of 4 bits two in a byte of uint8, neighbors of the last axis, the
-        first in the low bits.
+      values: stored numbers; of 4 bits two in a byte of uint8, those of the first half of the last
+        axis in the low bits, which are taken apart without moving any from lane to lane.
       scale: what a step is worth.
       zero_point: which stored number is zero; None if 0 is.
       format: the name of the format.
@@ -158,11 +158,11 @@ class QuantizedArray(Module):
         """The stored numbers, one an element.
 
         Returns:
-          An array of `shape`, of the format's dtype.
+          An array of `shape`, of the format's dtype; of int8 or uint8 if that is int4 or uint4.
 
         Example:
           >>> quantize_array(jnp.array([1.0, -7.0]), "int4", group=2).unpacked()
-          Array([1, -7], dtype=int4)
+          Array([ 1, -7], dtype=int8)
         """
         return self.values if self.last is None else _unpack(self.values, self._format, self.last)
 
@@ -207,18 +207,19 @@ def _pack(numbers: Array, form: Format) -> Array:
     bits = numbers.astype(np.uint8) & np.uint8(15)
     if bits.shape[-1] % 2:
         bits = jnp.pad(bits, [(0, 0)] * (bits.ndim - 1) + [(0, 1)])
-    return bits[..., ::2] | (bits[..., 1::2] << np.uint8(4))
+    half = bits.shape[-1] // 2
+    return bits[..., :half] | (bits[..., half:] << np.uint8(4))
 
 
 def _unpack(packed: Array, form: Format, last: int) -> Array:
-    """The numbers of 4 bits in bytes."""
-    both = jnp.stack([packed & np.uint8(15), packed >> np.uint8(4)], axis=-1)
-    bits = both.reshape(*packed.shape[:-1], 2 * packed.shape[-1])[..., :last]
+    """The numbers of 4 bits in bytes, those of int4 as int8."""
+    low, high = packed & np.uint8(15), packed >> np.uint8(4)
     if form.dtype.name == "int4":
-        signed = (bits ^ np.uint8(8)).astype(np.int8) - np.int8(8)
-        return signed.astype(form.dtype)
-    nibbles = bits.astype("uint4")
-    return nibbles if form.is_integer else lax.bitcast_convert_type(nibbles, form.dtype)
+        low, high = ((x ^ np.uint8(8)).astype(np.int8) - np.int8(8) for x in (low, high))
+    bits = jnp.concatenate([low, high], axis=-1)[..., :last]
+    if form.is_integer:
+        return bits
+    return lax.bitcast_convert_type(bits.astype("uint4"), form.dtype)
 
 
 def scale_of(low: Array, high: Array, form: Format, symmetric: bool) -> tuple[Array, Array | None]:

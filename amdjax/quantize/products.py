@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -170,5 +171,36 @@ def product_of_stored(
         out = bind(operation, params, lhs, rhs, dtype)
         scale = to_result(operation, params, q.scale.astype(np.float32), side, out.ndim)
         return (out * scale.astype(np.promote_types(out.dtype, np.float32))).astype(dtype)
+    if operation == "dot_general" and _is_by_groups(params, x, q, side):
+        return _product_by_groups(params, x, q, side).astype(dtype)
     lhs, rhs = (x, q.dequantize().astype(wide))[:: 1 if side else -1]
     return bind(operation, params, lhs, rhs, dtype)
+
+
+def _is_by_groups(params: dict[str, Any], x: Array, q: QuantizedArray, side: int) -> bool:
+    """Whether a product is done group by group, each scaled: with few rows that is less to store
+    than the dequantized weight.
+    """
+    contract, batch = params["dimension_numbers"]
+    if q.zero_point is not None or len(contract[side]) != 1 or batch[0]:
+        return False
+    (axis,), (own,) = contract[side], contract[1 - side]
+    rows = [size for d, size in enumerate(x.shape) if d != own]
+    known = all(isinstance(size, int) for size in rows)
+    return known and math.prod(rows) * q.scale.shape[axis] < q.shape[axis]
+
+
+def _product_by_groups(params: dict[str, Any], x: Array, q: QuantizedArray, side: int) -> Array:
+    (axis,), (own,) = (params["dimension_numbers"][0][s] for s in (side, 1 - side))
+    scale = jnp.moveaxis(q.scale.astype(np.float32), axis, 0)
+    groups = scale.shape[0]
+    w = jnp.moveaxis(q.unpacked(), axis, 0)
+    w = w.reshape(groups, -1, *w.shape[1:]).astype(x.dtype)
+    x = jnp.moveaxis(x, own, 0)
+    x = x.reshape(groups, -1, *x.shape[1:])
+    numbers = (((1,), (1,)), ((0,), (0,)))
+    lhs, rhs = (x, w)[:: 1 if side else -1]
+    out = bind("dot_general", {**params, "dimension_numbers": numbers}, lhs, rhs, np.float32)
+    ones = (1,) * (x.ndim - 2)
+    ones = (*ones, *scale.shape[1:]) if side else (*scale.shape[1:], *ones)
+    return jnp.sum(out * scale.reshape(groups, *ones), 0)

@@ -93,6 +93,8 @@ def test_entropy_clips_what_is_far_out():
     x = np.append(rng.standard_normal(50000), [80.0, -90.0]).astype(np.float32)
     low, high = observed(Entropy(), x)
     assert 3 < high < 20 and -20 < low < -3
+    folded = np.maximum(rng.standard_normal(50000), 0).astype(np.float32)
+    assert observed(Entropy(), folded)[1] > 3
     uniform = rng.uniform(-1, 1, 50000).astype(np.float32)
     low, high = observed(Entropy(), uniform)
     assert high > 0.95 and low < -0.95

@@ -139,6 +139,23 @@ def test_weights_alone(name, group):
     assert stored.values.nbytes == w.size * bits // 8
 
 
+@pytest.mark.parametrize("name", ["int8", "int4", "mxfp4"])
+@pytest.mark.parametrize("rows", [(), (1,), (3, 2), (40,)])
+@pytest.mark.parametrize("side", [0, 1])
+def test_groups_of_weights_for_few_rows_and_many(name, rows, side):
+    w, x = normal(32, 3, 6) if side else normal(3, 32, 6), normal(*rows, 32)
+    if side:
+        f = lambda w, x: lax.dot_general(x, w, (((x.ndim - 1,), (0,)), ((), ())))
+    else:
+        f = lambda w, x: lax.dot_general(w, x, (((1,), (x.ndim - 1,)), ((), ())))
+    q = quantize(f, w, mode="weights", dtype=name, group=16, inputs=x)
+    back = np.asarray(q.params["products"]["params"]["weight"].dequantize(), np.float64)
+    wanted = np.tensordot(x, back, (-1, 0)) if side else np.tensordot(back, x, (1, -1))
+    close(q(q.params, x), wanted)
+    has_matrix = "f32[32,3,6]" in str(amdjax.make_jaxpr(q)(q.params, x))
+    assert not (rows != (40,) and side and has_matrix)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_computed_narrow(dtype):
     q = quantize(mlp, PARAMS, dtype=dtype, inputs=X)
