@@ -173,8 +173,8 @@ class QuantizedArray(Module):
           An array of `shape` and `dtype`.
 
         Example:
-          >>> quantize_array(jnp.array([1.27, 0.1049]), "int8").dequantize()
-          Array([1.27, 0.1 ], dtype=float32)
+          >>> quantize_array(jnp.array([127.0, 0.6, 1.5]), "int8").dequantize()
+          Array([127.,   1.,   2.], dtype=float32)
         """
         wide = np.promote_types(np.float32, np.dtype(self.dtype) if self._is_plain else np.float32)
         values = self.unpacked().astype(wide)

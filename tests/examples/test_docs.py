@@ -6,7 +6,13 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "docs/quickstart.md", "docs/training.md", "docs/layers.md"]
+PAGES = [
+    "README.md",
+    "docs/quickstart.md",
+    "docs/training.md",
+    "docs/layers.md",
+    "docs/quantize.md",
+]
 
 
 @pytest.mark.turns(2)
