@@ -22,6 +22,7 @@ from .tensors import dtype_of, known_shape
 
 _MAGIC = 0xDB4775248B80FB57
 _FOOTER = 48
+_MAX_BLOCK = 1 << 24
 _TRAILER = 5  # of a block: its compression, and a checksum
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, its bits in reverse
 _MASK = 0xA282EAD8
@@ -83,14 +84,19 @@ def _block(data: bytes, place: tuple[int, int]) -> Iterator[tuple[bytes, bytes]]
     """Keys and values of a block at a place of a table."""
     offset, size = place
     end = offset + size + _TRAILER
-    if end > len(data) - _FOOTER or size < 4:
+    if end > len(data) - _FOOTER:
         raise TensorFlowError("variables.index: a block lies beyond the end of the file")
-    if data[offset + size]:
-        raise TensorFlowError("variables.index: compressed tables are not read; freeze the graph")
     stored = int.from_bytes(data[end - 4 : end], "little")
     if masked_crc(data[offset : end - 4]) != stored:
         raise TensorFlowError("variables.index: the checksum of a block is wrong")
     block = data[offset : offset + size]
+    if data[offset + size] == 1:
+        block = uncompressed(block)
+    elif data[offset + size]:
+        raise TensorFlowError("variables.index: its compression is not known; freeze the graph")
+    size = len(block)
+    if size < 4:
+        raise TensorFlowError("variables.index: a block is damaged")
     restarts = int.from_bytes(block[-4:], "little")
     last = size - 4 - 4 * restarts
     if last < 0:
@@ -126,6 +132,43 @@ def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:
     offset, at = _varint(data, at)
     size, at = _varint(data, at)
     return (offset, size), at
+
+
+def uncompressed(data: bytes) -> bytes:
+    """What Snappy compressed: literal bytes, and copies of bytes that were written before.
+
+    Args:
+      data: a length, and elements; the low bits of an element's first byte say what it is.
+
+    Raises:
+      TensorFlowError: they are damaged, or longer than a block of an index is.
+    """
+    length, at = _varint(data, 0)
+    if length > _MAX_BLOCK:
+        raise TensorFlowError(f"variables.index: a block of {length} bytes is too long")
+    out = bytearray()
+    while at < len(data) and len(out) <= length:
+        tag, kind = data[at] >> 2, data[at] & 3
+        at += 1
+        if kind == 0:
+            extra = max(tag - 59, 0)
+            count = (int.from_bytes(data[at : at + extra], "little") if extra else tag) + 1
+            at += extra + count
+            out += data[at - count : at]
+            continue
+        if kind == 1:
+            count, back, extra = (tag & 7) + 4, tag >> 3 << 8, 1
+        else:
+            count, back, extra = tag + 1, 0, 2 if kind == 2 else 4
+        back += int.from_bytes(data[at : at + extra], "little")
+        at += extra
+        if not 0 < back <= len(out):
+            break
+        for _ in range(count):  # which may read what it wrote
+            out.append(out[-back])
+    if len(out) != length or at != len(data):
+        raise TensorFlowError("variables.index: a compressed block is damaged")
+    return bytes(out)
 
 
 def _crc_table() -> list[int]:

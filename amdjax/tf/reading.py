@@ -112,13 +112,12 @@ def _bytes(model: Any) -> tuple[bytes, Path | None]:
 
 def _ends(graph: Any) -> list[str]:
     """Names of the nodes that no node reads."""
-    read = {
-        name.split(":")[0] for node in graph.node for name in node.input if not name.startswith("^")
-    }
-    ends = [n.name for n in graph.node if n.name not in read and n.op not in _NO_OUTPUTS]
+    names = {name.split(":")[0] for node in graph.node for name in node.input}
+    waited = {name[1:] for name in names if name.startswith("^")}
+    ends = [n.name for n in graph.node if n.name not in names and n.op not in _NO_OUTPUTS]
     if not ends:
-        raise TensorFlowError("model: all nodes are read by others; name its outputs=")
-    return ends
+        raise TensorFlowError("model: no node is clearly an output; name its outputs=")
+    return [name for name in ends if name not in waited] or ends
 
 
 def _version(graph: Any) -> dict[str, str]:

@@ -11,7 +11,7 @@ from tests.support.tf_references import conv, pool
 rng = np.random.default_rng(3)
 X = rng.normal(size=(2, 7, 8, 4)).astype(f32)
 PADDINGS = ("SAME", "VALID", ((1, 2), (0, 1)))
-WINDOWS = [(2, 1), (1, 1), (3, 2)]  # strides and dilations
+WINDOWS = [(2, 1, 1), (1, 1, 2), (3, 2, 1)]  # strides, dilations, groups
 
 
 def first(x):
@@ -45,8 +45,7 @@ def padded(padding, layout):
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("padding", PADDINGS, ids=str)
-@pytest.mark.parametrize("stride, dilation", WINDOWS)
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("stride, dilation, groups", WINDOWS)
 def test_conv(layout, padding, stride, dilation, groups):
     kernel = rng.normal(size=(3, 2, 4 // groups, 6)).astype(f32)
     strides, apart = (stride, 1), (dilation, 1)

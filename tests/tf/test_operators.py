@@ -336,52 +336,54 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-def named(cases):
-    return [pytest.param(case, id=f"{i}-{case.op}") for i, case in enumerate(cases)]
+def together(cases, count=10):
+    """Cases in groups, each of which is one graph: compiling it takes less than compiling parts."""
+    cases = list(cases)
+    parts = [cases[i : i + count] for i in range(0, len(cases), count)]
+    return [pytest.param(part, id=f"{part[0].op}-{part[-1].op}") for part in parts]
 
 
-def computed(case, given):
-    """The results of the operator in a graph in which some inputs are given, others constants."""
-    graph = Builder()
-    names, feeds = [], {}
-    for i, value in enumerate(case.inputs):
-        if i in given:
-            names.append(graph.input(f"x{i}", value.shape, value.dtype))
-            feeds[f"x{i}"] = value
-        else:
-            names.append(graph.typed(value))
-    node = graph.op(case.op, *names, name="node", **case.attributes)
-    outputs = [f"{node}:{i}" for i in range(len(case.results))]
-    model = tf.load(graph.bytes(), outputs=outputs)
-    return model, list(model(**feeds).values())
-
-
-def check(case, model, made):
-    for said, result, expected in zip(model.outputs, made, case.results):
+def check(cases, all_constant=False):
+    """Compute the cases in one graph, in which some of their inputs are given, others constants."""
+    graph, feeds, outputs = Builder(), {}, {}
+    for k, case in enumerate(cases):
+        names = []
+        for i, value in enumerate(case.inputs):
+            if i in case.given and not all_constant:
+                names.append(graph.input(f"x{k}_{i}", value.shape, value.dtype))
+                feeds[names[-1]] = value
+            else:
+                names.append(graph.typed(value))
+        node = graph.op(case.op, *names, name=f"node{k}", **case.attributes)
+        outputs.update({f"{node}:{i}": (case, y) for i, y in enumerate(case.results)})
+    model = tf.load(graph.bytes(), outputs=list(outputs))
+    made = model(**feeds).values()
+    for said, result, (case, expected) in zip(model.outputs, made, outputs.values()):
         expected = np.asarray(expected)
-        assert said.shape == result.shape == expected.shape
-        assert said.dtype == result.dtype
-        assert result.dtype.kind == expected.dtype.kind
+        assert said.shape == result.shape == expected.shape, case.op
+        assert said.dtype == result.dtype, case.op
+        assert result.dtype.kind == expected.dtype.kind, case.op
         if expected.dtype.kind in "biu":
-            np.testing.assert_array_equal(result, expected)
+            np.testing.assert_array_equal(result, expected, case.op)
         else:
-            np.testing.assert_allclose(result, expected, case.tolerance, case.tolerance)
+            np.testing.assert_allclose(
+                result, expected, case.tolerance, case.tolerance, err_msg=case.op
+            )
 
 
 def is_host_case(case):
-    """Whether some inputs become host arrays where they are constants,
-    so that NumPy may compute."""
+    """Whether inputs become host arrays where they are constants, so that NumPy may compute."""
     return any(case.inputs[i].dtype.kind in "biu" or not case.inputs[i].ndim for i in case.given)
 
 
-@pytest.mark.parametrize("case", named(CASES))
-def test_operator(case):
-    check(case, *computed(case, case.given))
+@pytest.mark.parametrize("cases", together(CASES))
+def test_operators(cases):
+    check(cases)
 
 
-@pytest.mark.parametrize("case", named(filter(is_host_case, CASES)))
-def test_operator_of_constants(case):
-    check(case, *computed(case, ()))
+@pytest.mark.parametrize("cases", together(filter(is_host_case, CASES)))
+def test_operators_of_constants(cases):
+    check(cases, all_constant=True)
 
 
 def test_every_operator_is_tested():

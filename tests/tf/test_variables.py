@@ -5,7 +5,7 @@ import pytest
 from numpy import float32 as f32
 
 from amdjax import tf
-from amdjax.tf.checkpoint import masked_crc, read_table
+from amdjax.tf.checkpoint import masked_crc, read_table, uncompressed
 from tests.support.tf_graphs import (
     NUMBERS,
     Builder,
@@ -27,6 +27,11 @@ def varint(n):
     return found + bytes([n])
 
 
+def literal(data):
+    """Bytes that Snappy left as they are."""
+    return bytes([61 << 2]) + (len(data) - 1).to_bytes(2, "little") + data
+
+
 def block(entries, compression=0):
     """A block of sorted keys; each is written from where it differs from the one before."""
     data, last = b"", b""
@@ -38,7 +43,7 @@ def block(entries, compression=0):
         data += key[shared:] + value
         last = key
     data += bytes(4) + (1).to_bytes(4, "little")  # one restart, at the beginning
-    data += bytes([compression])
+    data = (varint(len(data)) + literal(data) if compression == 1 else data) + bytes([compression])
     return data + masked_crc(data).to_bytes(4, "little")
 
 
@@ -140,6 +145,36 @@ def test_tables_are_read():
     assert [(k.encode(), v) for k, v in read_table(table(entries))] == entries
 
 
+def test_compressed_tables_are_read():
+    entries = [(f"key{i:03d}".encode(), bytes([i]) * i) for i in range(200)]
+    assert [(k.encode(), v) for k, v in read_table(table(entries, compression=1))] == entries
+
+
+SNAPPY = {
+    b"\x03\x08abc": b"abc",  # a literal
+    b"\x04" + literal(b"abcd"): b"abcd",  # with its length in two bytes
+    b"\x0a\x08abc\x0d\x03": b"abcabcabca",  # a copy of 7 bytes from 3 before, of which 4 are new
+    b"\x06\x08abc\x0a\x03\x00": b"abcabc",  # of 3 bytes, the distance in two
+    b"\x05\x08abc\x07\x02\x00\x00\x00": b"abcbc",  # in four
+}
+
+
+@pytest.mark.parametrize("data", SNAPPY)
+def test_snappy(data):
+    assert uncompressed(data) == SNAPPY[data]
+    for damaged in (data[:-1], data + b"\0", b"\x07" + data[1:]):
+        with pytest.raises(tf.TensorFlowError, match="damaged"):
+            uncompressed(damaged)
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x04\x08abc\x0d\x09", b"\xff\xff\xff\xff\x0f", b"", b"\x02\x01\x01"]
+)
+def test_snappy_that_claims_too_much(data):
+    with pytest.raises(tf.TensorFlowError, match=r"damaged|too long"):
+        uncompressed(data)
+
+
 def test_checksums_are_those_of_the_standard():
     """CRC-32C of 32 zeros, from RFC 3720, rotated by 15 bits and with a constant added."""
     crc = 0x8A9136AA
@@ -164,8 +199,8 @@ def test_entries_are_checked(folder):
     assert "it is in file 3 of 1" in failing(folder)
     checkpoint(variables, {"layer/kernel/.VALUE": KERNEL})
     assert "it has no variable 'layer/bias/.VALUE'" in failing(folder)
-    (variables / "variables.index").write_bytes(table([(b"", b"")], compression=1))
-    assert "compressed tables are not read; freeze the graph" in failing(folder)
+    (variables / "variables.index").write_bytes(table([(b"", b"")], compression=2))
+    assert "its compression is not known; freeze the graph" in failing(folder)
     (variables / "variables.index").unlink()
     assert "freeze the graph" in failing(folder)
 

@@ -67,11 +67,14 @@ for _op, _function in _SPECIAL.items():
     _register_special(_op, _function)
 
 
-def check_same_dtype(node: Node, x: Any, y: Any) -> None:
-    """Refuse operands of different dtypes, which TensorFlow does not convert."""
-    is_symbolic = x.dtype == object or y.dtype == object
-    if x.dtype != y.dtype and not is_symbolic and {x.dtype.kind, y.dtype.kind} != {"i"}:
-        raise node.error(f"inputs must have one dtype, got {x.dtype} and {y.dtype}")
+def check_same_dtype(node: Node, *values: Any) -> None:
+    """Refuse operands of different dtypes, which TensorFlow does not convert.
+
+    Integers with a sign may differ in width: symbolic sizes have none.
+    """
+    found = {v.dtype for v in values if v.dtype != object}
+    if len(found) > 1 and {dtype.kind for dtype in found} != {"i"}:
+        raise node.error(f"inputs must have one dtype, got {' and '.join(sorted(map(str, found)))}")
 
 
 def _check_divisor(node: Node, x: Any, y: Any) -> None:
@@ -92,6 +95,7 @@ def _as_operand(x: Any, y: Any, result: Any) -> Any:
 def add_n(node: Node, *inputs: Any) -> Any:
     if not inputs:
         raise node.error("takes one input at least")
+    check_same_dtype(node, *inputs)
     total = inputs[0]
     for x in inputs[1:]:
         total = total + x
@@ -109,17 +113,20 @@ def real_div(node: Node, x: Any, y: Any) -> Any:
 
 @rule("DivNoNan")
 def div_no_nan(node: Node, x: Any, y: Any) -> Any:
+    check_same_dtype(node, x, y)
     xp = namespace(x, y)
     return _where_not(y == 0, xp.divide(x, xp.where(y == 0, xp.ones_like(y), y)))
 
 
 @rule("MulNoNan")
 def mul_no_nan(node: Node, x: Any, y: Any) -> Any:
+    check_same_dtype(node, x, y)
     return _where_not(y == 0, x * y)
 
 
 @rule("Xlogy", "Xlog1py")
 def xlogy(node: Node, x: Any, y: Any) -> Any:
+    check_same_dtype(node, x, y)
     xp = namespace(x, y)
     safe = xp.where(x == 0, xp.ones_like(y), y)
     return _where_not(x == 0, x * (xp.log(safe) if node.op == "Xlogy" else xp.log1p(safe)))
@@ -183,6 +190,7 @@ def squared_difference(node: Node, x: Any, y: Any) -> Any:
 
 @rule("ClipByValue")
 def clip_by_value(node: Node, x: Any, clip_value_min: Any, clip_value_max: Any) -> Any:
+    check_same_dtype(node, x, clip_value_min, clip_value_max)
     xp = namespace(x)
     return xp.minimum(xp.maximum(x, clip_value_min), clip_value_max)
 

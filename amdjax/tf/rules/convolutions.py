@@ -14,6 +14,7 @@ from amdjax.core.dims.expression import max_dim
 
 from ..nodes import Node
 from ..registry import rule, sizes
+from .arithmetic import check_same_dtype
 
 _LAYOUTS = {4: ("NHWC", "NCHW"), 5: ("NDHWC", "NCDHW")}
 
@@ -115,6 +116,7 @@ def _pads(
 def conv(node: Node, x: Any, filter: Any) -> Any:
     if filter.ndim != x.ndim:
         raise node.error(f"input has shape {x.shape}, filter {filter.shape}")
+    check_same_dtype(node, x, filter)
     g = _geometry(node, x.shape, filter.shape[:-2], True)
     channels, depth = x.shape[g.layout.index("C")], filter.shape[-2]
     if not depth or channels % depth or filter.shape[-1] % (channels // depth or 1):
@@ -126,6 +128,7 @@ def conv(node: Node, x: Any, filter: Any) -> Any:
 def depthwise_conv(node: Node, x: Any, filter: Any) -> Any:
     if filter.ndim != 4 or x.ndim != 4:
         raise node.error(f"input has shape {x.shape}, filter {filter.shape}")
+    check_same_dtype(node, x, filter)
     g = _geometry(node, x.shape, filter.shape[:2], True)
     channels = x.shape[g.layout.index("C")]
     if filter.shape[2] != channels:
@@ -155,6 +158,7 @@ def conv_transpose(node: Node, input_sizes: Any, filter: Any, out_backprop: Any)
         )
     if len(shape) != 4 or filter.ndim != 4:
         raise node.error(f"sizes {shape} do not fit filter {filter.shape}")
+    check_same_dtype(node, filter, out_backprop)
     g = _geometry(node, shape, filter.shape[:2], True)
     pads = []
     for i, axis in enumerate(g.space):

@@ -10,6 +10,7 @@ import amdjax.numpy as jnp
 
 from ..nodes import Node
 from ..registry import axis_of, host_array, is_host, namespace, rule, size, sizes
+from .arithmetic import check_same_dtype
 
 
 @rule("GatherV2", numbers=("axis",))
@@ -94,6 +95,7 @@ def tensor_scatter_extreme(node: Node, tensor: Any, indices: Any, updates: Any) 
 
 
 def _set(node: Node, x: Any, indices: Any, updates: Any, kind: str) -> Any:
+    check_same_dtype(node, x, updates)
     depth = _depth(node, x, indices)
     if not depth:
         raise node.error("indices must name one axis at least")

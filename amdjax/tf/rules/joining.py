@@ -13,6 +13,7 @@ from amdjax.core.dims import is_symbolic_dim
 
 from ..nodes import Node
 from ..registry import MAX_HOST, axis_of, namespace, rule, size, sizes
+from .arithmetic import check_same_dtype
 from .convolutions import layout_of
 
 #: Outputs that a node may have.
@@ -29,6 +30,7 @@ def pack(node: Node, *values: Any) -> Any:
 def _check_some(node: Node, values: Any) -> None:
     if not values:
         raise node.error("takes one input at least")
+    check_same_dtype(node, *values)
 
 
 @rule("Unpack")
@@ -56,8 +58,6 @@ def concat(node: Node, concat_dim: Any, *values: Any) -> Any:
 
 def _joined(node: Node, axis: Any, values: Any) -> Any:
     _check_some(node, values)
-    if len({v.dtype for v in values if v.dtype != object}) > 1:
-        raise node.error(f"inputs must have one dtype, got {[str(v.dtype) for v in values]}")
     at = axis_of(node, "axis", size(node, "axis", axis), values[0].ndim)
     return namespace(*values).concatenate(values, axis=at)
 
@@ -99,6 +99,7 @@ def pad(node: Node, x: Any, paddings: Any) -> Any:
 
 @rule("PadV2", numbers=("paddings",), only_device=True)
 def pad_v2(node: Node, x: Any, paddings: Any, constant_values: Any) -> Any:
+    check_same_dtype(node, x, constant_values)
     return _padded(node, x, paddings, constant_values)
 
 

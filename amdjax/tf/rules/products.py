@@ -47,6 +47,7 @@ def einsum(node: Node, *inputs: Any) -> Any:
     equation = node.text("equation", None)
     if not re.fullmatch(r"[A-Za-z.,\s]*->[A-Za-z.\s]*", equation):
         raise node.error(f"the attribute 'equation' is no equation: {equation!r}")
+    check_same_dtype(node, *inputs)
     return jnp.einsum(equation, *inputs)
 
 

@@ -13,6 +13,7 @@ from amdjax.core.dims import is_symbolic_dim
 
 from ..nodes import Node
 from ..registry import MAX_HOST, axis_of, host_array, namespace, rule, size, sizes
+from .arithmetic import check_same_dtype
 
 
 def _as_sizes(node: Node, values: Any) -> np.ndarray:
@@ -183,6 +184,7 @@ def tile(node: Node, x: Any, multiples: Any) -> Any:
 
 @rule("OneHot", numbers=("depth",), only_device=True)
 def one_hot(node: Node, indices: Any, depth: Any, on_value: Any, off_value: Any) -> Any:
+    check_same_dtype(node, on_value, off_value)
     at = axis_of(node, "axis", node.integer("axis", -1), indices.ndim + 1)
     count = size(node, "depth", depth)
     if isinstance(count, int) and not 0 <= count < 2**31:
@@ -195,6 +197,7 @@ def one_hot(node: Node, indices: Any, depth: Any, on_value: Any, off_value: Any)
 @rule("Select")
 def select(node: Node, condition: Any, t: Any, e: Any) -> Any:
     """A vector of conditions chooses among rows."""
+    check_same_dtype(node, t, e)
     if t.shape != e.shape:
         raise node.error(f"inputs must have one shape, got {t.shape} and {e.shape}")
     if condition.ndim == 1 and t.ndim > 1:
@@ -204,6 +207,7 @@ def select(node: Node, condition: Any, t: Any, e: Any) -> Any:
 
 @rule("SelectV2")
 def select_v2(node: Node, condition: Any, t: Any, e: Any) -> Any:
+    check_same_dtype(node, t, e)
     return namespace(condition, t, e).where(condition, t, e)
 
 
