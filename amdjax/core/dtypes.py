@@ -519,7 +519,8 @@ def dtype(x: Any) -> Any:
             dt = np.result_type(x)
         except (TypeError, ValueError):
             raise TypeError(f"Cannot determine the dtype of {x!r} of type {typ}.") from None
-    check_valid_dtype(dt, f" of {x!r}")
+    if dt not in _valid_dtypes:  # only then: writing an array out takes long
+        check_valid_dtype(dt, f" of {x!r}")
     return canonicalize_dtype(dt)
 
 

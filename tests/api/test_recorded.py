@@ -55,7 +55,7 @@ def test_recorded_calls(calls, known):
     wrong = []
     for call, outcomes in calls:
         told = dict(recorded.replay(call, outcomes))
-        for mode in [*outcomes, "message"]:
+        for mode in [*outcomes, "message", "printed"]:
             listed = (json.dumps(call), mode) in known
             if mode in told and not listed:
                 wrong.append(f"{mode} {call}: {told[mode]}")

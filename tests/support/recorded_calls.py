@@ -453,6 +453,8 @@ def departures(path):
 UNSETTLED = re.compile(
     r"linalg\.(eig|eigh|svd|qr|schur|eigvals)$|\.empty|partition|rng_uniform|numpy\.roots|odeint$"
 )
+#: Functions whose results are texts.
+PRINTS = re.compile(r"array_repr$|array_str$|array2string$")
 #: Decompositions and transforms round more than a few operations do.
 ROUGH = re.compile(
     r"special|random|linalg|fft|poly|gelu|roots|cov|corr|logspace|geomspace|unwrap|i0|var|std"
@@ -497,7 +499,11 @@ def _shown(spec, package):
 
 
 def replay(call, outcomes, modes=MODES):
-    """`(mode, what differs)` of a recorded call made of amdjax."""
+    """`(mode, what differs)` of a recorded call made of amdjax.
+
+    Two of the modes are none of JAX's: a `message` that says nothing, and arrays `printed` by a
+    call that succeeds, which takes longer than most calls.
+    """
     import amdjax
 
     made = Call(call, amdjax)
@@ -507,7 +513,11 @@ def replay(call, outcomes, modes=MODES):
         if mode not in modes:
             continue
         expected = outcomes["eager"] if expected == "same" else expected
-        ours = outcome(getattr(made, mode), amdjax)
+        printed = []
+        with np.printoptions(override_repr=lambda x: printed.append(x.shape) or "array"):
+            ours = outcome(getattr(made, mode), amdjax)
+        if printed and "error" not in ours[0] and not PRINTS.search(call[0]):
+            yield "printed", f"arrays of shapes {printed} were written out, as for a message"
         check = settled and not (mode == "grad" and "linalg" in call[0])
         if mode == "grad":
             ours, expected = ((_strong(told), arrays) for told, arrays in (ours, expected))
