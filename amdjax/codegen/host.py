@@ -31,9 +31,14 @@ class HostMachine:
 
     @property
     def dot_dtypes(self) -> tuple[str, ...]:
-        """Of what one vector instruction sums the products in each 32-bit lane."""
-        found = ("i8", "u8") if self.has("avx512vnni") else ()
-        return (*found, "bf16") if self.has("avx512bf16") else found
+        """Of what an instruction sums the products in each 32-bit lane; see `ops.DotWords`."""
+        features = {"avx512vnni": ("i8", "u8"), "avx512bf16": ("bf16",), self._pairs: ("i16",)}
+        return tuple(d for name, dtypes in features.items() if self.has(name) for d in dtypes)
+
+    @property
+    def _pairs(self) -> str:
+        """The feature that multiplies pairs of 16 bits in vectors of this machine's width."""
+        return "avx512bw" if self.vector_bits >= 512 else "avx2"
 
     @property
     def native(self) -> frozenset[str]:

@@ -58,8 +58,13 @@ def lower_pointwise(
 
 
 def dot_words(f: Function, types: tuple[str, str], a: Value, b: Value, acc: Value) -> Value:
-    """What `ops.DotWords` is where no instruction does it: four bytes, or two of bfloat16."""
+    """What `ops.DotWords` is where no instruction does it: four bytes, or two of 16 bits."""
     words, total = a.type, acc.type
+    if types[0] == "i16":
+        half = llvm.const(words, 16)
+        for lower in (lambda x: f.ashr(f.shl(x, half), half), lambda x: f.ashr(x, half)):
+            acc = f.add(acc, f.mul(lower(a), lower(b)))
+        return acc
     if types[0] == "bf16":
         shift, upper = llvm.const(words, 16), llvm.const(words, 0xFFFF0000)
         for part in (lambda x: f.and_(x, upper), lambda x: f.shl(x, shift)):

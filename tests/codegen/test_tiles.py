@@ -206,6 +206,16 @@ def test_products_of_four_bytes():
     )
 
 
+def test_products_of_two_integers():
+    """Modulo 2**32, as integers are added: of four times the smallest number, too."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-(2**15), 2**15, 32).astype(np.int16) for _ in range(2))
+    a[:4] = b[:4] = -(2**15)
+    c = rng.integers(-(2**31), 2**31, 16).astype(np.int32)
+    want = c + (a.astype(np.int64) * b).reshape(16, 2).sum(1)
+    np.testing.assert_array_equal(dot_words(("i16", "i16"), a, b, c), want.astype(np.int32))
+
+
 def test_products_of_two_bfloat16():
     """One rounding for each product that is added, that of the upper halves first."""
     rng = np.random.default_rng(0)

@@ -23,12 +23,15 @@ from tests.support.kernel_runner import Runner, target
 BF16 = ml_dtypes.bfloat16
 TYPES = [(BF16, BF16), (np.int8, np.int8), (np.uint8, np.int8)]
 MACHINE = replace(target(), vector_bits=512, dot_dtypes=("i8", "u8", "bf16"), matrix_dtypes=())
+# Bytes that no instruction multiplies four of are pairs of 16 bits.
+PAIRS = [(np.int8, np.int8), (np.uint8, np.uint8), (np.int8, np.uint8), (np.int16, np.int16)]
+PLAIN = replace(MACHINE, dot_dtypes=("i16",))
 TINY = 2.0**-126  # what is smaller may be taken as zero
 
 
-def run(x, y, numbers, dtype=None, **options):
+def run(x, y, numbers, dtype=None, machine=MACHINE, **options):
     """A product, and whether words were multiplied."""
-    runner = Runner(dot_general_p, [x, y], params(numbers, dtype), cpu_target=MACHINE, **options)
+    runner = Runner(dot_general_p, [x, y], params(numbers, dtype), cpu_target=machine, **options)
     return runner, any("dot_words" in str(call.kernel) for call in runner.calls)
 
 
@@ -53,6 +56,35 @@ def test_blocks_of_depth(sizes, turns, types):
     """Sums that wait in memory between blocks, words that the depth does not fill."""
     x, y, numbers = operands(np.random.default_rng(1), *sizes, types, *turns)
     runner, by_words = run(x, y, numbers, preferred(types))
+    assert by_words
+    test_gemm.check(x, y, numbers, out=runner(x, y))
+
+
+@pytest.mark.turns(3)
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(*[st.integers(1, n) for n in (90, 400, 90)]),
+    st.sampled_from(PAIRS),
+    st.tuples(st.booleans(), st.booleans()),
+    st.sampled_from([(), (3,)]),
+    st.sampled_from([256, 512]),
+)
+def test_pairs(sizes, types, turns, batch, bits):
+    """Sums are taken modulo 2**32, those of two products of the smallest numbers among them."""
+    x, y, numbers = operands(np.random.default_rng(0), *sizes, types, *turns, batch)
+    x.flat[:2], y.flat[:2] = np.iinfo(x.dtype).min, np.iinfo(y.dtype).min
+    machine = replace(PLAIN, vector_bits=bits)
+    runner, _ = run(x, y, numbers, np.dtype(np.int32), machine)
+    test_gemm.check(x, y, numbers, out=runner(x, y))
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+@pytest.mark.parametrize("types", PAIRS)
+@pytest.mark.parametrize("turns", [(False, False), (True, False), (False, True), (True, True)])
+def test_blocks_of_depth_of_pairs(turns, types, bits):
+    x, y, numbers = operands(np.random.default_rng(1), 133, 3001, 231, types, *turns)
+    machine = replace(PLAIN, vector_bits=bits)
+    runner, by_words = run(x, y, numbers, np.dtype(np.int32), machine)
     assert by_words
     test_gemm.check(x, y, numbers, out=runner(x, y))
 
@@ -130,20 +162,22 @@ def test_subnormal_numbers(exponents):
 
 
 @pytest.mark.parametrize(
-    ("types", "sums", "feature", "instruction"),
+    ("types", "sums", "feature", "instruction", "lanes"),
     [
-        (("bf16", "bf16"), "f32", "avx512bf16", "vdpbf16ps"),
-        (("u8", "i8"), "i32", "avx512vnni", "vpdpbusd"),
+        (("bf16", "bf16"), "f32", "avx512bf16", "vdpbf16ps", 16),
+        (("u8", "i8"), "i32", "avx512vnni", "vpdpbusd", 16),
+        (("i16", "i16"), "i32", "avx512bw", "vpdpwssd", 16),
+        (("i16", "i16"), "i32", "avx2", "vpdpwssd", 8),
     ],
 )
-def test_instructions(types, sums, feature, instruction, monkeypatch):
+def test_instructions(types, sums, feature, instruction, lanes, monkeypatch):
     """What is compiled for a machine that has them, wherever this runs."""
     machine = replace(host.host(), features=f"+{feature}")
     monkeypatch.setattr(product, "host", lambda: machine)
     k = tile.Builder("dots")
     a, b, c = k.param("a", "i32"), k.param("b", "i32"), k.param("c", sums, "inout")
-    words = [k.load(buffer, 0, (16,)) for buffer in (a, b)]
-    k.store(c, 0, k.dot_words(types, *words, k.load(c, 0, (16,))))
+    words = [k.load(buffer, 0, (lanes,)) for buffer in (a, b)]
+    k.store(c, 0, k.dot_words(types, *words, k.load(c, 0, (lanes,))))
     module = llvm.Module()
     emit_kernel(module, k.finish(1), "kernel")
     llvmlite.initialize_all_targets()

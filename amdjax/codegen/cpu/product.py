@@ -36,26 +36,35 @@ def lower_dot(c: CpuEmitter, op: ops.Dot) -> list[Rep]:
 
 
 class _Words(NamedTuple):
-    """An instruction on 16 words: what a CPU that has it is called, its name, what it takes."""
+    """An instruction on words: what a CPU that has it is called, its name, what it takes.
+
+    One that does not add leaves that to another.
+    """
 
     feature: str
     name: str
     operand: Type
+    adds: bool = True
 
 
+#: By the elements of a word and their number.
 _WORDS = {
-    "u8": _Words("avx512vnni", "llvm.x86.avx512.vpdpbusd.512", Type("i8", 64)),
-    "bf16": _Words("avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.512", Type("bfloat", 32)),
+    ("u8", 16): _Words("avx512vnni", "llvm.x86.avx512.vpdpbusd.512", Type("i8", 64)),
+    ("bf16", 16): _Words("avx512bf16", "llvm.x86.avx512bf16.dpbf16ps.512", Type("bfloat", 32)),
+    ("i16", 16): _Words("avx512bw", "llvm.x86.avx512.pmaddw.d.512", Type("i16", 32), False),
+    ("i16", 8): _Words("avx2", "llvm.x86.avx2.pmadd.wd", Type("i16", 16), False),
 }
 
 
 @LOWERINGS.of(ops.DotWords)
 def lower_dot_words(c: CpuEmitter, op: ops.DotWords) -> list[Rep]:
     a, b, acc = (c.scalar(v) for v in op.operands)
-    f, of = c.f, _WORDS[op.types[0]]
-    if acc.type.lanes == 16 and host().has(of.feature):
+    f, of = c.f, _WORDS.get((op.types[0], acc.type.lanes))
+    if of is not None and host().has(of.feature):
         words = (f.bitcast(x, of.operand) for x in (a, b))
-        return [f.call(of.name, acc.type, acc, *words)]
+        if of.adds:
+            return [f.call(of.name, acc.type, acc, *words)]
+        return [f.add(acc, f.call(of.name, acc.type, *words))]
     return [dot_words(f, op.types, a, b, acc)]
 
 

@@ -120,9 +120,9 @@ def lower_iota(g: GpuEmitter, op: ops.Iota) -> list[Rep]:
 @LOWERINGS.of(ops.DotWords)
 def lower_dot_words(g: GpuEmitter, op: ops.DotWords) -> list[Rep]:
     def one(a: Value, b: Value, acc: Value) -> Value:
-        if op.acc.dtype in tile.FLOATS:
-            return dot_words(g.f, op.types, a, b, acc)
-        return g.isa.dot4(g.f, a, b, acc)
+        if op.types == ("u8", "i8"):
+            return g.isa.dot4(g.f, a, b, acc)
+        return dot_words(g.f, op.types, a, b, acc)
 
     def product(*xs: Value) -> Value:
         registers = [[register(g.f, x, r) for x in xs] for r in range(xs[0].type.lanes or 1)]

@@ -34,11 +34,11 @@ class Dot(Op, name="dot", traits=Trait.PURE):
 
 
 #: What `DotWords` multiplies, and in what it sums.
-WORD_TYPES = {("u8", "i8"): ("i32", "u32"), ("bf16", "bf16"): ("f32",)}
+WORD_TYPES = {("u8", "i8"): ("i32", "u32"), ("i16", "i16"): ("i32",), ("bf16", "bf16"): ("f32",)}
 
 
 class DotWords(Op, name="dot_words", traits=Trait.PURE):
-    """`acc` plus the dot products of what 32-bit lanes hold: four bytes, or two of bfloat16.
+    """`acc` plus the dot products of what 32-bit lanes hold: four bytes, or two of 16 bits.
 
     `types` are those of the elements of `a` and `b`. A CPU's instruction for bfloat16 takes
     subnormal numbers as zero and adds the upper halves' product first; each sum is rounded.

@@ -90,14 +90,16 @@ class AmxProduct(PackedProduct):
     """A packed product whose tiles AMX computes."""
 
     def __init__(self, ctx: ShapedContext, plan: AmxPlan):
-        self.types = plan.types
+        self.types, self.element = plan.types, plan.element
         super().__init__(ctx, plan.problem, plan.blocking)
 
     def make_packer(self) -> PanelPacker:
-        return WordPacker(self.ctx, self.problem, self.blocking.tile.columns, self.target)
+        return WordPacker(
+            self.ctx, self.problem, self.blocking.tile.columns, self.target, self.element
+        )
 
     def _place_rows(self) -> None:
-        self.rows = WordRows(self.program, self.a_reader, self.problem, self.blocking)
+        self.rows = WordRows(self.program, self.a_reader, self.problem, self.blocking, self.element)
         self.a, self.stride, self.by_line = self.rows.buffer, self.rows.stride, True
 
     def _pack_a(self, part: Part, high: Value) -> None:

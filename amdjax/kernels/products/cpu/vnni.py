@@ -1,7 +1,8 @@
-"""Products of bytes and of bfloat16 by vector instructions that sum the products in a word.
+"""Products of integers and of bfloat16 by vector instructions that sum the products in a word.
 
-A 32-bit lane holds four bytes (VNNI) or two of bfloat16 (AVX512_BF16) of a row of `a` or of a
-column of `b`, and one instruction multiplies and adds them all.
+A 32-bit lane holds four bytes (VNNI), two of 16 bits, or two of bfloat16 (AVX512_BF16) of a row of
+`a` or of a column of `b`, and one instruction multiplies and adds them all. Bytes become 16 bits
+while they are packed where there is no VNNI: sums of two products are a 32-bit integer's.
 
 That for bytes takes those of `a` as unsigned: signed ones are moved up by 128 while they are
 packed, and sums start from -128 times the sum of the column.
@@ -31,7 +32,13 @@ from amdjax.kernels.products.cpu.costs import launch, nanoseconds
 from amdjax.kernels.products.cpu.packed import MOST_TILES, PackedProduct
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.reading import Part
-from amdjax.kernels.products.cpu.words import WordPacker, WordPlan, WordRows, takes_words
+from amdjax.kernels.products.cpu.words import (
+    WORDS,
+    WordPacker,
+    WordPlan,
+    WordRows,
+    takes_words,
+)
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.search import Solver
@@ -44,7 +51,9 @@ UP = 128  # by how much signed bytes of `a` are moved
 RUN = 8  # cycles to begin copying what lies side by side in a row of `a`
 
 #: Of what instructions multiply, the dtype of sums.
-_SUMS = {("bf16", "bf16"): "f32", ("i8", "i8"): "i32", ("u8", "i8"): "i32"}
+_SUMS = {("bf16", "bf16"): "f32", ("i8", "i8"): "i32", ("u8", "i8"): "i32", ("i16", "i16"): "i32"}
+_PAIRS = ("i16", "i16")
+_FIT_PAIRS = {"i8", "u8", "i16"}  # integers of 16 bits and less
 
 
 @dataclass(frozen=True)
@@ -62,33 +71,44 @@ def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
     cuts = _cuts(p, target, best_tiles(p, target)[:MOST_TILES])
-    return list(dict.fromkeys(_plan(p, cut) for cut in cuts))
+    return list(dict.fromkeys(_plan(p, cut, target) for cut in cuts))
 
 
 def _cuts(
     problem: Contraction, target: CpuTarget, shapes: Iterable[TileShape]
 ) -> Iterator[Blocking]:
     """Blocks of a product; none where machine or layout have no use of words."""
-    types = problem.a.dtype, problem.b.dtype
-    able = target.vector_bits >= 512 and set(types) <= set(target.dot_dtypes)
-    if not able or not takes_words(problem, _SUMS.get(types)):
+    types = _multiplied(problem, target)
+    if types is None or not takes_words(problem, _SUMS[types]):
         return
-    size = itemsize(problem.a.dtype)
+    size = itemsize(types[0])
     for shape in shapes:
+        if shape.columns % WORDS:
+            continue
         steps = VnniShape(shape.rows, shape.vectors, shape.lanes, per=4 // size)
         yield from blockings(problem, target, steps, size, AMX_ROW_BYTES // size)
 
 
-def _plan(problem: Contraction, blocking: Blocking) -> VnniPlan:
-    if problem.a.dtype == "i8":  # sums start from those of columns, which packing all of `b` gives
+def _multiplied(problem: Contraction, target: CpuTarget) -> tuple[str, str] | None:
+    """What instructions of the machine multiply for a product: its operands, or pairs they fit."""
+    own = problem.a.dtype, problem.b.dtype
+    if target.vector_bits >= 512 and own in _SUMS and set(own) <= set(target.dot_dtypes):
+        return own
+    return _PAIRS if "i16" in target.dot_dtypes and set(own) <= _FIT_PAIRS else None
+
+
+def _plan(problem: Contraction, blocking: Blocking, target: CpuTarget) -> VnniPlan:
+    types = _multiplied(problem, target)
+    assert types is not None, "blocks are for what is multiplied"
+    if types[0] == "i8":  # sums start from those of columns, which packing all of `b` gives
         blocking = replace(blocking, splits=1, shared=True)
-    return VnniPlan.of(problem, blocking)
+    return VnniPlan.of(problem, blocking, types)
 
 
 def vnni_cost(product: ProductProblem, plan: VnniPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
     p, blocking = plan.problem.at_hand, plan.blocking
-    size, wide = itemsize(p.a.dtype), ceil_div(p.columns, blocking.tile.columns)
+    size, wide = itemsize(plan.types[0]), ceil_div(p.columns, blocking.tile.columns)
     cycles = block_cycles(p, target, blocking, size)
     if plan.types[0] == "i8":  # sums of columns, read from their panels
         each = p.depth * size / 4 * blocking.tile.vectors
@@ -126,17 +146,18 @@ class VnniProduct(PackedProduct):
         self.types = ("u8", "i8") if self.signed else plan.types
         if self.signed:
             problem = replace(problem, a=replace(problem.a, flip=UP))
-        self.per = 4 // itemsize(problem.a.dtype)
+        self.element = plan.element
+        self.per = 4 // itemsize(self.element)
         super().__init__(ctx, problem, plan.blocking)
 
     def make_packer(self) -> PanelPacker:
         columns = self.blocking.tile.columns
-        packer = WordPacker(self.ctx, self.problem, columns, self.target)
+        packer = WordPacker(self.ctx, self.problem, columns, self.target, self.element)
         self.starts = Temp("i32", packer.batches * packer.panels * columns)
         return packer
 
     def _place_rows(self) -> None:
-        self.rows = WordRows(self.program, self.a_reader, self.problem, self.blocking)
+        self.rows = WordRows(self.program, self.a_reader, self.problem, self.blocking, self.element)
         self.a, self.stride, self.by_line = self.rows.buffer, self.rows.stride, True
 
     def _pack_a(self, part: Part, high: Value) -> None:

@@ -51,8 +51,8 @@ class WordPlan:
     """A packed product of operands in words.
 
     Args:
-      problem: the contraction, whose operands are moved as bits.
-      types: what the bits mean.
+      problem: the contraction, whose operands are moved as bits if they are what is multiplied.
+      types: of the elements of words.
       blocking: how it is cut.
     """
 
@@ -61,11 +61,21 @@ class WordPlan:
     blocking: Blocking
 
     @classmethod
-    def of(cls, problem: Contraction, blocking: Blocking) -> Self:
-        """The plan of a contraction."""
+    def of(
+        cls, problem: Contraction, blocking: Blocking, types: tuple[str, str] | None = None
+    ) -> Self:
+        """The plan of a contraction; other `types` than those of its operands are converted to."""
         sources = problem.a, problem.b
-        a, b = (replace(x, dtype=f"u{8 * itemsize(x.dtype)}") for x in sources)
-        return cls(replace(problem, a=a, b=b), (sources[0].dtype, sources[1].dtype), blocking)
+        own = sources[0].dtype, sources[1].dtype
+        if types is None or types == own:
+            a, b = (replace(x, dtype=f"u{8 * itemsize(x.dtype)}") for x in sources)
+            problem = replace(problem, a=a, b=b)
+        return cls(problem, types or own, blocking)
+
+    @property
+    def element(self) -> str:
+        """The dtype of what lies in a word, as bits."""
+        return f"u{8 * itemsize(self.types[0])}"
 
 
 class WordRows:
@@ -76,6 +86,7 @@ class WordRows:
       reader: of `a`.
       problem: the contraction.
       blocking: how it is cut.
+      element: the dtype of what lies in a word.
 
     Attributes:
       buffer: where rows lie, as bits.
@@ -83,16 +94,17 @@ class WordRows:
     """
 
     def __init__(
-        self, program: Program, reader: Reader, problem: Contraction, blocking: Blocking
-    ) -> None:
+        self, program: Program, reader: Reader, problem: Contraction, blocking: Blocking,
+        element: str,
+    ) -> None:  # fmt: skip
         self.k, self.problem, self.blocking = program.k, problem, blocking
-        rows, size = blocking.tile.rows, itemsize(problem.a.dtype)
+        rows, size = blocking.tile.rows, itemsize(element)
         self.grain, self.per = AMX_ROW_BYTES // size, 4 // size
         room, depth = room_for(program, blocking.depth)
         # Whole cache lines, an odd number of them: rows then lie in different cache sets.
         self.stride = (ceil_div(depth, self.grain) + 1 | 1) * self.grain
         count = blocking.rows * rows + -rows % WORDS  # squares may end behind a tile
-        self.buffer = self.k.scratch("a", problem.a.dtype, room(count * self.stride))
+        self.buffer = self.k.scratch("a", element, room(count * self.stride))
         self.turned = not reader.depth_contiguous
         if self.turned:
             self.strip = self.k.scratch("turned", "i32", WORDS * (rows + 1))
@@ -113,7 +125,7 @@ class WordRows:
                 high = k.min(low + self.grain, part.stop)
                 zero = k.const("index", 0)
                 square = part.after(i * rows).within(low, high)
-                interleave(square, rows, self.strip, zero)
+                interleave(square, rows, self.buffer.dtype, self.strip, zero)
                 word = (low - part.start) // self.per
                 for r in range(0, rows, WORDS):
                     x = k.load(self.strip, r, (WORDS, WORDS), (1, rows))
@@ -133,36 +145,39 @@ class WordPacker(PanelPacker):
     """Packs `b` in words that hold neighbors in depth of one column."""
 
     def __init__(
-        self, ctx: ShapedContext, problem: Contraction, columns: int, target: CpuTarget
-    ) -> None:
-        bits = problem.b.dtype
-        grain, self.per = AMX_ROW_BYTES // itemsize(bits), 4 // itemsize(bits)
-        super().__init__(ctx, replace(problem, accumulate=bits), columns, grain, target)
+        self, ctx: ShapedContext, problem: Contraction, columns: int, target: CpuTarget,
+        element: str,
+    ) -> None:  # fmt: skip
+        grain, self.per = AMX_ROW_BYTES // itemsize(element), 4 // itemsize(element)
+        self.element = element
+        super().__init__(ctx, replace(problem, accumulate=element), columns, grain, target)
 
     def pack(
         self, part: Part, target: tile.Buffer, at: Value, panels: Sequence[Value | int] = (0,)
     ) -> None:
         words, at = replace(target, dtype="i32"), at // self.per
         if part.reader.depth_contiguous and not part.reader.lines_contiguous:
-            _pack_turned(part, self.columns, words, at)
+            _pack_turned(part, self.columns, self.element, words, at)
         else:
-            interleave(part, self.columns, words, at, [p // self.per for p in panels])
+            apart = [p // self.per for p in panels]
+            interleave(part, self.columns, self.element, words, at, apart)
 
 
 def interleave(
-    part: Part, lines: int, words: tile.Buffer, at: Value, panels: Sequence[Value | int] = (0,)
-) -> None:
+    part: Part, lines: int, element: str, words: tile.Buffer, at: Value,
+    panels: Sequence[Value | int] = (0,),
+) -> None:  # fmt: skip
     """Panels of `lines` lines by depth, in words of neighbors in depth; see `pack_lanes`.
 
     The part starts with a step of the unit; from where it stops to the end of one there are zeros.
     """
     reader, k, stop = part.reader, part.reader.k, part.stop
-    dtype, bits = reader.source.dtype, int(reader.source.dtype[1:])
+    bits = 8 * itemsize(element)
     per = 32 // bits
     size = k.const("index", per)
     vectors = panel_vectors(part, lines, WORDS, panels)
 
-    def element(origin: Value, exists: Value | None, at: Value, guarded: bool) -> Value:
+    def read(origin: Value, exists: Value | None, at: Value, guarded: bool) -> Value:
         there = origin + reader.inner_step(at)
         if guarded:
             inside = k.broadcast(at < stop, (WORDS,))
@@ -179,7 +194,7 @@ def interleave(
             ((origin, exists),) = vector.place.segments
             word: Value | None = None
             for n in range(per):
-                x = reader.packed(element(origin, exists, i * per + n, guarded), dtype)
+                x = reader.packed(read(origin, exists, i * per + n, guarded), element)
                 x = k.convert(x, "u32")
                 x = x << k.const("u32", bits * n, x.shape) if n else x
                 word = x if word is None else word | x
@@ -194,12 +209,11 @@ def interleave(
     k.for_(whole, low + steps * WORDS, 1, lambda i: step(i, True))
 
 
-def _pack_turned(part: Part, lines: int, words: tile.Buffer, at: Value) -> None:
+def _pack_turned(part: Part, lines: int, element: str, words: tile.Buffer, at: Value) -> None:
     """The same where lines are contiguous, and so the bytes of a word: turn squares of words."""
-    k, dtype = part.reader.k, part.reader.source.dtype
-    per = 4 // itemsize(dtype)
+    k, per = part.reader.k, 4 // itemsize(element)
     grain = WORDS * per
-    strip = k.scratch("strip", dtype, lines * grain)
+    strip = k.scratch("strip", element, lines * grain)
     count = k.const("index", lines)
 
     def step(low: Value) -> None:
