@@ -435,7 +435,7 @@ def capped(size: DimSize, most: int) -> int:
 
 
 #: Sizes between which another plan may be the best one.
-_CLASSES = (3, 4, 8, 16, 64, 256, 1024, 4096, 1 << 15)
+_CLASSES = (3, 4, 8, 16, 64, 128, 256, 512, 1024, 4096, 1 << 15)
 
 
 def like_at_hand(size: DimSize) -> None:
