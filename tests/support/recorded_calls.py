@@ -514,9 +514,10 @@ def replay(call, outcomes, modes=MODES):
             continue
         expected = outcomes["eager"] if expected == "same" else expected
         printed = []
-        with np.printoptions(override_repr=lambda x: printed.append(x.shape) or "array"):
+        count = None if PRINTS.search(call[0]) else lambda x: printed.append(x.shape) or "array"
+        with np.printoptions(override_repr=count):
             ours = outcome(getattr(made, mode), amdjax)
-        if printed and "error" not in ours[0] and not PRINTS.search(call[0]):
+        if printed and "error" not in ours[0]:
             yield "printed", f"arrays of shapes {printed} were written out, as for a message"
         check = settled and not (mode == "grad" and "linalg" in call[0])
         if mode == "grad":
