@@ -109,7 +109,7 @@ def _reason(
         return _FIRST, {}
     found = [(_differences(old, key, names), old) for old in known]
     (parts, old) = min(found, key=lambda f: len(f[0]))
-    sizes = _sizes(old, key, names) if _kinds(old) == _kinds(key) else {}
+    sizes = {} if _differ(_kinds(old), _kinds(key)) else _sizes(old, key, names)
     return "; ".join(parts) or "the same, forgotten meanwhile", sizes
 
 
@@ -123,7 +123,7 @@ def _differences(old: Any, new: Any, names: Sequence[str]) -> list[str]:
         return ["arguments of another structure"] * 3
     found = []
     for i, what in [(1, "other static arguments"), (2, "other settings"), (3, "another device")]:
-        if old[i] != new[i]:
+        if _differ(old[i], new[i]):
             found.append(what)
     for name, before, now in zip(names, old[4:], new[4:]):
         was, shape = shape_of(before), shape_of(now)
@@ -136,6 +136,14 @@ def _differences(old: Any, new: Any, names: Sequence[str]) -> list[str]:
                 if size != last
             ]
     return found
+
+
+def _differ(old: Any, new: Any) -> bool:
+    """Whether values of users differ: what cannot be compared does, as NumPy's numbers and `()`."""
+    try:
+        return bool(old != new)
+    except Exception:
+        return True
 
 
 def _sizes(old: Any, new: Any, names: Sequence[str]) -> dict[tuple[str, int], tuple[int, int]]:

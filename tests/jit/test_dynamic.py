@@ -197,3 +197,24 @@ def test_what_serves_many_sizes_is_told():
     told = amdjax.explain_recompiles()
     assert "(serves x: f32[d0])" in told and "Sizes cannot be symbolic: Inconclusive" in told
     assert "Sizes differ" not in told
+
+
+class _Incomparable:
+    """Hashable; compared with others than itself it raises."""
+
+    def __eq__(self, other):
+        if other is not self:
+            raise ValueError("no such comparison")
+        return True
+
+    def __hash__(self):
+        return 7
+
+
+@pytest.mark.parametrize("values", [((), np.int64(0)), (np.int64(0), ()), (_Incomparable(), 1)])
+def test_static_arguments_that_cannot_be_compared(values):
+    """Why a function is compiled again is told of arguments that only a table compares."""
+    run = amdjax.jit(lambda x, value: x + 1, static_argnums=1)
+    for value in values:
+        assert run(jnp.zeros(()), value) == 1
+    assert "other static arguments" in amdjax.explain_recompiles()
