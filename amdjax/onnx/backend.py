@@ -13,6 +13,7 @@ import amdjax
 
 from .errors import OnnxError
 from .model import Model, load
+from .reading import read_tensor
 
 #: Names that ONNX has for devices, and platforms that they stand for.
 _PLATFORMS = {"CPU": "cpu", "CUDA": "gpu", "ROCM": "gpu", "GPU": "gpu"}
@@ -36,10 +37,10 @@ class PreparedModel(BackendRep):
           inputs: arrays in the order of the model's inputs, one array, or arrays by name.
         """
         if isinstance(inputs, dict):
-            made = self.model(**inputs)
+            made = self.model(**{name: _given(value) for name, value in inputs.items()})
         else:
             given = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            made = self.model(*given)
+            made = self.model(*map(_given, given))
         return tuple(_plain(made[v.name]) for v in self.model.outputs)
 
 
@@ -103,6 +104,11 @@ class AmdjaxBackend(Backend):
             return bool(amdjax.devices(platform))
         except RuntimeError:
             return False
+
+
+def _given(value: Any) -> Any:
+    """An input, which may be a message."""
+    return read_tensor(value, None) if isinstance(value, onnx.TensorProto) else value
 
 
 def _plain(value: Any) -> Any:

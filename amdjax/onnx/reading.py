@@ -488,20 +488,17 @@ def read_body(node: Node, inputs: Sequence[Any]) -> Function:
     schema = schema_of(node.domain, node.op, node.opset)
     if schema is None or not has_body(schema):
         raise UnsupportedOperator(f"{node.op} of version {node.version} has no rule")
+    body = onnx.FunctionProto()
     if schema.has_function:
-        versions = [v for v in schema.function_opset_versions if v <= node.opset]
-        text = schema.get_function_with_opset_version(max(versions or schema.function_opset_versions))
-        body = onnx.FunctionProto()
-        body.CopyFrom(text)
+        known, made = schema.function_opset_versions, schema.get_function_with_opset_version
+        arguments: tuple[Any, ...] = ()
     else:
+        known = schema.context_dependent_function_opset_versions
+        made = schema.get_context_dependent_function_with_opset_version
         types = [_type_of(value).SerializeToString() for value in inputs]
-        message = _message_of(node)
-        versions = [v for v in schema.context_dependent_function_opset_versions if v <= node.opset]
-        data = schema.get_context_dependent_function_with_opset_version(
-            max(versions), message.SerializeToString(), types
-        )
-        body = onnx.FunctionProto()
-        body.ParseFromString(data)
+        arguments = (_message_of(node).SerializeToString(), types)
+    version = max([v for v in known if v <= node.opset] or known)
+    body.ParseFromString(made(version, *arguments))
     opsets = _opsets(body.opset_import) or {"": node.opset}
     reader = _Reader(opsets, None, {}, set())
     function = reader.function(body)

@@ -146,6 +146,8 @@ def bit_shift(x: Any, y: Any, *, direction: str) -> Any:
 
 @rule("BitCast", since=26)
 def bit_cast(x: Any, *, to: Any) -> Any:
+    if np.bool_ in (x.dtype, to):
+        return x.astype(to)
     return lax.bitcast_convert_type(x, to)
 
 

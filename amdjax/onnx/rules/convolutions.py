@@ -59,11 +59,12 @@ def conv_transpose(
         reach = apart[i] * (size[i] - 1) + 1
         low, high = flat[i], flat[i + rank]
         if output_shape is not None:
-            total = max(
-                steps[i] * (x.shape[2 + i] - 1) + more[i] + reach - list(output_shape)[-rank:][i], 0
-            )
-            half = total // 2
-            low, high = (half, total - half) if auto_pad == "SAME_UPPER" else (total - half, half)
+            whole = steps[i] * (x.shape[2 + i] - 1) + more[i] + reach
+            total = whole - list(output_shape)[-rank:][i]
+            half = max(total, 0) // 2  # what is larger than the whole is so at its end
+            low, high = half, total - half
+            if auto_pad != "SAME_UPPER" and total > 0:
+                low, high = high, low
         margins.append((reach - 1 - low, reach - 1 - high + more[i]))
     kernel = w.reshape(group, w.shape[0] // group, *w.shape[1:]).swapaxes(1, 2)
     kernel = jnp.flip(kernel.reshape(-1, *kernel.shape[2:]), tuple(range(2, 2 + rank)))

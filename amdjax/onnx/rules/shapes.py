@@ -197,10 +197,11 @@ def depth_to_space(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
 
 
 @rule("SpaceToDepth")
-def space_to_depth(x: Any, *, blocksize: int) -> Any:
+def space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
     b, c, h, w = x.shape
     s = blocksize
-    y = x.reshape(b, c, h // s, s, w // s, s).transpose(0, 3, 5, 1, 2, 4)
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    y = x.reshape(b, c, h // s, s, w // s, s).transpose(order)
     return y.reshape(b, c * s * s, h // s, w // s)
 
 
