@@ -78,7 +78,7 @@ class Evaluation:
             return _as_outputs(custom(*inputs, **attributes))
         rule = find_rule(node.domain, node.op, node.version)
         if rule is None:
-            return self.function(read_body(node, inputs), inputs, attributes)
+            return self.function(read_body(node, inputs, attributes), inputs, attributes)
         if not all(map(is_host, inputs)):
             return _as_outputs(apply_rule(rule, call, inputs, attributes))
         # Of what is known now the result is known now, whatever functions the rule uses.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -477,12 +478,13 @@ def _unpacked(proto: Any, raw: np.ndarray, where: str) -> np.ndarray:
 # Operators that the standard defines by others
 
 
-def read_body(node: Node, inputs: Sequence[Any]) -> Function:
-    """The body that the standard gives for an operator.
+def read_body(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Function:
+    """The body that the standard gives for an operator, with the defaults of its attributes.
 
     Args:
       node: the node that applies it.
       inputs: values that it is given, of whose dtypes some bodies depend.
+      attributes: those of the node, as values.
     """
     onnx = onnx_package()
     schema = schema_of(node.domain, node.op, node.opset)
@@ -496,14 +498,19 @@ def read_body(node: Node, inputs: Sequence[Any]) -> Function:
         known = schema.context_dependent_function_opset_versions
         made = schema.get_context_dependent_function_with_opset_version
         types = [_type_of(value).SerializeToString() for value in inputs]
-        arguments = (_message_of(node).SerializeToString(), types)
+        arguments = (_message_of(node, attributes).SerializeToString(), types)
     version = max([v for v in known if v <= node.opset] or known)
     body.ParseFromString(made(version, *arguments))
     opsets = _opsets(body.opset_import) or {"": node.opset}
     reader = _Reader(opsets, None, {}, set())
     function = reader.function(body)
     reader.refuse_unknown()
-    return function
+    defaults = {
+        name: reader.attribute(a.default_value, name, frozenset(), 0)
+        for name, a in schema.attributes.items()
+        if a.default_value.name
+    }
+    return replace(function, attributes=function.attributes | defaults)
 
 
 def _type_of(value: Any) -> Any:
@@ -516,13 +523,13 @@ def _type_of(value: Any) -> Any:
     return onnx.helper.make_tensor_type_proto(kind, [int(n) for n in value.shape])
 
 
-def _message_of(node: Node) -> Any:
+def _message_of(node: Node, attributes: Mapping[str, Any]) -> Any:
     """A node as a message, without its subgraphs."""
     onnx = onnx_package()
     message = onnx.NodeProto(op_type=node.op, domain=node.domain, name=node.name)
     message.input.extend(node.inputs)
     message.output.extend(node.outputs)
-    for name, value in node.attributes.items():
-        if not isinstance(value, (Graph, Reference)):
+    for name, value in attributes.items():
+        if not isinstance(value, Graph):
             message.attribute.append(onnx.helper.make_attribute(name, value))
     return message
