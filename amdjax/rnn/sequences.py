@@ -38,7 +38,7 @@ def rnn(
     """
     check_activation("rnn", activation)
     step = lambda weights, z, h: rnn_step(weights, z, h, activation)
-    return _scan("rnn", 1, step, weights, x, h, lengths, reverse, time_major)
+    return scan_steps("rnn", 1, step, weights, x, h, lengths, reverse, time_major)
 
 
 def lstm(
@@ -64,7 +64,7 @@ def lstm(
         >>> y.shape, h.shape, c.shape
         ((7, 2, 5), (2, 5), (2, 5))
     """
-    return _scan("lstm", 4, lstm_step, weights, x, state, lengths, reverse, time_major)
+    return scan_steps("lstm", 4, lstm_step, weights, x, state, lengths, reverse, time_major)
 
 
 def gru(
@@ -88,10 +88,10 @@ def gru(
         >>> y.shape, h.shape
         ((7, 2, 5), (2, 5))
     """
-    return _scan("gru", 3, gru_step, weights, x, h, lengths, reverse, time_major)
+    return scan_steps("gru", 3, gru_step, weights, x, h, lengths, reverse, time_major)
 
 
-def _scan(
+def scan_steps(
     name: str, gates: int, step: Callable[..., Any], weights: Weights, inputs: ArrayLike,
     state: Any, lengths: ArrayLike | None, reverse: bool, time_major: bool,
 ) -> tuple[Array, Any]:  # fmt: skip
