@@ -79,7 +79,8 @@ class Evaluation:
         rule = find_rule(node.domain, node.op, node.version)
         if rule is None:
             return self.function(read_body(node, inputs, attributes), inputs, attributes)
-        if not all(map(is_host, inputs)):
+        # Subgraphs read what lies around the node, too.
+        if not all(is_host(call.values.get(name)) for name in node.reads):
             return _as_outputs(apply_rule(rule, call, inputs, attributes))
         # Of what is known now the result is known now, whatever functions the rule uses.
         with ensure_compile_time_eval():
@@ -106,7 +107,8 @@ class _Call:
         self.outputs = len(node.outputs)
         self.version = node.version
         self.opset = node.opset
-        self._evaluation, self._values, self._bound = evaluation, values, bound
+        self.values = values
+        self._evaluation, self._bound = evaluation, bound
 
     def error(self, message: str) -> OnnxError:
         return OnnxError(message)
@@ -117,7 +119,7 @@ class _Call:
                 f"its subgraph {graph.name!r} takes {len(graph.inputs)} inputs, not {len(arguments)}"
             )
         own = dict(zip((v.name for v in graph.inputs), arguments))
-        return self._evaluation.run(graph, ChainMap(own, self._values), self._bound)
+        return self._evaluation.run(graph, ChainMap(own, self.values), self._bound)
 
 
 def apply_rule(
