@@ -1,0 +1,253 @@
+"""Quantization: to and from narrow types by scale and zero point; integer products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from amdjax import lax, numpy as jnp
+from amdjax.core import dtypes
+
+from ..errors import OnnxError
+from ..reading import dtype_of
+from ..registry import is_host, rule
+from ._windows import windows
+from .arithmetic import cast
+from .convolutions import by_channel, layouts
+
+
+def by_axis(values: Any, x: Any, axis: int, block_size: int = 0) -> Any:
+    """Scales or zero points beside an array: one, or one for each index or block of an axis."""
+    if values is None or values.size == 1:
+        return values if values is None else values.reshape(())
+    if block_size:
+        if values.ndim != x.ndim:
+            raise OnnxError(f"blocked scales must have {x.ndim} axes, got shape {values.shape}")
+        return jnp.repeat(values, block_size, axis)[
+            tuple(slice(n) if i == axis % x.ndim else slice(None) for i, n in enumerate(x.shape))
+        ]
+    if values.ndim != 1:
+        raise OnnxError(f"scales must be a number or a vector, got shape {values.shape}")
+    return values.reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
+
+
+def _wide(dtype: Any) -> np.dtype:
+    """The dtype in which values of a dtype are computed, that of floats of 16 bits among them."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+
+
+def _is_integer(dtype: Any) -> bool:
+    return bool(dtypes.issubdtype(dtype, np.integer))
+
+
+def _limits(dtype: Any) -> tuple[int, int]:
+    info = ml_dtypes.iinfo(dtype) if np.dtype(dtype).itemsize == 1 else np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def quantized(y: Any, zero: Any, dtype: Any, saturate: int = 1) -> Any:
+    """Values that were divided by their scale, in a narrow dtype."""
+    if not _is_integer(dtype):
+        return cast(y if zero is None else y + zero.astype(y.dtype), to=dtype, saturate=saturate)
+    y = jnp.round(y)
+    if zero is not None:
+        y = y + zero.astype(y.dtype)
+    return jnp.clip(y, *_limits(dtype)).astype(dtype)
+
+
+@rule("QuantizeLinear")
+def quantize(
+    x: Any, scale: Any, zero: Any = None, *, axis: int = 1, saturate: int = 1, block_size: int = 0,
+    output_dtype: Any = None, precision: int = 0,
+) -> Any:  # fmt: skip
+    """`round(x / scale) + zero`, in the dtype of the zero point."""
+    dtype = output_dtype or np.dtype(np.uint8)
+    if zero is not None:
+        dtype = zero.dtype
+    scale, zero = by_axis(scale, x, axis, block_size), by_axis(zero, x, axis, block_size)
+    if precision:
+        at = np.dtype(dtype_of(precision))
+        x, scale = x.astype(at), scale.astype(at)
+    else:
+        at = jnp.promote_types(scale.dtype if scale.dtype.itemsize > 1 else np.float32, np.float16)
+        at = jnp.promote_types(at, x.dtype) if dtypes.issubdtype(x.dtype, np.floating) else at
+    # The quotient has the precision that is said; integers beyond its own are exact in float32.
+    quotient = (x.astype(at) / scale.astype(at)).astype(_wide(at))
+    return quantized(quotient, zero, dtype, saturate)
+
+
+@rule("DequantizeLinear")
+def dequantize(
+    x: Any, scale: Any, zero: Any = None, *, axis: int = 1, block_size: int = 0,
+    output_dtype: Any = None,
+) -> Any:  # fmt: skip
+    """`(x - zero) * scale`."""
+    dtype = output_dtype or scale.dtype
+    at = _wide(dtype)
+    scale, zero = by_axis(scale, x, axis, block_size), by_axis(zero, x, axis, block_size)
+    y = x.astype(at)
+    if zero is not None:
+        y = y - zero.astype(at)
+    return (y * scale.astype(at)).astype(dtype)
+
+
+@rule("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(x: Any) -> Any:
+    """The values in uint8, with a scale and a zero point of their range, which contains 0."""
+    low, high = jnp.minimum(jnp.min(x), 0), jnp.maximum(jnp.max(x), 0)
+    scale = jnp.where(high == low, jnp.ones_like(low), high - low) / np.asarray(255, x.dtype)
+    zero = jnp.round(jnp.clip(-low / scale, 0, 255)).astype(np.uint8)
+    return quantized(x / scale, zero, np.dtype(np.uint8)), scale, zero
+
+
+# Products of integers. They are of 8 bits, as machines have instructions for; zero points add sums
+# of the operands: (a - p)(b - q) = ab - p Σb - q Σa + pq n.
+
+
+def _nothing(zero: Any) -> bool:
+    """Whether a zero point is known to be 0."""
+    return zero is None or (is_host(zero) and not np.any(zero))
+
+
+def integer_matmul(a: Any, a_zero: Any, b: Any, b_zero: Any) -> Any:
+    """The product of matrices of 8-bit integers in int32, without their zero points."""
+    product = jnp.matmul(a, b, preferred_element_type=np.int32)
+    p, q = _column(a_zero, a), _row(b_zero, b)
+    column_sums = _sums(b, -2) if not _nothing(a_zero) else None
+    if b.ndim == 1 and column_sums is not None:
+        column_sums = column_sums[..., 0]
+    if not _nothing(a_zero):
+        product = product - p * column_sums
+    if not _nothing(b_zero):
+        product = product - q * _sums(a, -1)
+        if not _nothing(a_zero):
+            product = product + p * q * np.int32(a.shape[-1])
+    return product
+
+
+def _sums(x: Any, axis: int) -> Any:
+    return jnp.sum(x, axis if x.ndim > 1 else 0, dtype=np.int32, keepdims=True)
+
+
+def _column(zero: Any, a: Any) -> Any:
+    """Zero points of the first operand: one, or one for each row."""
+    if _nothing(zero):
+        return zero
+    zero = zero.astype(np.int32)
+    if zero.size == 1:
+        return zero.reshape(())
+    return zero[..., None] if zero.ndim == 1 else zero
+
+
+def _row(zero: Any, b: Any) -> Any:
+    """Zero points of the second operand: one, or one for each column."""
+    if _nothing(zero):
+        return zero
+    zero = zero.astype(np.int32)
+    return zero.reshape(()) if zero.size == 1 else zero
+
+
+@rule("MatMulInteger", since=10)
+def matmul_integer(a: Any, b: Any, a_zero: Any = None, b_zero: Any = None) -> Any:
+    """A product of 8-bit integers, summed in int32."""
+    return integer_matmul(a, a_zero, b, b_zero)
+
+
+@rule("QLinearMatMul", since=10)
+def qlinear_matmul(
+    a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, y_scale: Any, y_zero: Any
+) -> Any:
+    """A product of quantized matrices, quantized."""
+    if _is_integer(a.dtype):
+        product = integer_matmul(a, a_zero, b, b_zero)
+    else:
+        product = jnp.matmul(a, b, preferred_element_type=np.float32)
+    scale = _scale(a_scale, -1) * _scale(b_scale, -2) / _scale(y_scale, -1)
+    return quantized(product.astype(np.float32) * scale, y_zero, y_zero.dtype)
+
+
+def _scale(scale: Any, axis: int) -> Any:
+    """Scales in float32: one, or a vector beside a matrix, of which `axis` is the other axis."""
+    scale = scale.astype(np.float32)
+    if scale.size == 1:
+        return scale.reshape(())
+    return jnp.expand_dims(scale, axis) if scale.ndim == 1 else scale
+
+
+def integer_conv(x: Any, x_zero: Any, w: Any, w_zero: Any, group: int, **form: Any) -> Any:
+    """A convolution of 8-bit integers in int32, without their zero points."""
+    rank = x.ndim - 2
+    made = windows(
+        x.shape[2:], form.get("kernel_shape") or w.shape[2:], form.get("strides"),
+        form.get("dilations"), form.get("pads"), form.get("auto_pad", "NOTSET"),
+    )  # fmt: skip
+    if x.dtype != w.dtype:
+        (x, x_zero), (w, w_zero) = _signed(x, x_zero), _signed(w, w_zero)
+
+    def run(kernel: Any) -> Any:
+        return lax.conv_general_dilated(
+            x, kernel, made.strides, [(0, 0)] * rank, rhs_dilation=made.dilations,
+            feature_group_count=group, dimension_numbers=layouts(rank),
+            preferred_element_type=np.int32,
+        )  # fmt: skip
+
+    # Padding stands for 0, which is the zero point.
+    edge = jnp.asarray(0 if x_zero is None else x_zero).reshape(()).astype(x.dtype)
+    x = lax.pad(x, edge, [(0, 0, 0), (0, 0, 0), *((low, high, 0) for low, high in made.pads)])
+    y = run(w)
+    p = None if _nothing(x_zero) else x_zero.astype(np.int32).reshape(())
+    if p is not None:
+        sums = jnp.sum(w, tuple(range(1, w.ndim)), dtype=np.int32)
+        y = y - by_channel(p * sums, rank)
+    if not _nothing(w_zero):
+        q = w_zero.astype(np.int32)
+        q = q.reshape(()) if q.size == 1 else by_channel(q, rank)
+        sums = run(jnp.ones((group, *w.shape[1:]), w.dtype))
+        if p is not None:
+            sums = sums - p * np.int32(np.prod(w.shape[1:]))
+        y = y - q * jnp.repeat(sums, w.shape[0] // group, 1)
+    return y
+
+
+def _signed(x: Any, zero: Any) -> tuple[Any, Any]:
+    """The values as int8, with a zero point that is moved as they are."""
+    if x.dtype == np.int8:
+        return x, zero
+    moved = lax.bitcast_convert_type(jnp.bitwise_xor(jnp.asarray(x), np.uint8(128)), np.int8)
+    return moved, (0 if zero is None else zero.astype(np.int32)) - np.int32(128)
+
+
+@rule("ConvInteger", since=10)
+def conv_integer(
+    x: Any, w: Any, x_zero: Any = None, w_zero: Any = None, *, group: int = 1,
+    auto_pad: str = "NOTSET", dilations: Any = None, kernel_shape: Any = None, pads: Any = None,
+    strides: Any = None,
+) -> Any:  # fmt: skip
+    """A convolution of 8-bit integers, summed in int32."""
+    return integer_conv(
+        x, x_zero, w, w_zero, group, auto_pad=auto_pad, dilations=dilations,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+
+
+@rule("QLinearConv", since=10)
+def qlinear_conv(
+    x: Any, x_scale: Any, x_zero: Any, w: Any, w_scale: Any, w_zero: Any, y_scale: Any, y_zero: Any,
+    b: Any = None, *, group: int = 1, auto_pad: str = "NOTSET", dilations: Any = None,
+    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
+) -> Any:  # fmt: skip
+    """A convolution of quantized data, quantized; the bias has the scale of the products."""
+    y = integer_conv(
+        x, x_zero, w, w_zero, group, auto_pad=auto_pad, dilations=dilations,
+        kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    rank = x.ndim - 2
+    if b is not None:
+        y = y + by_channel(b, rank)
+    scale = x_scale.reshape(()) * w_scale / y_scale.reshape(())
+    scale = scale.reshape(()) if scale.size == 1 else by_channel(scale, rank)
+    return quantized(
+        y.astype(np.float32) * scale, y_zero, x.dtype if y_zero is None else y_zero.dtype
+    )
