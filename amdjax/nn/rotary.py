@@ -75,7 +75,15 @@ def _rope(
     powers = jnp.arange(0, features, 2, dtype=wide) / features
     angles = (convert(positions, wide) / scaling)[..., None] * base**-powers
     cos, sin = (f(angles)[..., None, :] for f in (jnp.cos, jnp.sin))
-    turned = convert(x[..., :features], wide)
+    return turn_pairs(x, cos, sin, pairing, features)
+
+
+def turn_pairs(
+    x: Array, cos: Array, sin: Array, pairing: str = "halves", features: int | None = None
+) -> Array:
+    """Turn pairs of the first features by angles, of which cosine and sine broadcast to halves."""
+    features = x.shape[-1] if features is None else features
+    turned = convert(x[..., :features], jnp.promote_types(x.dtype, np.float32))
     if pairing == "halves":
         a, b = jnp.split(turned, 2, -1)
         new = jnp.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
