@@ -3,6 +3,8 @@
 from amdjax.onnx.rules import (
     activations as activations,
     arithmetic as arithmetic,
+    contrib as contrib,
+    contrib_attention as contrib_attention,
     control as control,
     convolutions as convolutions,
     data as data,

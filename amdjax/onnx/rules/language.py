@@ -125,9 +125,13 @@ class Scores(NamedTuple):
 
 
 def attend_by_scores(
-    heads: Heads, visible: Visible, scale: float | None, softcap: float = 0.0, dtype: Any = None
-) -> tuple[Any, Scores]:
-    """Attention step by step, for what the kernel does not do, with what it computes on its way."""
+    heads: Heads, visible: Visible, scale: float | None, softcap: float = 0.0, dtype: Any = None,
+    sink: Any = None,
+) -> tuple[Any, Scores]:  # fmt: skip
+    """Attention step by step, for what the kernel does not do, with what it computes on its way.
+
+    `sink` are logits, one a head, that take part in the softmax and have no value.
+    """
     q, k, v = heads
     scale = 1 / np.sqrt(q.shape[-1]) if scale is None else scale
     dtype = jnp.promote_types(q.dtype, np.float32 if dtype is None else dtype)
@@ -138,7 +142,11 @@ def attend_by_scores(
     capped = jnp.tanh(raw / softcap) * softcap if softcap else raw
     biased = capped if visible.bias is None else capped + visible.bias.astype(dtype)
     whole = visible.whole(q.shape[1], k.shape[1])
-    if whole is None:
+    if sink is not None:
+        biased = biased if whole is None else jnp.where(whole, biased, -np.inf)
+        logit = jnp.broadcast_to(sink.astype(dtype).reshape(-1, 1, 1), (*biased.shape[:-1], 1))
+        weights = nn.softmax(jnp.concatenate([biased, logit], -1), -1)[..., :-1]
+    elif whole is None:
         weights = nn.softmax(biased, -1)
     else:
         biased = jnp.where(whole, biased, -np.inf)
