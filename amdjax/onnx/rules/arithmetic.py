@@ -140,8 +140,10 @@ def mean(*xs: Any, consumed_inputs: Any = None) -> Any:
 
 @rule("BitShift", since=11)
 def bit_shift(x: Any, y: Any, *, direction: str) -> Any:
-    shift = {"LEFT": jnp.left_shift, "RIGHT": lax.shift_right_logical}[direction]
-    return shift(*jnp.broadcast_arrays(x, y))
+    """By as many places as there are or more, nothing is left but the sign."""
+    signed = np.issubdtype(x.dtype, np.signedinteger)
+    right = lax.shift_right_arithmetic if signed else lax.shift_right_logical
+    return {"LEFT": lax.shift_left, "RIGHT": right}[direction](*jnp.broadcast_arrays(x, y))
 
 
 @rule("BitCast", since=26)
@@ -241,6 +243,8 @@ def cast(x: Any, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Any:
 
 
 def _astype(x: Any, to: np.dtype) -> Any:
+    if to.name.lstrip("u") in ("int4", "int2") and x.dtype.kind not in "iu":
+        x = _astype(x, np.dtype(np.int32))  # of which the lowest bits are kept
     if is_host(x):
         with np.errstate(all="ignore"):
             return np.asarray(x).astype(to)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax, numpy as jnp
+from amdjax.core.dtypes import canonicalize_dtype
 
 from ..registry import integer, rule
 
@@ -30,8 +31,8 @@ def _dft(x: Any, length: Any, axis: int, inverse: int, onesided: int) -> Any:
     count = None if length is None else integer(length, "dft_length")
     axis %= x.ndim
     is_complex = x.shape[-1] == 2
-    dtype = x.dtype if x.dtype.itemsize >= 4 else np.dtype(np.float32)
-    parts = x.astype(dtype)
+    # In float64, where there is: sums of many terms that cancel are to be zero.
+    parts = x.astype(canonicalize_dtype(np.dtype(np.float64)))
     values = lax.complex(parts[..., 0], parts[..., 1]) if is_complex else parts[..., 0]
     if inverse and onesided:
         made = jnp.fft.irfft(values, count, axis)[..., None]
