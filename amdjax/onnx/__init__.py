@@ -6,10 +6,18 @@
 
 from __future__ import annotations
 
-from amdjax.onnx import rules as _rules
+from amdjax.onnx import rules as rules
 from amdjax.onnx.errors import NotTraceable, OnnxError, UnsupportedOperator
 from amdjax.onnx.graph import Value
 from amdjax.onnx.model import Model, load
 from amdjax.onnx.registry import operators
 
-__all__ = ["Model", "NotTraceable", "OnnxError", "UnsupportedOperator", "Value", "load", "operators"]
+__all__ = [
+    "Model",
+    "NotTraceable",
+    "OnnxError",
+    "UnsupportedOperator",
+    "Value",
+    "load",
+    "operators",
+]

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep
 
-import amdjax
+from amdjax.runtime.devices import devices
 
 from .errors import OnnxError
 from .model import Model, load
@@ -101,7 +101,7 @@ class AmdjaxBackend(Backend):
         if platform is None:
             return False
         try:
-            return bool(amdjax.devices(platform))
+            return bool(devices(platform))
         except RuntimeError:
             return False
 

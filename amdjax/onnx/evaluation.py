@@ -33,7 +33,9 @@ class Evaluation:
         self.program = program
         self.custom = custom
 
-    def run(self, graph: Graph, values: Values, bound: Mapping[str, Any] | None = None) -> list[Any]:
+    def run(
+        self, graph: Graph, values: Values, bound: Mapping[str, Any] | None = None
+    ) -> list[Any]:
         """The outputs of a graph.
 
         Args:
@@ -71,7 +73,7 @@ class Evaluation:
             raise OnnxError(f"node {node.name!r} ({node.op}), given {shown}: {e}") from e
 
     def operator(self, call: _Call, inputs: list[Any], attributes: dict[str, Any]) -> Sequence[Any]:
-        """The outputs of an operator: of a user's, of one with a rule, or of the standard's body."""
+        """The outputs of an operator, by a function of the user, a rule or the standard's body."""
         node = call.node
         custom = self.custom.get((node.domain, node.op))
         if custom is not None:
@@ -116,15 +118,13 @@ class _Call:
     def graph(self, graph: Graph, arguments: Sequence[Any]) -> list[Any]:
         if len(arguments) != len(graph.inputs):
             raise OnnxError(
-                f"its subgraph {graph.name!r} takes {len(graph.inputs)} inputs, not {len(arguments)}"
+                f"its subgraph {graph.name!r} has {len(graph.inputs)} inputs, not {len(arguments)}"
             )
         own = dict(zip((v.name for v in graph.inputs), arguments))
         return self._evaluation.run(graph, ChainMap(own, self.values), self._bound)
 
 
-def apply_rule(
-    rule: Rule, call: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]
-) -> Any:
+def apply_rule(rule: Rule, call: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """What a rule gives; attributes that name dtypes become dtypes."""
     given = {name: _attribute(name, value) for name, value in attributes.items()}
     if not rule.takes_all:
@@ -193,4 +193,3 @@ def _named(error: Exception, node: Node) -> Exception:
     traced = isinstance(error, NotTraceable) or not known
     made = NotTraceable if traced else type(error)
     return made(f"node {node.name!r} ({node.op}): {error}")
-

@@ -83,7 +83,9 @@ class Node:
     def __str__(self) -> str:
         name = f"{self.domain}.{self.op}" if self.domain else self.op
         shown = "".join(f", {k}={_shown(v)}" for k, v in self.attributes.items())
-        return f"{', '.join(self.outputs)} = {name}({', '.join(i or '_' for i in self.inputs)}{shown})"
+        return (
+            f"{', '.join(self.outputs)} = {name}({', '.join(i or '_' for i in self.inputs)}{shown})"
+        )
 
 
 @dataclass(frozen=True)

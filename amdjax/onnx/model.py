@@ -30,11 +30,11 @@ def load(
     """Read an ONNX model.
 
     Args:
-      model: a path, the bytes of a file, or an `onnx.ModelProto`. Values that lie in other files are
-        read only beside a file that is named by its path, and mapped into memory.
+      model: a path, the bytes of a file, or an `onnx.ModelProto`. Values that lie in other files
+        are read only beside a file that is named by its path, and mapped into memory.
       dims: sizes for symbolic dimensions, by their names.
-      custom_ops: functions of the inputs and attributes of operators that have no rule, by domain and
-        name.
+      custom_ops: functions of the inputs and attributes of operators that have no rule, by domain
+        and name.
 
     Returns:
       The model.
@@ -68,15 +68,15 @@ class Model:
     """A model that was read from a file.
 
     Attributes:
-      params: its weights by name, arrays of NumPy: views of the file's bytes. Constants that shapes are
-        computed of are no parameters.
+      params: its weights by name, arrays of NumPy: views of the file's bytes. Constants that shapes
+        are computed of are no parameters.
       inputs, outputs: their names, dtypes and shapes, of which some dimensions are names.
       metadata: what its makers say of it.
       program: the graph.
 
     Calling it computes its outputs, by name, from inputs, by name or in their order, compiled as by
-    `jit` with 64-bit types; sizes that change become symbolic. Where shapes depend on values it is run
-    operator by operator.
+    `jit` with 64-bit types; sizes that change become symbolic. Where shapes depend on values it is
+    run operator by operator.
     """
 
     def __init__(self, program: Program, custom: Mapping[tuple[str, str], Any]) -> None:
@@ -87,7 +87,9 @@ class Model:
         }
         rest = {n: v for n, v in graph.constants.items() if n not in names}
         defaults = {v.name for v in graph.inputs if v.name in graph.constants}
-        self.program = dataclasses.replace(program, graph=dataclasses.replace(graph, constants=rest))
+        self.program = dataclasses.replace(
+            program, graph=dataclasses.replace(graph, constants=rest)
+        )
         self.inputs = tuple(v for v in graph.inputs if v.name not in defaults)
         self.outputs = graph.outputs
         self.metadata = dict(program.metadata)
@@ -120,6 +122,7 @@ class Model:
         return dict(zip((v.name for v in self.outputs), map(to_device, made)))
 
     def __call__(self, *args: Any, **inputs: Any) -> dict[str, Any]:
+        """The outputs by name, of inputs in their order or by name."""
         given = self._bound(args, inputs)
         with amdjax.enable_x64(True):
             if self._on_device is None:
@@ -179,7 +182,10 @@ def _fitting(value: Value, given: Any, sizes: dict[str, Any]) -> Any:
         given = np.asarray(given, value.dtype)
     if value.dtype == object or given.dtype.kind in "OSU":
         return given
-    if value.dtype is not None and given.dtype not in (value.dtype, canonicalize_dtype(value.dtype)):
+    if value.dtype is not None and given.dtype not in (
+        value.dtype,
+        canonicalize_dtype(value.dtype),
+    ):
         raise OnnxError(f"input {value.name!r} must be {value.dtype}, got {given.dtype}")
     if value.shape is None:
         return given
@@ -224,7 +230,7 @@ def lift_constants(graph: Graph) -> Graph:
 
 
 def _parameters(graph: Graph) -> Iterator[str]:
-    """Names of constants that are weights: no integers shapes are made of, nor other such numbers."""
+    """Names of constants that are weights: not of integers that shapes are made of."""
     numbers = {
         node.inputs[i]
         for node in graph.nodes
@@ -235,4 +241,3 @@ def _parameters(graph: Graph) -> Iterator[str]:
         is_float = value.dtype.kind not in "biuOSU"
         if (is_float and name not in numbers) or (value.size > LARGE and value.dtype != object):
             yield name
-

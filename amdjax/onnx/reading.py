@@ -1,8 +1,8 @@
 """From protobuf messages to graphs, with limits on what a file may ask for.
 
-The `onnx` package parses the bytes; its checker is not run: it takes forever for functions that call
-each other ten deep, and does not know that the standard has 28 opsets. What is checked is checked here,
-before anything is allocated whose size a file claims.
+The `onnx` package parses the bytes; its checker is not run: it takes forever for functions that
+call each other ten deep, and does not know that the standard has 28 opsets. What is checked is
+checked here, before anything is allocated whose size a file claims.
 """
 
 from __future__ import annotations
@@ -67,7 +67,21 @@ def parse(model: Any) -> tuple[Any, Path | None]:
         proto.ParseFromString(bytes(model))
     except Exception as e:  # of protobuf, whose classes differ by implementation
         raise OnnxError(f"model: these bytes are no ONNX model ({e})") from None
+    _check_text(proto)
     return proto, folder
+
+
+def _check_text(message: Any) -> None:
+    """That names are text: protobuf leaves bytes that are none as they are."""
+    for field, value in message.ListFields():
+        repeated = hasattr(value, "append") or hasattr(value, "add")
+        for part in value if repeated else (value,):
+            if field.message_type is not None:
+                _check_text(part)
+            elif field.type == field.TYPE_STRING and isinstance(part, bytes):
+                raise OnnxError(f"model: {field.full_name} holds bytes that are no text: {part!r}")
+            elif field.type != field.TYPE_STRING:
+                break  # numbers
 
 
 def read_program(proto: Any, folder: Path | None, custom: Mapping[Any, Any]) -> Program:
@@ -138,7 +152,9 @@ class _Reader:
         nodes = self.nodes(proto.node, frozenset(inputs), name, 0)
         self.opsets = before
         values = tuple(map(Value, proto.output))
-        return Function(inputs, attributes, Graph(name, tuple(map(Value, inputs)), values, {}, nodes))
+        return Function(
+            inputs, attributes, Graph(name, tuple(map(Value, inputs)), values, {}, nodes)
+        )
 
     def graph(self, proto: Any, outer: frozenset[str], depth: int) -> Graph:
         name = proto.name or "graph"
@@ -372,7 +388,7 @@ def read_tensor(proto: Any, folder: Path | None, where: str = "") -> np.ndarray:
         array = onnx.numpy_helper.to_array(proto)
     except Exception as e:  # whatever it meets in damaged data
         raise OnnxError(f"{where}: its values cannot be read ({e})") from None
-    if array.dtype == object:
+    if array.dtype.hasobject:
         array = np.array([_string(s) for s in array.ravel()], object).reshape(shape)
     return array
 
@@ -405,7 +421,7 @@ def _check_count(proto: Any, where: str, dtype: np.dtype, count: int) -> None:
         proto.double_data, proto.uint64_data,
     )  # fmt: skip
     have = max(map(len, fields))
-    packed = max(8 // _bits(dtype), 1) if dtype != object else 1
+    packed = max(8 // _bits(dtype), 1) if not dtype.hasobject else 1
     wide = 2 if dtype.kind == "c" else 1
     if have not in (-(-count // packed) * wide, count * wide):
         raise OnnxError(f"{where}: its shape takes {count} values, {have} are there")
@@ -510,7 +526,7 @@ def read_body(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any]) 
         for name, a in schema.attributes.items()
         if a.default_value.name
     }
-    return replace(function, attributes=function.attributes | defaults)
+    return replace(function, attributes={**function.attributes, **defaults})
 
 
 def _type_of(value: Any) -> Any:

@@ -14,11 +14,11 @@ standard last changed the operator ("since version"), not a model's opset.
 Values are
 
   - arrays of amdjax, concrete or traced; NumPy arrays ("host arrays") where a value is known as the
-    program is traced: constants, sizes, and what rules make of such alone. What a rule makes of host
-    arrays alone becomes a host array again, by whichever functions it is made.
-  - host arrays of dtype `object` hold sizes of which some are symbolic dimensions. Only rules of shape
-    arithmetic meet them; `namespace(*values)` is NumPy for host arrays, else `amdjax.numpy`, so that
-    one rule serves both. Strings are host arrays of dtype `object`, too.
+    program is traced: constants, sizes, and what rules make of such alone. What a rule makes of
+    host arrays alone becomes a host array again, by whichever functions it is made.
+  - host arrays of dtype `object` hold sizes of which some are symbolic dimensions. Only rules of
+    shape arithmetic meet them; `namespace(*values)` is NumPy for host arrays, else `amdjax.numpy`,
+    so that one rule serves both. Strings are host arrays of dtype `object`, too.
   - lists, for sequences; None, for an optional that is empty and for an input that is left out.
 
 A rule returns a value, or a tuple of several outputs: outputs at the end may be left out where a
@@ -133,7 +133,7 @@ def static(value: Any, name: str) -> np.ndarray:
 
 
 def ints(value: Any, name: str) -> list[Any]:
-    """An operand of sizes, axes or positions as a list of Python integers and symbolic dimensions."""
+    """An operand of sizes, axes or positions as a list of integers and symbolic dimensions."""
     flat = static(value, name).ravel().tolist()
     return [v if is_symbolic_dim(v) else int(v) for v in flat]
 

@@ -18,7 +18,12 @@ class Windows(NamedTuple):
 
 
 def windows(
-    space: Sequence[Any], size: Sequence[int], strides: Any, dilations: Any, pads: Any, auto_pad: str
+    space: Sequence[Any],
+    size: Sequence[int],
+    strides: Any,
+    dilations: Any,
+    pads: Any,
+    auto_pad: str,
 ) -> Windows:
     """The windows that a node's attributes describe."""
     rank = len(space)
@@ -35,7 +40,9 @@ def windows(
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
         margins = [_same(n, s, r, auto_pad) for n, s, r in zip(space, steps, reach)]
     else:
-        raise OnnxError(f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {auto_pad!r}")
+        raise OnnxError(
+            f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {auto_pad!r}"
+        )
     return Windows(list(size), steps, apart, margins)
 
 

@@ -100,9 +100,9 @@ def prelu_before(x: Any, slope: Any, *, consumed_inputs: Any = None) -> Any:
 
 @rule("Shrink", since=9)
 def shrink(x: Any, *, bias: float = 0.0, lambd: float = 0.5) -> Any:
-    bias, limit = (np.asarray(v).astype(x.dtype) for v in (bias, lambd))
+    move, limit = (np.asarray(v).astype(x.dtype) for v in (bias, lambd))
     zero = np.zeros((), x.dtype)
-    return jnp.where(x < -limit, x + bias, jnp.where(x > limit, x - bias, zero))
+    return jnp.where(x < -limit, x + move, jnp.where(x > limit, x - move, zero))
 
 
 def _hardmax(x: Any, axis: int) -> Any:

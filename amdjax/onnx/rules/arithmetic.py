@@ -8,7 +8,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from amdjax import lax, numpy as jnp, scipy
+from amdjax import lax, numpy as jnp
+from amdjax.scipy import special
 
 from ..registry import integer, is_host, namespace, rule
 
@@ -35,7 +36,7 @@ def reciprocal(x: Any, *, consumed_inputs: Any = None) -> Any:
 
 @rule("Erf")
 def erf(x: Any) -> Any:
-    return scipy.special.erf(x)
+    return special.erf(x)
 
 
 @rule("Identity")
@@ -83,7 +84,7 @@ def quotient(x: Any, y: Any) -> Any:
     return lax.div(*jnp.broadcast_arrays(x, y))
 
 
-_BINARY = {
+_BINARY: dict[str, Any] = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": quotient, "And": "logical_and",
     "Or": "logical_or", "Xor": "logical_xor", "Equal": "equal", "Greater": "greater",
     "Less": "less", "GreaterOrEqual": "greater_equal", "LessOrEqual": "less_equal",
@@ -232,9 +233,9 @@ def det(x: Any) -> Any:
 @rule("Cast")
 def cast(x: Any, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Any:
     """The values in another dtype; floats of eight bits and less take the nearest they have."""
-    if x.dtype == object or to == object:
-        return x if to == x.dtype else _of_text(x, to)
     to = np.dtype(to)
+    if x.dtype == object or to.hasobject:
+        return x if to == x.dtype else _of_text(x, to)
     if to == np.bool_:
         return x != np.zeros((), x.dtype)
     if to.name.startswith(("float8", "float4", "float6")):
@@ -281,12 +282,14 @@ def _to_power_of_two(x: Any, to: np.dtype, saturate: int, round_mode: str) -> An
 def _of_text(x: Any, to: Any) -> Any:
     """To and from strings, as NumPy reads and writes numbers."""
     host = np.asarray(x)
-    if to == object:
+    if to.hasobject:
         return np.array([_written(v) for v in host.ravel()], object).reshape(host.shape)
     values = [np.dtype(to).type(float(v)) if np.dtype(to).kind not in "iu" else int(v)
               for v in host.ravel()]  # fmt: skip
-    return np.array(values, np.float64 if np.dtype(to).kind == "V" else None).astype(to).reshape(
-        host.shape
+    return (
+        np.array(values, np.float64 if np.dtype(to).kind == "V" else None)
+        .astype(to)
+        .reshape(host.shape)
     )
 
 
@@ -299,5 +302,3 @@ def _written(value: Any) -> str:
 @rule("CastLike", since=15)
 def cast_like(x: Any, target: Any, *, saturate: int = 1, round_mode: str = "up") -> Any:
     return cast(x, to=target.dtype, saturate=saturate, round_mode=round_mode)
-
-

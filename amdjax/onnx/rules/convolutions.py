@@ -29,8 +29,8 @@ def by_channel(values: Any, rank: int) -> Any:
 
 @rule("Conv")
 def conv(
-    x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, pads: Any = None, strides: Any = None,
+    x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None,
+    group: int = 1, kernel_shape: Any = None, pads: Any = None, strides: Any = None,
 ) -> Any:  # fmt: skip
     made = windows(x.shape[2:], kernel_shape or w.shape[2:], strides, dilations, pads, auto_pad)
     y = lax.conv_general_dilated(
@@ -42,11 +42,11 @@ def conv(
 
 @rule("ConvTranspose")
 def conv_transpose(
-    x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1,
-    kernel_shape: Any = None, output_padding: Any = None, output_shape: Any = None, pads: Any = None,
-    strides: Any = None,
+    x: Any, w: Any, b: Any = None, *, auto_pad: str = "NOTSET", dilations: Any = None,
+    group: int = 1, kernel_shape: Any = None, output_padding: Any = None,
+    output_shape: Any = None, pads: Any = None, strides: Any = None,
 ) -> Any:  # fmt: skip
-    """The transpose of a convolution in its data: strides lie between elements, kernels are turned."""
+    """The transpose of a convolution in its data: elements lie apart, kernels are turned."""
     rank = x.ndim - 2
     size = w.shape[2:]
     steps, apart = list(strides or [1] * rank), list(dilations or [1] * rank)
@@ -140,6 +140,8 @@ def bilinear(images: Any, y: Any, x: Any) -> Any:
         share = (1 - abs(y - row)) * (1 - abs(x - column))
         inside = (row >= 0) & (row < h) & (column >= 0) & (column < w)
         place = jnp.where(inside, row * w + column, 0).astype(np.int32)
-        read = jnp.take_along_axis(flat, place.reshape(n, g, 1, -1), -1).reshape(n, g, c, *y.shape[2:])
+        read = jnp.take_along_axis(flat, place.reshape(n, g, 1, -1), -1).reshape(
+            n, g, c, *y.shape[2:]
+        )
         total = total + read * jnp.where(inside, share, 0)[:, :, None]
     return total

@@ -14,8 +14,9 @@ from ..registry import ints, namespace, rule, static
 
 @rule("Constant")
 def constant(
-    *, value: Any = None, sparse_value: Any = None, value_float: Any = None, value_floats: Any = None,
-    value_int: Any = None, value_ints: Any = None, value_string: Any = None, value_strings: Any = None,
+    *, value: Any = None, sparse_value: Any = None, value_float: Any = None,
+    value_floats: Any = None, value_int: Any = None, value_ints: Any = None,
+    value_string: Any = None, value_strings: Any = None,
 ) -> Any:  # fmt: skip
     given = {
         np.float32: (value_float, value_floats),
@@ -50,7 +51,7 @@ def range_(start: Any, limit: Any, delta: Any) -> Any:
 
 @rule("EyeLike", since=9)
 def eye_like(x: Any, *, dtype: Any = None, k: int = 0) -> Any:
-    return jnp.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else dtype)
+    return jnp.eye(x.shape[0], x.shape[1], k=k, dtype=x.dtype if dtype is None else dtype)
 
 
 @rule("OneHot", since=9)

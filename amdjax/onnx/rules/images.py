@@ -119,7 +119,11 @@ def resize(
     y = x if mode == "nearest" else x.astype(jnp.promote_types(dtype, np.float32))
     outside: Any = False
     for a, axis in made.items():
-        if axis.new == axis.size and axis.scale == 1 and "crop" not in coordinate_transformation_mode:
+        if (
+            axis.new == axis.size
+            and axis.scale == 1
+            and "crop" not in coordinate_transformation_mode
+        ):
             continue
         index, share, at = _taps(
             axis, mode, coordinate_transformation_mode, nearest_mode, bool(antialias),
@@ -153,7 +157,10 @@ def _axes(
     """What each axis is resized by."""
     regions = None if roi is None or roi.size == 0 else static(roi, "roi").astype(np.float64)
     rank = len(over)
-    region = lambda i: (0.0, 1.0) if regions is None else (regions[i], regions[i + rank])
+
+    def region(i: int) -> tuple[float, float]:
+        return (0.0, 1.0) if regions is None else (float(regions[i]), float(regions[i + rank]))
+
     if scales is not None and scales.size:
         factors = static(scales, "scales").astype(np.float64).tolist()
         news = [int(np.floor(shape[a] * f)) for a, f in zip(over, factors)]
@@ -168,13 +175,20 @@ def _axes(
         raise OnnxError("it needs scales or sizes")
     if len(news) != rank:
         raise OnnxError(f"scales or sizes must have {rank} values, got {len(news)}")
-    return {a: Axis(shape[a], n, f, region(i)) for i, (a, n, f) in enumerate(zip(over, news, factors))}
+    return {
+        a: Axis(shape[a], n, f, region(i)) for i, (a, n, f) in enumerate(zip(over, news, factors))
+    }
 
 
 @rule("Resize", since=10)
 def resize_before(x: Any, scales: Any, *, mode: str = "nearest") -> Any:
     return resize(
-        x, None, scales, mode=mode, coordinate_transformation_mode="asymmetric", nearest_mode="floor"
+        x,
+        None,
+        scales,
+        mode=mode,
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
     )
 
 
@@ -240,7 +254,9 @@ def _samples(start: Any, length: Any, cells: int, ratio: int) -> tuple[Any, Any,
         most = int(static(counts, "rois").max(initial=1))
     each = np.arange(most, dtype=np.float32)
     at = (each + 0.5) / counts[:, None]
-    places = start[:, None, None] + (np.arange(cells)[:, None] + at[:, None, :]) * size[:, None, None]
+    places = (
+        start[:, None, None] + (np.arange(cells)[:, None] + at[:, None, :]) * size[:, None, None]
+    )
     return places, each < counts[:, None], counts
 
 
@@ -257,7 +273,8 @@ def _aligned(images: Any, at_y: Any, at_x: Any, mode: str, space: Any) -> Any:
     if mode == "avg":
         values = jnp.where(kept[:, :, None], bilinear(images, ys, xs), 0)[:, 0]
         return values.sum((-1, -2)) / (count_y * count_x).reshape(-1, 1, 1, 1)
-    values = jnp.where(used[:, :, None], jnp.where(outside[:, :, None], 0, _largest(images, ys, xs)),
+    read = jnp.where(outside[:, :, None], 0, _largest(images, ys, xs))
+    values = jnp.where(used[:, :, None], read,
                        -np.inf)[:, 0]  # fmt: skip
     return values.max((-1, -2))
 
@@ -284,9 +301,11 @@ def non_max_suppression(
     boxes: Any, scores: Any, limit: Any = None, iou_threshold: Any = None,
     score_threshold: Any = None, *, center_point_box: int = 0,
 ) -> Any:  # fmt: skip
-    """Boxes by falling score, without those that overlap a box before them; as many as there are."""
+    """Boxes by falling score, as many as there are, without those that overlap one before."""
     most = 0 if limit is None else int(static(limit, "max_output_boxes_per_class").ravel()[0])
-    overlap = 0.0 if iou_threshold is None else float(static(iou_threshold, "iou_threshold").ravel()[0])
+    overlap = (
+        0.0 if iou_threshold is None else float(static(iou_threshold, "iou_threshold").ravel()[0])
+    )
     least = None
     if score_threshold is not None:
         least = float(static(score_threshold, "score_threshold").ravel()[0])
@@ -316,7 +335,9 @@ def _suppressed(
     for i in order:
         if len(kept) >= most:
             break
-        common = np.maximum(np.minimum(high[kept], high[i]) - np.maximum(low[kept], low[i]), 0).prod(-1)
+        common = np.maximum(
+            np.minimum(high[kept], high[i]) - np.maximum(low[kept], low[i]), 0
+        ).prod(-1)
         union = area[kept] + area[i] - common
         if not ((common > overlap * union) & (union > 0)).any():
             kept.append(int(i))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
 from amdjax import numpy as jnp, vmap
 
 from ..errors import OnnxError
@@ -62,5 +61,3 @@ def scatter_nd(x: Any, indices: Any, updates: Any, *, reduction: str = "none") -
     indices = jnp.asarray(indices)
     index = tuple(_within(indices[..., k], x.shape[k]) for k in range(indices.shape[-1]))
     return _scatter(x, index, updates, reduction)
-
-

@@ -83,9 +83,7 @@ def layer_norm(
 
 
 @rule("LRN")
-def lrn(
-    x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
-) -> Any:
+def lrn(x: Any, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Any:
     """Over channels; of an even number of them one more lies behind."""
     low = (size - 1) // 2
     sums = lax.reduce_window(
@@ -102,4 +100,3 @@ def lp_normalization(x: Any, *, axis: int = -1, p: int = 2) -> Any:
     if p == 2:
         norm = jnp.sqrt(jnp.sum(x * x, axis, keepdims=True))
     return jnp.where(norm == 0, 0, x / jnp.where(norm == 0, 1, norm)).astype(x.dtype)
-

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -28,7 +28,8 @@ def _lowest(dtype: Any) -> Any:
 
 @rule("MaxPool")
 def max_pool(
-    x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
+    x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Any = None,
     pads: Any = None, storage_order: int = 0, strides: Any = None, node: Any,
 ) -> Any:  # fmt: skip
     """With indices into the whole batch, in row-major order over space, or column-major."""
@@ -43,8 +44,8 @@ def max_pool(
 def _places(x: Any, y: Any, w: Windows, storage_order: int) -> Any:
     """Of the first element of each window that is the largest."""
     space = x.shape[2:]
-    order = "F" if storage_order else "C"
-    within = np.arange(math.prod(space)).reshape(space, order=order)
+    order: Literal["C", "F"] = "F" if storage_order else "C"
+    within = np.reshape(np.arange(math.prod(space)), space, order=order)
     taps, found = np.ndindex(*w.size), jnp.full(y.shape, np.iinfo(np.int64).max)
     margins = [(0, 0), (0, 0), *((low, high + s * 2) for (low, high), s in zip(w.pads, w.strides))]
     padded = jnp.pad(x, margins, constant_values=np.asarray(_lowest(x.dtype)).astype(x.dtype))
@@ -74,14 +75,17 @@ def average_pool(
 def _counts(x: Any, made: Windows, whole: Windows, with_padding: bool) -> Any:
     """Elements in each window; what rounding up adds beyond the padding is never among them."""
     margins = [(0, 0), (0, 0), *made.pads]
-    counted = jnp.pad(jnp.ones((1, 1, *x.shape[2:]), x.dtype), margins, constant_values=with_padding)
+    counted = jnp.pad(
+        jnp.ones((1, 1, *x.shape[2:]), x.dtype), margins, constant_values=with_padding
+    )
     beyond = [(0, w[1] - m[1]) for w, m in zip(whole.pads, made.pads)]
     return _reduced(counted, whole._replace(pads=beyond), 0, lax.add)
 
 
 @rule("LpPool")
 def lp_pool(
-    x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None,
+    x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+    dilations: Any = None,
     p: float = 2, pads: Any = None, strides: Any = None,
 ) -> Any:  # fmt: skip
     made = windows(x.shape[2:], kernel_shape, strides, dilations, pads, auto_pad)

@@ -25,7 +25,7 @@ def _uniform(shape: Any, dtype: Any, low: float, high: float, seed: float | None
     return random.uniform(_key(seed), tuple(shape), dtype, low, high)
 
 
-_FLOAT = np.dtype(np.float32)
+_FLOAT, _INTEGER = np.dtype(np.float32), np.dtype(np.int32)
 
 
 @rule("RandomNormal")
@@ -57,9 +57,7 @@ def random_uniform_like(
 
 
 @rule("Multinomial", since=7)
-def multinomial(
-    x: Any, *, dtype: Any = np.dtype(np.int32), sample_size: int = 1, seed: Any = None
-) -> Any:
+def multinomial(x: Any, *, dtype: Any = _INTEGER, sample_size: int = 1, seed: Any = None) -> Any:
     """Samples by unnormalized logarithms of probabilities, a row each."""
     shape = (sample_size, x.shape[0])
     return random.categorical(_key(seed), x, axis=-1, shape=shape).T.astype(dtype)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax, numpy as jnp, scipy
+from amdjax import lax, numpy as jnp
+from amdjax.scipy import special
 
 from ..registry import integer, ints, namespace, rule
 
@@ -16,7 +17,7 @@ def _l2(x: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _log_sum_exp(x: Any, axis: Any, keepdims: bool) -> Any:
-    return scipy.special.logsumexp(x, axis, keepdims=keepdims)
+    return special.logsumexp(x, axis, keepdims=keepdims)
 
 
 def _extreme(name: str, bound: str) -> Any:
@@ -27,15 +28,23 @@ def _extreme(name: str, bound: str) -> Any:
         if x.dtype == np.bool_:
             return getattr(xp, "any" if name == "max" else "all")(x, axis, keepdims=keepdims)
         of = jnp.iinfo if np.issubdtype(x.dtype, np.integer) else jnp.finfo
-        initial = getattr(of(x.dtype), bound) if of is jnp.iinfo else {"min": -np.inf, "max": np.inf}[bound]
+        initial = (
+            getattr(of(x.dtype), bound)
+            if of is jnp.iinfo
+            else {"min": -np.inf, "max": np.inf}[bound]
+        )
         return getattr(xp, name)(x, axis, keepdims=keepdims, initial=np.asarray(initial, x.dtype))
 
     return reduce
 
 
 _REDUCTIONS = {
-    "ReduceSum": lambda x, axis, keepdims: namespace(x).sum(x, axis, keepdims=keepdims, dtype=x.dtype),
-    "ReduceProd": lambda x, axis, keepdims: namespace(x).prod(x, axis, keepdims=keepdims, dtype=x.dtype),
+    "ReduceSum": lambda x, axis, keepdims: namespace(x).sum(
+        x, axis, keepdims=keepdims, dtype=x.dtype
+    ),
+    "ReduceProd": lambda x, axis, keepdims: namespace(x).prod(
+        x, axis, keepdims=keepdims, dtype=x.dtype
+    ),
     "ReduceMean": lambda x, axis, keepdims: jnp.mean(x, axis, keepdims=keepdims).astype(x.dtype),
     "ReduceMax": _extreme("max", "min"),
     "ReduceMin": _extreme("min", "max"),
@@ -43,12 +52,16 @@ _REDUCTIONS = {
     "ReduceL2": _l2,
     "ReduceLogSum": lambda x, axis, keepdims: jnp.log(jnp.sum(x, axis, keepdims=keepdims)),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceSumSquare": lambda x, axis, keepdims: jnp.sum(x * x, axis, keepdims=keepdims, dtype=x.dtype),
+    "ReduceSumSquare": lambda x, axis, keepdims: jnp.sum(
+        x * x, axis, keepdims=keepdims, dtype=x.dtype
+    ),
 }
 
 for _name, _reduction in _REDUCTIONS.items():
 
-    def _by_attribute(x: Any, *, axes: Any = None, keepdims: int = 1, _reduction: Any = _reduction) -> Any:
+    def _by_attribute(
+        x: Any, *, axes: Any = None, keepdims: int = 1, _reduction: Any = _reduction
+    ) -> Any:
         axis = None if axes is None else tuple(axes)
         return _reduction(x, axis, bool(keepdims)).astype(x.dtype)
 
@@ -67,7 +80,12 @@ for _name, _reduction in _REDUCTIONS.items():
 for _name, _place in {"ArgMax": jnp.argmax, "ArgMin": jnp.argmin}.items():
 
     def _place_of(
-        x: Any, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0, _place: Any = _place
+        x: Any,
+        *,
+        axis: int = 0,
+        keepdims: int = 1,
+        select_last_index: int = 0,
+        _place: Any = _place,
     ) -> Any:
         """The first place, or the last, counted from the end."""
         found = _place(jnp.flip(x, axis) if select_last_index else x, axis, keepdims=bool(keepdims))

@@ -224,5 +224,3 @@ def reverse_sequence(x: Any, lengths: Any, *, batch_axis: int = 1, time_axis: in
     lengths = jnp.asarray(lengths).astype(steps.dtype).reshape(spread)
     index = jnp.where(steps < lengths, lengths - 1 - steps, steps)
     return jnp.take_along_axis(x, index, time_axis)
-
-

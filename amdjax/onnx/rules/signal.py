@@ -31,8 +31,9 @@ def _dft(x: Any, length: Any, axis: int, inverse: int, onesided: int) -> Any:
     count = None if length is None else integer(length, "dft_length")
     axis %= x.ndim
     is_complex = x.shape[-1] == 2
-    # In float64, where there is: sums of many terms that cancel are to be zero.
-    parts = x.astype(canonicalize_dtype(np.dtype(np.float64)))
+    # Of a signal in float64, where there is: sums of many terms that cancel are to be zero.
+    wide = np.dtype(np.float64 if not inverse else np.float32)
+    parts = x.astype(canonicalize_dtype(np.promote_types(x.dtype, wide)))
     values = lax.complex(parts[..., 0], parts[..., 1]) if is_complex else parts[..., 0]
     if inverse and onesided:
         made = jnp.fft.irfft(values, count, axis)[..., None]
@@ -65,7 +66,13 @@ def stft(
 
 @rule("MelWeightMatrix", since=17)
 def mel_weight_matrix(
-    bins: Any, dft_length: Any, sample_rate: Any, lower: Any, upper: Any, *, output_datatype: int = 1
+    bins: Any,
+    dft_length: Any,
+    sample_rate: Any,
+    lower: Any,
+    upper: Any,
+    *,
+    output_datatype: int = 1,
 ) -> Any:
     """Triangles over frequencies, equally far apart on the mel scale."""
     from ..reading import dtype_of

@@ -1,0 +1,174 @@
+"""Models as functions: transformed, called with other sizes, refused where they do not fit."""
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper
+
+from amdjax.onnx import NotTraceable, OnnxError, UnsupportedOperator, load
+
+F = TensorProto.FLOAT
+
+
+def value(name, shape=None, kind=F):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes, inputs, outputs, constants=(), opset=20, functions=(), domains=()):
+    constants = [numpy_helper.from_array(v, n) for n, v in dict(constants).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, constants)
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return helper.make_model(graph, opset_imports=opsets, functions=list(functions))
+
+
+@pytest.fixture
+def perceptron():
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((8, 16)).astype(np.float32),
+        "b": rng.standard_normal(16).astype(np.float32),
+        "v": rng.standard_normal((16, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["h"]),
+        helper.make_node("Tanh", ["h"], ["a"]),
+        helper.make_node("MatMul", ["a", "v"], ["y"]),
+    ]
+    return model(nodes, [value("x", ["n", 8])], [value("y", ["n", 3])], weights), weights
+
+
+def forward(weights, x):
+    return np.tanh(x @ weights["w"] + weights["b"]) @ weights["v"]
+
+
+def test_a_model_is_a_pure_function(perceptron):
+    proto, weights = perceptron
+    made = load(proto)
+    assert set(made.params) == set(weights)
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    want = forward({k: v.astype(np.float64) for k, v in weights.items()}, x)
+    np.testing.assert_allclose(made(x)["y"], want, atol=1e-5)
+    run = amdjax.jit(made.function)
+    np.testing.assert_allclose(run(made.params, x=x)["y"], want, atol=1e-5)
+    each = amdjax.vmap(lambda row: made.function(made.params, x=row[None])["y"][0])(jnp.asarray(x))
+    np.testing.assert_allclose(each, want, atol=1e-5)
+
+
+def test_gradients_by_parameters(perceptron):
+    proto, _ = perceptron
+    made = load(proto)
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    loss = lambda params: (made.function(params, x=x)["y"] ** 2).sum()
+    amdjax.test_util.check_grads(loss, (amdjax.tree.map(jnp.asarray, made.params),), 1, modes="rev")
+
+
+def test_one_compile_serves_all_batches(perceptron):
+    proto, weights = perceptron
+    made = load(proto)
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 3, 17, 64):
+        x = rng.standard_normal((n, 8)).astype(np.float32)
+        np.testing.assert_allclose(made(x)["y"], forward(weights, x), atol=1e-5)
+    symbolic = amdjax.jit(lambda x: made.function(made.params, x=x)["y"], symbolic="n, 8")
+    for n in (2, 5, 33):
+        x = rng.standard_normal((n, 8)).astype(np.float32)
+        np.testing.assert_allclose(symbolic(x), forward(weights, x), atol=1e-5)
+
+
+def test_shapes_are_computed_while_tracing():
+    """Reshape to what Shape, Gather, Concat and arithmetic make of sizes, symbolic ones too."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Mul", ["n", "two"], ["m"]),
+        helper.make_node("Concat", ["m", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    constants = {
+        "zero": np.int64([0]), "two": np.int64([2]), "rest": np.int64([-1]),
+    }  # fmt: skip
+    made = load(model(nodes, [value("x", ["n", 6])], [value("y")], constants))
+    assert not made.params
+    run = amdjax.jit(lambda x: made.function({}, x=x)["y"], symbolic="n, 6")
+    for n in (2, 3, 7):
+        x = np.arange(6 * n, dtype=np.float32).reshape(n, 6)
+        np.testing.assert_array_equal(run(x), x.reshape(2 * n, 3))
+
+
+def test_values_that_shapes_depend_on():
+    """Outside of `jit` a model may have as many outputs as there are nonzero elements."""
+    made = load(model([helper.make_node("NonZero", ["x"], ["y"])], [value("x", [4])], [value("y")]))
+    x = np.float32([0, 1, 0, 2])
+    np.testing.assert_array_equal(made(x)["y"], [[1, 3]])
+    with pytest.raises(NotTraceable, match=r"NonZero.*x must be known as the function is traced"):
+        amdjax.jit(made.function)({}, x=x)
+
+
+def test_sizes_for_names_of_dimensions(perceptron):
+    proto, _ = perceptron
+    made = load(proto, dims={"n": 4})
+    assert made.inputs[0].shape == (4, 8)
+    with pytest.raises(OnnxError, match=r"axis 0 must have 4 elements, got shape \(5, 8\)"):
+        made(np.zeros((5, 8), np.float32))
+    with pytest.raises(OnnxError, match="no input has a dimension 'm'"):
+        load(proto, dims={"m": 4})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({}, "input 'x' is missing"),
+        ({"z": 1}, "no input 'z'; its inputs are x: float32"),
+        ({"x": np.zeros((5, 8))}, "'x' must be float32, got float64"),
+        ({"x": np.zeros((5, 9), np.float32)}, "axis 1 must have 8 elements"),
+        ({"x": np.zeros(8, np.float32)}, "has 2 axes"),
+    ],
+)
+def test_inputs_that_do_not_fit(perceptron, inputs, told):
+    made = load(perceptron[0])
+    with pytest.raises(OnnxError, match=told):
+        made(**inputs)
+
+
+def test_operators_of_users():
+    node = helper.make_node("Twice", ["x"], ["y"], domain="mine", by=2.0)
+    proto = model([node], [value("x", [3])], [value("y", [3])], domains=["mine"])
+    with pytest.raises(UnsupportedOperator, match=r"mine\.Twice of version 1, node 'Twice_0'"):
+        load(proto)
+    made = load(proto, custom_ops={("mine", "Twice"): lambda x, by: x * by})
+    np.testing.assert_array_equal(made(np.ones(3, np.float32))["y"], [2, 2, 2])
+    with pytest.raises(TypeError, match="custom_ops must be functions"):
+        load(proto, custom_ops={"Twice": None})
+
+
+def test_functions_with_attributes():
+    body = [helper.make_node("Elu", ["a"], ["b"])]
+    body[0].attribute.add(name="alpha", ref_attr_name="k", type=onnx.AttributeProto.FLOAT)
+    function = helper.make_function(
+        "mine", "Bend", ["a"], ["b"], body, [helper.make_opsetid("", 20)], ["k"]
+    )
+    node = helper.make_node("Bend", ["x"], ["y"], domain="mine", k=2.0)
+    proto = model([node], [value("x", [2])], [value("y")], functions=[function], domains=["mine"])
+    x = np.float32([-1, 1])
+    np.testing.assert_allclose(load(proto)(x)["y"], [2 * np.expm1(-1), 1], rtol=1e-6)
+
+
+def test_errors_name_the_node(perceptron):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="head")]
+    made = load(model(nodes, [value("x")], [value("y")], {"w": np.ones((3, 2), np.float32)}))
+    with pytest.raises(
+        OnnxError, match=r"node 'head' \(MatMul\), given float32\[5,4\], float32\[3,2\]"
+    ):
+        made(np.ones((5, 4), np.float32))
+    with pytest.raises(OnnxError, match="params lacks 'w'"):
+        made.function({}, x=np.ones((5, 3), np.float32))
+
+
+def test_printing(perceptron):
+    text = str(load(perceptron[0]))
+    assert "h = Gemm(x, w, b)" in text and "3 parameters, 192 numbers" in text
+    assert "x: float32[n,8]" in repr(load(perceptron[0]))

@@ -1,0 +1,173 @@
+"""Files that are damaged, hostile or too large end in clear errors."""
+
+import contextlib
+import itertools
+import os
+import random
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper
+
+from amdjax.onnx import OnnxError, load
+from tests.onnx.test_models import model, value
+
+
+def external(location, shape=(4,), **options):
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=shape)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, text in {"location": location, **options}.items():
+        tensor.external_data.add(key=key, value=str(text))
+    made = model([helper.make_node("Add", ["x", "w"], ["y"])], [value("x", [4])], [value("y")])
+    made.graph.initializer.append(tensor)
+    return made
+
+
+def save(folder, proto):
+    path = folder / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_is_mapped(tmp_path):
+    data = np.arange(8, dtype=np.float32)
+    (tmp_path / "weights").write_bytes(data.tobytes())
+    made = load(save(tmp_path, external("weights", offset=16, length=16)))
+    assert isinstance(made.params["w"].base, np.memmap)
+    np.testing.assert_array_equal(made(np.zeros(4, np.float32))["y"], data[4:])
+
+
+@pytest.mark.parametrize(
+    ("location", "options", "told"),
+    [
+        ("../secret", {}, "does not lie in the folder"),
+        ("/etc/hostname", {}, "does not lie in the folder"),
+        ("link", {}, "does not lie in the folder"),
+        ("absent", {}, "there is no file 'absent'"),
+        ("short", {}, "16 bytes from 0 on are asked of 'short', which has 8"),
+        ("weights", {"offset": 999}, "from 999 on are asked"),
+        ("weights", {"offset": -4}, "from -4 on are asked"),
+        ("weights", {"length": 3}, r"length 3"),
+        ("weights", {"offset": "x"}, "must be numbers"),
+    ],
+)
+def test_external_data_stays_in_the_folder(tmp_path, location, options, told):
+    outside, folder = tmp_path / "secret", tmp_path / "models"
+    folder.mkdir()
+    outside.write_bytes(bytes(64))
+    (folder / "short").write_bytes(bytes(8))
+    (folder / "weights").write_bytes(bytes(64))
+    os.symlink(outside, folder / "link")
+    with pytest.raises(OnnxError, match=told):
+        load(save(folder, external(location, **options)))
+
+
+def test_bytes_have_no_files_beside_them(tmp_path, monkeypatch):
+    (tmp_path / "weights").write_bytes(bytes(16))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OnnxError, match="only a model that is loaded by its path"):
+        load(external("weights").SerializeToString())
+
+
+def chain(count, fan):
+    """Functions of which each calls the next several times."""
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("f", 1)]
+    functions = []
+    for i in range(count):
+        names = ["x", *(f"x{j}" for j in range(fan))]
+        called = ("f", f"g{i + 1}") if i + 1 < count else ("", "Abs")
+        nodes = [
+            helper.make_node(called[1], [a], [b], domain=called[0])
+            for a, b in itertools.pairwise(names)
+        ]
+        functions.append(helper.make_function("f", f"g{i}", ["x"], [names[-1]], nodes, opsets))
+    node = helper.make_node("g0", ["x"], ["y"], domain="f")
+    return model([node], [value("x", [1])], [value("y")], functions=functions, domains=["f"])
+
+
+def test_functions_that_grow():
+    """Ten deep and ten wide they are 10**10 nodes."""
+    with pytest.raises(OnnxError, match="10000000000 nodes"):
+        load(chain(10, 10))
+    with pytest.raises(OnnxError, match="more than 64 deep"):
+        load(chain(70, 1))
+    assert load(chain(10, 2))(np.float32([-1]))["y"] == 1
+
+
+def test_functions_that_call_themselves():
+    proto = chain(3, 1)
+    proto.functions[2].node[0].op_type, proto.functions[2].node[0].domain = "g0", "f"
+    with pytest.raises(OnnxError, match="calls itself"):
+        load(proto)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda m: m.opset_import[0].__setattr__("version", 999), "uses opset 999"),
+        (lambda m: m.opset_import.pop(), "imports no opset"),
+        (lambda m: m.ClearField("graph"), "has no graph"),
+        (
+            lambda m: m.graph.node[0].input.__setitem__(0, "?"),
+            "nothing before it computes",
+        ),
+        (lambda m: m.graph.node.append(m.graph.node[0]), "'y' is computed twice"),
+        (lambda m: m.graph.output[0].__setattr__("name", "z"), "nothing computes its output 'z'"),
+        (lambda m: m.graph.initializer[0].dims.append(1 << 40), "bytes, 16 are there"),
+        (lambda m: m.graph.initializer[0].__setattr__("data_type", 99), "names no dtype"),
+        (lambda m: m.graph.initializer[0].dims.__setitem__(0, -4), "negative sizes"),
+        (lambda m: m.graph.node[0].__setattr__("op_type", "Ad"), "no rules for Ad"),
+    ],
+)
+def test_damaged_models(change, told):
+    proto = model(
+        [helper.make_node("Add", ["x", "w"], ["y"])], [value("x", [4])], [value("y")],
+        {"w": np.ones(4, np.float32)},
+    )  # fmt: skip
+    change(proto)
+    with pytest.raises(OnnxError, match=told):
+        load(proto)
+
+
+def test_what_is_no_model(tmp_path):
+    with pytest.raises(OnnxError, match="no ONNX model"):
+        load(b"\xff" * 100)
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        load(tmp_path / "absent.onnx")
+    with pytest.raises(TypeError, match="model must be a path, bytes or a ModelProto"):
+        load(3)
+
+
+def test_mutations():
+    """Bytes that are changed, cut off or repeated: a model, or an error that is one of these."""
+    rng, generator = np.random.default_rng(0), random.Random(0)
+    weights = {"w": rng.standard_normal((4, 4)).astype(np.float32), "s": np.int64([2, 2])}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Reshape", ["a", "s"], ["b"]),
+        helper.make_node("Softmax", ["b"], ["y"], axis=-1),
+    ]
+    data = model(nodes, [value("x", [1, 4])], [value("y")], weights).SerializeToString()
+    for _ in range(3000):
+        damaged = bytearray(data)
+        for _ in range(generator.randint(1, 4)):
+            kind, at = generator.randint(0, 2), generator.randrange(len(damaged) or 1)
+            if kind == 0 and damaged:
+                damaged[at] = generator.randrange(256)
+            elif kind == 1:
+                del damaged[at : at + generator.randint(1, 8)]
+            else:
+                damaged[at:at] = damaged[at : at + generator.randint(1, 8)]
+        with contextlib.suppress(OnnxError):
+            load(bytes(damaged))
+
+
+def test_packed_elements():
+    values = np.arange(-8, 8).astype("int8")
+    tensor = helper.make_tensor("w", TensorProto.INT4, (16,), values.tolist())
+    from amdjax.onnx.reading import read_tensor
+
+    np.testing.assert_array_equal(read_tensor(tensor, None).astype(np.int8), values)
+    assert numpy_helper.to_array(tensor).shape == (16,)
