@@ -11,6 +11,7 @@ from amdjax.onnx.rules import (
     images as images,
     indexing as indexing,
     language as language,
+    ml as ml,
     norms as norms,
     pooling as pooling,
     quantization as quantization,
@@ -20,4 +21,6 @@ from amdjax.onnx.rules import (
     sequences as sequences,
     shapes as shapes,
     signal as signal,
+    strings as strings,
+    trees as trees,
 )
