@@ -15,6 +15,7 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import eval_shape, lax, vmap
+from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.trace import Tracer
 
 from ..errors import NotTraceable
@@ -245,7 +246,7 @@ class _Steps:
             _, new, collected = self.step(now[0], carried, now[1])
             return [_array(v) for v in new], [_array(v) for v in collected]
 
-        turns = jnp.arange(self.length, dtype=np.int64)
+        turns = jnp.arange(self.length, dtype=canonicalize_dtype(np.int64))
         return lax.scan(step, carried, (turns, rows))
 
     def _while(self, carried: list[Any]) -> list[Any]:
@@ -258,7 +259,7 @@ class _Steps:
             going, new, _ = self.step(i, carried, [])
             return i + 1, jnp.asarray(going).reshape(()), [_array(v) for v in new]
 
-        start = jnp.asarray(0, np.int64), jnp.asarray(self.going), carried
+        start = jnp.asarray(0, canonicalize_dtype(np.int64)), jnp.asarray(self.going), carried
         return lax.while_loop(goes_on, step, start)[2]
 
     def _one_by_one(

@@ -73,9 +73,12 @@ class _Trees(NamedTuple):
                 raise OnnxError("its trees have a circle")
 
 
-def _checked(trees: _Trees, features: int) -> _Trees:
-    """The trees, whose nodes and features all exist."""
+def _checked(trees: _Trees, is_leaf: np.ndarray, features: int) -> _Trees:
+    """The trees, whose nodes and features all exist, and in which no inner node is its own child."""
     count = len(trees.true)
+    own = np.arange(count)
+    if (((trees.true == own) | (trees.false == own)) & ~is_leaf).any():
+        raise OnnxError("its trees have a circle")
     for name, places, end in (
         ("children", np.concatenate([trees.true, trees.false, trees.roots]), count),
         ("features", trees.feature, features),
@@ -99,9 +102,13 @@ def _legacy_trees(x: Any, dtype: Any, nodes: dict[str, Any]) -> tuple[_Trees, di
         ids = np.asarray(nodes[key]).tolist()
         found = [places.get((tree, i), -1) for (tree, _), i in zip(names, ids)]
         children.append(np.where(is_leaf, own, np.array(found, np.int32)))
+    if (np.concatenate(children) < 0).any():
+        raise OnnxError("children of its nodes must be nodes of the same tree")
     inner = ~is_leaf
     below = {*children[0][inner].tolist(), *children[1][inner].tolist()}
     roots = np.array([i for i in own.tolist() if i not in below], np.int32)
+    if len(roots) != len({tree for tree, _ in names}):
+        raise OnnxError("its trees must have one root each, and no circle")
     tracks = nodes.get("missing_value_tracks_true")
     missing = np.zeros(len(names), bool) if tracks is None or not len(tracks) else tracks
     trees = _Trees(
@@ -110,7 +117,7 @@ def _legacy_trees(x: Any, dtype: Any, nodes: dict[str, Any]) -> tuple[_Trees, di
         np.array([0 if m == "LEAF" else _MODES.index(m) for m in modes], np.int32),
         children[0], children[1], np.asarray(missing, bool), np.zeros((0, 0), dtype),
     )  # fmt: skip
-    return _checked(trees, x.shape[-1]), places
+    return _checked(trees, is_leaf, x.shape[-1]), places
 
 
 def _total(leaves: Any, weights: np.ndarray, given: np.ndarray, aggregate: str, base: Any) -> Any:
@@ -242,7 +249,8 @@ def tree_ensemble(
         _members(modes, membership_values, n + leaves, splits.dtype),
     )  # fmt: skip
     table, given = _spread(n + leaves, n_targets, own, leaf_targetids, weights, weights.dtype)
-    found = _checked(trees, x.shape[-1]).leaves(jnp.asarray(x))
+    is_leaf = np.arange(n + leaves) >= n
+    found = _checked(trees, is_leaf, x.shape[-1]).leaves(jnp.asarray(x))
     y = _total(found, table, given, _AGGREGATES[aggregate_function], None)
     return list(POST_TRANSFORMS.values())[post_transform](y)
 
