@@ -137,7 +137,7 @@ _LAZY = (
     "ops", "optim", "custom_batching", "checkpoint_policies", "flatten_util", "custom_derivatives",
     "ad_checkpoint", "test_util", "image", "dlpack", "doctor", "api_util", "extend", "interpreters",
     "sharding", "experimental", "example_libraries", "monitoring", "profiler", "distributed",
-    "ad", "memory", "find", "export", "quantize", "tf",
+    "ad", "memory", "find", "export", "quantize", "onnx", "tf",
 )  # fmt: skip
 _ELSEWHERE = {
     **dict.fromkeys(

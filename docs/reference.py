@@ -26,7 +26,7 @@ MODULES = {
     ),
     "Networks": ("amdjax.nn", "amdjax.nn.data", "amdjax.nn.initializers", "amdjax.rnn",
                  "amdjax.optim", "amdjax.quantize"),
-    "Models from files": ("amdjax.tf",),
+    "Models from files": ("amdjax.onnx", "amdjax.tf"),
     "Pytrees": ("amdjax.tree", "amdjax.tree_util", "amdjax.flatten_util"),
     "Devices and tools": ("amdjax.sharding", "amdjax.distributed", "amdjax.debug",
                           "amdjax.profiler", "amdjax.monitoring", "amdjax.stages",

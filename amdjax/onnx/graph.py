@@ -21,7 +21,7 @@ class Reference:
 class Value:
     """What is said of a value: its name, dtype and shape.
 
-    Attributes:
+    Args:
       name: as the model has it.
       dtype: of its elements; None where nothing is said.
       shape: sizes, names of symbolic dimensions, or None for dimensions without a name; None where

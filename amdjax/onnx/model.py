@@ -27,7 +27,7 @@ def load(
     model: Any, *, dims: Mapping[str, int] | None = None,
     custom_ops: Mapping[tuple[str, str], Any] | None = None,
 ) -> Model:  # fmt: skip
-    """Read an ONNX model.
+    """Read an ONNX model, of the standard's opsets 1 to 28 (https://onnx.ai/onnx/).
 
     Args:
       model: a path, the bytes of a file, or an `onnx.ModelProto`. Values that lie in other files
@@ -43,9 +43,7 @@ def load(
       OnnxError: it is damaged, too large or inconsistent; the message names the node.
       UnsupportedOperator: it has operators without a rule; all are named.
       FileNotFoundError: there is no such file.
-
-    Source:
-      The ONNX standard, https://onnx.ai/onnx/, opsets 1 to 28.
+      TypeError: `model` is none of these, or `custom_ops` are no functions by domain and name.
 
     Example:
       >>> from onnx import helper, TensorProto
@@ -65,18 +63,21 @@ def load(
 
 
 class Model:
-    """A model that was read from a file.
+    """A model that was read from a file, by `load`.
+
+    Calling it computes its outputs, by name, from inputs, by name or in their order, compiled as by
+    `jit` with 64-bit types; sizes that change become symbolic. Where shapes depend on values it is
+    run operator by operator.
+
+    Args:
+      program: the graph.
+      custom: the user's operators, by domain and name.
 
     Attributes:
       params: its weights by name, arrays of NumPy: views of the file's bytes. Constants that shapes
         are computed of are no parameters.
       inputs, outputs: their names, dtypes and shapes, of which some dimensions are names.
       metadata: what its makers say of it.
-      program: the graph.
-
-    Calling it computes its outputs, by name, from inputs, by name or in their order, compiled as by
-    `jit` with 64-bit types; sizes that change become symbolic. Where shapes depend on values it is
-    run operator by operator.
     """
 
     def __init__(self, program: Program, custom: Mapping[tuple[str, str], Any]) -> None:

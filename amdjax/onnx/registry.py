@@ -97,7 +97,15 @@ def find_rule(domain: str, name: str, version: int) -> Rule | None:
 
 
 def operators() -> Iterator[tuple[str, str, int]]:
-    """Domain, name and first version of every rule."""
+    """The operators that have rules.
+
+    Returns:
+      Domain, name and the version from which on it serves, for each rule.
+
+    Example:
+      >>> ("", "Softmax", 13) in set(operators())
+      True
+    """
     for (domain, name), rules in sorted(_RULES.items()):
         for since, _ in rules:
             yield domain, name, since

@@ -30,7 +30,7 @@ DISTRIBUTIONS = [
 ]
 MODULES = (
     *("numpy", "numpy.fft", "numpy.linalg", "nn", "nn.data", "nn.initializers", "optim", "rnn"),
-    "quantize",
+    *("quantize", "onnx"),
     *("scipy.cluster.vq", "scipy.fft", "scipy.integrate", "scipy.interpolate", "scipy.linalg"),
     *("scipy.ndimage", "scipy.optimize", "scipy.signal", "scipy.sparse.linalg"),
     *("scipy.spatial.transform", "scipy.special", "scipy.stats"),
