@@ -57,7 +57,7 @@ def test_branches_of_other_shapes_are_chosen_outside_of_jit():
     model = graph_model([branches("Neg", "Size")], {"c": np.array(True), "x": X}, ["y"])
     assert np.asarray(model(np.array(True), X)["y"]).shape == (4,)
     assert np.asarray(model(np.array(False), X)["y"]).shape == ()
-    with pytest.raises(NotTraceable, match="'If_0'.*cond depends on inputs"):
+    with pytest.raises(NotTraceable, match=r"'If_0'.*cond depends on inputs"):
         amdjax.jit(lambda c: model.function(model.params, c, X))(True)
 
 

@@ -93,7 +93,8 @@ def test_classes_of_trees():
 @pytest.mark.parametrize("wrong, message", [
     ({"nodes_truenodeids": [0, 0, 0]}, "circle"), ({"nodes_falsenodeids": [9, 0, 0]}, "children"),
     ({"nodes_featureids": [5, 0, 0]}, "features"), ({"target_ids": [4, 0]}, "targets"),
-    ({"target_nodeids": [1, 7]}, "not there"), ({"nodes_modes": ["BRANCH_X", "LEAF", "LEAF"]}, "has 'X'"),
+    ({"target_nodeids": [1, 7]}, "not there"),
+    ({"nodes_modes": ["BRANCH_X", "LEAF", "LEAF"]}, "has 'X'"),
 ])  # fmt: skip
 def test_trees_that_are_none(wrong, message):
     tree = {

@@ -43,7 +43,7 @@ def convolved(x, w, groups, pads, dilation):
     """A convolution of two spatial axes with stride 1, in int64."""
     top, left, bottom, right = pads
     x = np.pad(x, [(0, 0), (0, 0), (top, bottom), (left, right)])
-    n, c, h, width = x.shape
+    n, _, h, width = x.shape
     m, per, kh, kw = w.shape
     rows, columns = h - dilation * (kh - 1), width - dilation * (kw - 1)
     y = np.zeros((n, m, rows, columns), np.int64)

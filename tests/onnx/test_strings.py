@@ -44,7 +44,8 @@ def test_patterns_on_which_others_hang(pattern):
 @pytest.mark.parametrize("pattern, message", [
     ("(", "missing"), ("a)", "unbalanced"), ("*a", "nothing to repeat"), ("[a", "missing"),
     ("(((a{1000}){1000}){1000})", "too large"), ("(" * 200, "too deep"), ("a{5,2}", "repetition"),
-    ("a{1001}", "repetition"), (r"\p", "unknown escape"), ("(?<=a)b", "unknown kind"), ("a\\", "escape"),
+    ("a{1001}", "repetition"), (r"\p", "unknown escape"), ("(?<=a)b", "unknown kind"),
+    ("a\\", "escape"),
 ])  # fmt: skip
 def test_patterns_that_are_none(pattern, message):
     with pytest.raises(ValueError, match=message):
@@ -69,7 +70,8 @@ def test_stop_words_go_in_any_case():
 def test_grams_with_skips():
     x = np.array([[1, 2, 3], [3, 1, 2]])
     got = run_node(
-        "TfIdfVectorizer", [x], mode="TFIDF", min_gram_length=1, max_gram_length=2, max_skip_count=1,
+        "TfIdfVectorizer", [x], mode="TFIDF", min_gram_length=1, max_gram_length=2,
+        max_skip_count=1,
         ngram_counts=[0, 1], ngram_indexes=[0, 2, 1], pool_int64s=[3, 1, 2, 1, 3],
         weights=[1.0, 2.0, 4.0],
     )  # fmt: skip

@@ -74,7 +74,7 @@ class _Trees(NamedTuple):
 
 
 def _checked(trees: _Trees, is_leaf: np.ndarray, features: int) -> _Trees:
-    """The trees, whose nodes and features all exist, and in which no inner node is its own child."""
+    """The trees, whose nodes and features all exist; no inner node is its own child."""
     count = len(trees.true)
     own = np.arange(count)
     if (((trees.true == own) | (trees.false == own)) & ~is_leaf).any():
