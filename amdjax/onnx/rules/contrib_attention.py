@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import nn, numpy as jnp
+from amdjax.core.dims import max_dim
 from amdjax.nn.rotary import turn_pairs
 
 from ..registry import integer
@@ -177,16 +178,13 @@ def group_query_attention(
     new, known = q.shape[1], 0 if past_key is None else past_key.shape[2]
     whole = integer(total, "total_sequence_length")
     lengths = lengths.reshape(-1).astype(np.int32) + 1
-    is_first = whole == new
-    before = jnp.zeros_like(lengths) if is_first else lengths - np.int32(new)
+    # A prompt that is filled up on its right has fewer positions than there are rows of queries.
+    before = jnp.maximum(lengths - jnp.asarray(new, np.int32), 0)
     at = before[:, None] + jnp.arange(new, dtype=np.int32)
     if do_rotary:
-        turns = at if positions is None or is_first else positions
+        turns = at if positions is None else positions
         q, k = (_turned(x, turns, cos, sin, rotary_interleaved) for x in (q, k))
-    if not (whole == known or whole == new + known):
-        room = max(whole, known)
-    else:
-        room = known if whole == known else whole
+    room = max_dim(whole, known)
     k, v = (_stored(x, past, at, room) for x, past in ((k, past_key), (v, past_value)))
     window = (local_window_size - 1 if local_window_size > 0 else -1, -1)
     if bias is not None and bias.shape[-1] != room:
