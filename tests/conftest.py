@@ -62,7 +62,7 @@ SHARES = {"lax": 10, "nn": 10, "jit": 8, "kernels": 6, "codegen": 5, "emulator":
 TURNS = {
     "jit": 5, "kernels": 5, "experimental": 4, "lax": 4, "nn": 4, "scipy": 4, "transforms": 4,
     "dims": 4, "codegen": 3, "numpy": 3, "random": 3, "random_programs": 3, "rnn": 3, "optim": 2,
-    "api": 2, "examples": 2, "find": 2, "quantize": 3, "runtime": 2, "tile": 2,
+    "api": 2, "examples": 2, "find": 2, "onnx": 3, "quantize": 3, "runtime": 2, "tf": 2, "tile": 2,
 }  # fmt: skip
 VERIFIED = ("codegen", "kernels")  # of other folders a fourth of the tests, which takes time
 NAMES_OF_TARGETS = ("device", "backend", "gpu_backend", "gfx", "target")  # parameters of tests

@@ -50,7 +50,7 @@ class Evaluation:
             values.update((name, v) for name, v in zip(node.outputs, made) if name)
             for name in dying:
                 values.pop(name, None)
-        # Bodies of operators leave out outputs that nobody asks for.
+        # Bodies of operators leave out outputs that are not asked for.
         return [values.get(v.name) for v in graph.outputs]
 
     def node(self, node: Node, values: Values, bound: Mapping[str, Any]) -> Sequence[Any]:

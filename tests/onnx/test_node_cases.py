@@ -1,4 +1,4 @@
-"""ONNX's node cases through its Backend interface: one in twelve at a commit, all of them in turns.
+"""ONNX's node cases through its Backend interface: one in twenty at a commit, all of them in turns.
 
 `support/onnx_departures.txt` lists the cases that are not passed, each with its reason; what passes
 now must leave the list. AMDJAX_TEST_ONNX=all runs all.
@@ -12,7 +12,7 @@ from tests.support import onnx_cases
 
 pytest.importorskip("onnx")
 
-PARTS, SHARES = 8, 12
+PARTS, SHARES = 8, 20
 
 
 @pytest.mark.turns(1)

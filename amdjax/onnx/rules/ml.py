@@ -38,7 +38,7 @@ POST_TRANSFORMS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def labelled(places: Any, ints: Any, strings: Any) -> Any:
+def labeled(places: Any, ints: Any, strings: Any) -> Any:
     """The labels of classes; strings are known only where the classes are."""
     if strings is not None and len(strings):
         return np.array(list(strings), object)[static(places, "the class")]
@@ -235,7 +235,7 @@ def linear_classifier(
     if count == 1 and labels is not None and len(labels) == 2:
         scores = jnp.concatenate([-scores, scores], -1)
     scores = POST_TRANSFORMS[post_transform](scores)
-    return labelled(jnp.argmax(scores, -1), classlabels_ints, classlabels_strings), scores
+    return labeled(jnp.argmax(scores, -1), classlabels_ints, classlabels_strings), scores
 
 
 # Support vectors
@@ -289,7 +289,7 @@ def svm_classifier(
         weights = np.asarray(coefficients, x.dtype).reshape(len(labels), -1)
         scores = _kernel(kernel_type, kernel_params, x, weights) + np.asarray(rho, x.dtype)[0]
         scores = POST_TRANSFORMS[post_transform](scores)
-        return labelled(jnp.argmax(scores, -1), classlabels_ints, classlabels_strings), scores
+        return labeled(jnp.argmax(scores, -1), classlabels_ints, classlabels_strings), scores
     counts = np.asarray(vectors_per_class)
     vectors = np.asarray(support_vectors, x.dtype).reshape(int(counts.sum()), -1)
     products = _kernel(kernel_type, kernel_params, x, vectors)
@@ -301,7 +301,7 @@ def svm_classifier(
         shown = scores if len(counts) > 2 else jnp.concatenate([-scores, scores], -1)
     places = jnp.argmax(_votes(scores, len(counts)), -1)
     shown = POST_TRANSFORMS[post_transform](shown)
-    return labelled(places, classlabels_ints, classlabels_strings), shown
+    return labeled(places, classlabels_ints, classlabels_strings), shown
 
 
 def _pair_scores(products: Any, weights: np.ndarray, counts: np.ndarray) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from amdjax import numpy as jnp
 
 from ..errors import OnnxError
-from .ml import POST_TRANSFORMS, labelled, ml
+from .ml import POST_TRANSFORMS, labeled, ml
 
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
@@ -199,13 +199,13 @@ def tree_classifier(
     if count > 2 or any(leaf["ids"]):
         scores = POST_TRANSFORMS[post_transform](y)
         places = jnp.argmax(y, -1)
-        return labelled(places, classlabels_int64s, classlabels_strings), scores.astype(np.float32)
+        return labeled(places, classlabels_int64s, classlabels_strings), scores.astype(np.float32)
     is_chance = post_transform == "NONE" and min(leaf["weights"]) >= 0
     places, scores = _of_two(y[:, 0], is_chance, post_transform)
     if count == 1:
         labels = np.array([0, labels[0]], np.int64)
         return jnp.asarray(labels)[places], scores.astype(np.float32)
-    return labelled(places, classlabels_int64s, classlabels_strings), scores.astype(np.float32)
+    return labeled(places, classlabels_int64s, classlabels_strings), scores.astype(np.float32)
 
 
 def _of_two(score: Any, is_chance: bool, post_transform: str) -> tuple[Any, Any]:
