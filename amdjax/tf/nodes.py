@@ -92,6 +92,11 @@ class Node:
         value = self._one(name, "list", "a list of integers", default)
         return tuple(value.i) if hasattr(value, "i") else tuple(value)
 
+    def texts(self, name: str) -> tuple[str, ...]:
+        """An attribute that is a list of texts."""
+        value = self._one(name, "list", "a list of texts", ())
+        return tuple(t.decode("utf-8", "replace") for t in getattr(value, "s", value))
+
     def message(self, name: str, kind: str) -> Any:
         """An attribute of any other kind, or None."""
         found = self.attributes.get(name)

@@ -254,6 +254,15 @@ def test_vmap_over_parameters_and_inputs():
     np.testing.assert_allclose(made, x @ w, 1e-5)
 
 
+def test_gradients_of_rounding_are_those_of_clipping():
+    graph = Builder()
+    ends = [graph.typed(f32(v)) for v in (-1, 1)]
+    graph.op("FakeQuantWithMinMaxVars", graph.input("x", (3,)), *ends, name="y")
+    model = tf.load(graph.bytes())
+    made = amdjax.grad(lambda x: model.function({}, x=x)["y"].sum())(f32([-3, 0.3, 0.7]))
+    assert made.tolist() == [0, 1, 1]
+
+
 # Functions
 
 

@@ -218,6 +218,8 @@ SHAPES = [
     Case("MatrixBandPart", [M[0], i32(1), i32(1)], np.triu(np.tril(M[0], 1), -1), given=[0]),
     Case("Diag", [f32([1, 2])], np.diag(f32([1, 2]))),
     Case("MatrixDiag", [X], np.stack([np.diag(X[0]), np.diag(X[1])])),
+    Case("MatrixDiagPart", [M], np.stack([np.diag(M[0]), np.diag(M[1])])),
+    Case("DiagPart", [M[0][:, :3]], np.diag(M[0][:, :3])),
     Case("Pack", [X, Y], np.stack([X, Y])), Case("Pack", [X, Y], np.stack([X, Y], -1), axis=-1),
     Case("Unpack", [X], (X[0], X[1]), num=2), Case("Unpack", [X], tuple(X.T), axis=1, num=3),
     Case("ConcatV2", [X, Y, i32(-1)], np.concatenate([X, Y], 1), given=[0, 1]),
@@ -323,8 +325,57 @@ IDENTITIES = [
     Case("IdentityN", [X, I], (X, I)), Case("EnsureShape", [X], X, shape=Shape((None, 3))),
 ]  # fmt: skip
 
+GRID = f32([-1.7, -0.55, 0, 0.26, 2.5])
+QUANTIZED = [
+    # steps of 0.068: the range becomes -0.544 to 0.476, so that 0 is on the grid
+    Case("FakeQuantWithMinMaxVars", [GRID, f32(-0.52), f32(0.5)], 0.068 * f32([-8, -8, 0, 4, 7]),
+         num_bits=4),
+    Case("FakeQuantWithMinMaxArgs", [GRID], np.round(np.clip(GRID, -6, 6) * 255 / 12) * 12 / 255,
+         error=1e-5),
+    Case("FakeQuantWithMinMaxArgs", [GRID], f32([-1, -1, 0, 0, 1]), min=-1.0, max=1.0, num_bits=2,
+         narrow_range=True),
+    Case("FakeQuantWithMinMaxVarsPerChannel", [f32([[1, 1], [9, 9]]), f32([0, 0]), f32([15, 0])],
+         f32([[1, 0], [9, 0]]), num_bits=4),
+]  # fmt: skip
+
+
+def texts(*values):
+    m = messages()
+    return m.AttrValue(list=m.ListValue(s=[v.encode() for v in values]))
+
+
+CHANNELS = [rng.normal(size=5).astype(f32) for _ in range(3)] + [f32([1, 2, 3, 4, 5])]
+POINTWISE = rng.normal(size=(1, 1, 5, 5)).astype(f32)
+ONES = {"strides": [1, 1, 1, 1], "padding": "SAME"}
+
+
+def batch_norm(x):
+    scale, offset, mean, variance = CHANNELS
+    return (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
+
+
+FUSED = [
+    Case("_FusedMatMul", [X, Y.T, f32([1, -1])], np.maximum(X @ Y.T + f32([1, -1]), 0),
+         fused_ops=texts("BiasAdd", "Relu")),
+    Case("_FusedMatMul", [X, Y.T, f32([1, -1])], np.tanh(X @ Y.T + f32([1, -1])),
+         fused_ops=texts("BiasAdd", "Tanh")),
+    Case("_FusedConv2D", [IMAGES, POINTWISE, *CHANNELS],
+         np.maximum(batch_norm(IMAGES @ POINTWISE[0, 0]), 0), epsilon=1e-3, error=1e-5,
+         fused_ops=texts("FusedBatchNorm", "Relu"), **ONES),
+    Case("_FusedConv2D", [IMAGES, POINTWISE, CHANNELS[0], IMAGES],
+         IMAGES @ POINTWISE[0, 0] + CHANNELS[0] + IMAGES, fused_ops=texts("BiasAdd", "Add"),
+         error=1e-5, **ONES),
+    Case("_FusedDepthwiseConv2dNative", [IMAGES, POINTWISE[:, :, :, :1], CHANNELS[0]],
+         np.clip(IMAGES * POINTWISE[0, 0, :, 0] + CHANNELS[0], 0, 6),
+         fused_ops=texts("BiasAdd", "Relu6"), **ONES),
+    Case("BatchNormWithGlobalNormalization",
+         [IMAGES, CHANNELS[2], CHANNELS[3], CHANNELS[1], CHANNELS[0]], batch_norm(IMAGES),
+         error=1e-5, variance_epsilon=1e-3, scale_after_normalization=True),
+]  # fmt: skip
+
 CASES = [
     *ELEMENTWISE, *ACTIVATIONS, *PRODUCTS, *REDUCTIONS, *SHAPES, *SLICES, *GATHERING, *IDENTITIES,
+    *QUANTIZED, *FUSED,
 ]  # fmt: skip
 #: Operators that other files test.
 ELSEWHERE = {

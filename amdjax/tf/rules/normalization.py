@@ -52,6 +52,13 @@ def _running(
     return old_mean + (mean - old_mean) * factor, old_variance + (unbiased - old_variance) * factor
 
 
+@rule("BatchNormWithGlobalNormalization", only_device=True)
+def old_batch_norm(node: Node, t: Any, m: Any, v: Any, beta: Any, gamma: Any) -> Any:
+    factor = lax.rsqrt(v + np.asarray(node.real("variance_epsilon", 1e-3), v.dtype))
+    factor = factor * gamma if node.flag("scale_after_normalization") else factor
+    return t * factor + (beta - m * factor)
+
+
 @rule("LRN", only_device=True)
 def local_response(node: Node, x: Any) -> Any:
     if x.ndim != 4:

@@ -229,6 +229,13 @@ def matrix_band_part(node: Node, x: Any, num_lower: Any, num_upper: Any) -> Any:
     return jnp.where(kept, x, jnp.zeros((), x.dtype))
 
 
+@rule("DiagPart", "MatrixDiagPart", only_device=True)
+def diagonal(node: Node, x: Any) -> Any:
+    if x.ndim < 2 or (node.op == "DiagPart" and (x.ndim != 2 or x.shape[0] != x.shape[1])):
+        raise node.error(f"input must be a matrix, got shape {x.shape}")
+    return jnp.diagonal(x, axis1=-2, axis2=-1)
+
+
 @rule("Diag", "MatrixDiag", only_device=True)
 def diagonal_matrix(node: Node, diagonal: Any) -> Any:
     if not diagonal.ndim or (node.op == "Diag" and diagonal.ndim != 1):
