@@ -73,6 +73,8 @@ def load(
     if layout not in (None, "NHWC", "NCHW"):
         raise ValueError(f"load: layout must be 'NHWC' or 'NCHW', got {layout!r}")
     data, folder = _bytes(model)
+    if data.startswith(b"version https://git-lfs"):
+        raise TensorFlowError("model: the file is a pointer of Git LFS; fetch what it points to")
     dims = dict(dims or {})
     # A SavedModel begins with its version, a graph with a message.
     if data[:1] == b"\x08":

@@ -363,6 +363,65 @@ def test_while(op):
     assert "loop/body//factors" in model.params
 
 
+def recurrent(width=4):
+    """A loop over time as Keras writes it: steps are read from a list, states written to one."""
+    graph, cond, body = Builder(), Builder(), Builder()
+    x = graph.input("x", (None, None, 3))
+    w, u = weights(3, width), weights(width, width)
+    steps = graph.op("Transpose", x, graph.const([1, 0, 2]))
+    shape = graph.op("Shape", steps)
+    time, batch = (
+        graph.op("StridedSlice", shape, *(graph.const([n]) for n in (i, i + 1, 1)),
+                 shrink_axis_mask=1)
+        for i in range(2)
+    )  # fmt: skip
+    any_shape = graph.const([-1, width])
+    read = graph.op("TensorListFromTensor", steps, any_shape, element_dtype=f32)
+    made = graph.op("TensorListReserve", any_shape, time, element_dtype=f32)
+    graph.op("TensorListLength", made, name="length")
+    state = graph.op("Fill", graph.op("Pack", batch, graph.const(width)), graph.typed(f32(0)))
+    names = ["i", "n", "made", "state", "read", "w", "u"]
+    cond.op("Less", "i", "n", name="more")
+    graph.function("more", cond, names, {"r": "more:z:0"})
+    body.const(1, "one")
+    body.const([-1, 3], "shape")
+    body.op("TensorListGetItem", "read", "i", "shape:output:0", name="step", element_dtype=f32)
+    body.op("MatMul", "step:item:0", "w", name="of_step")
+    body.op("MatMul", "state", "u", name="of_state")
+    body.op("AddV2", "of_step:product:0", "of_state:product:0", name="sum")
+    body.op("Tanh", "sum:z:0", name="new")
+    body.op("TensorListSetItem", "made", "i", "new:y:0", name="set", element_dtype=f32)
+    body.op("AddV2", "i", "one:output:0", name="next")
+    results = {"made": "set:output_handle:0", "state": "new:y:0", "i": "next:z:0"}
+    graph.function("step", body, names, {f"{n}_out": results.get(n, n) for n in names})
+    graph.op(
+        "While", graph.const(0), time, made, state, read, graph.typed(w, "w"),
+        graph.typed(u, "u"), name="loop", cond=Func("more"), body=Func("step"),
+    )  # fmt: skip
+    stacked = graph.op("TensorListStack", "loop:2", any_shape, element_dtype=f32)
+    graph.op("Transpose", stacked, graph.const([1, 0, 2]), name="y")
+
+    def reference(x):
+        state, found = np.zeros((len(x), width)), []
+        for step in x.swapaxes(0, 1).astype(np.float64):
+            state = np.tanh(step @ w + state @ u)
+            found.append(state)
+        return np.stack(found, 1)
+
+    return graph, reference
+
+
+def test_recurrent_loops_of_any_length():
+    graph, reference = recurrent()
+    model = tf.load(graph.bytes(), outputs=["y", "length"])
+    assert model.outputs[0].shape == ("batch", "x_1", 4)
+    for n, t in ((2, 5), (1, 3), (4, 7)):
+        x = rng.normal(size=(n, t, 3)).astype(f32)
+        made = model(x)
+        np.testing.assert_allclose(made["y"], reference(x), 1e-5, 1e-5)
+        assert made["length"] == t
+
+
 @pytest.mark.parametrize("prefix", ["", "Ref"])
 def test_switch_and_merge_of_known_predicates(prefix):
     graph = Builder()

@@ -383,7 +383,8 @@ ELSEWHERE = {
     "MaxPool3D", "AvgPool", "AvgPool3D", "FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3",
     "LRN", "ResizeBilinear", "ResizeNearestNeighbor", "If", "StatelessIf", "While",
     "StatelessWhile", "Switch", "RefSwitch", "Merge", "RefMerge", "NoOp", "Assert", "Const",
-    "PlaceholderWithDefault",
+    "PlaceholderWithDefault", "TensorListFromTensor", "TensorListGetItem", "TensorListLength",
+    "TensorListReserve", "TensorListSetItem", "TensorListStack",
 }  # fmt: skip
 
 

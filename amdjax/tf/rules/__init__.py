@@ -11,6 +11,7 @@ from . import (
     gathering as gathering,
     images as images,
     joining as joining,
+    lists as lists,
     normalization as normalization,
     products as products,
     quantization as quantization,

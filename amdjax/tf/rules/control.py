@@ -6,12 +6,16 @@ from typing import Any
 
 import numpy as np
 
+import amdjax
+import amdjax.numpy as jnp
 from amdjax import lax
 
+from ..errors import TensorFlowError
 from ..evaluation import DEAD
 from ..nodes import Node
 from ..registry import is_host, rule, to_device
 from ..tensors import shape_of
+from .lists import Reserved
 
 
 @rule("Const")
@@ -99,9 +103,29 @@ def if_else(node: Node, cond: Any, *inputs: Any, run: Any) -> Any:
 @rule("While", "StatelessWhile", only_device=True)
 def while_loop(node: Node, *inputs: Any, run: Any) -> Any:
     test, body = node.graphs["cond"], node.graphs["body"]
+    inputs = _written(body, tuple(map(to_device, inputs)), run)
     made = lax.while_loop(
         lambda state: to_device(run(test, state)[0]).reshape(()) != 0,
         lambda state: tuple(map(to_device, run(body, state))),
-        tuple(map(to_device, inputs)),
+        inputs,
     )
     return tuple(made)
+
+
+def _written(body: Any, inputs: tuple[Any, ...], run: Any) -> tuple[Any, ...]:
+    """Inputs of a loop in which lists that it writes to are arrays already."""
+    lists = [i for i, value in enumerate(inputs) if isinstance(value, Reserved)]
+    if not lists:
+        return inputs
+
+    def after_a_step(*arrays: Any) -> tuple[Any, ...]:
+        rest = iter(arrays)
+        given = [v if isinstance(v, Reserved) else next(rest) for v in inputs]
+        made = run(body, given)
+        if any(isinstance(made[i], Reserved) for i in lists):
+            raise TensorFlowError("a step of the loop leaves a list unwritten")
+        return tuple(to_device(made[i]) for i in lists)
+
+    types = amdjax.eval_shape(after_a_step, *(v for v in inputs if not isinstance(v, Reserved)))
+    arrays = {i: jnp.zeros(t.shape, t.dtype) for i, t in zip(lists, types)}
+    return tuple(arrays.get(i, value) for i, value in enumerate(inputs))
