@@ -20,7 +20,7 @@ from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.pytree import tree_leaves, tree_unflatten
 from amdjax.core.trace import is_concrete
 from amdjax.quantize.formats import FORMATS, QuantizedArray
-from amdjax.quantize.products import can_scale, quantized_product
+from amdjax.quantize.products import can_scale, product_of_stored, quantized_product
 from amdjax.quantize.programs import DEEPEST, Block, Product, block_of, flat_program, run
 
 __all__ = ["integer_products"]
@@ -31,7 +31,8 @@ def integer_products(f: Callable[..., Any]) -> Callable[..., Any]:
 
     A product is replaced if both operands are `(q - zero_point) * scale` of integers of at most 8
     bits, or of float8, as `dequantize_linear` writes it, whose scales are the same along what is
-    summed. Sums are exact then, so that results differ by the rounding of the sums in float.
+    summed. Sums are exact then, so that results differ by the rounding of the sums in float. Where
+    only one operand is, without a zero point, its stored numbers are multiplied and sums scaled.
 
     Args:
       f: a function that can be traced.
@@ -63,7 +64,7 @@ def integer_products(f: Callable[..., Any]) -> Callable[..., Any]:
 
         def handle(product: Product, operands: Any, _: Any) -> Any:
             pair = [found.operands.get(x) for x in product.eqn.invars]
-            out = _product(product, pair, seen) if all(pair) else None
+            out = _product(product, pair, operands, seen)
             bound = product.eqn.primitive.bind
             return bound(*operands, **product.eqn.params) if out is None else out
 
@@ -111,8 +112,6 @@ class Dequantized:
         numbers = seen[self.numbers]
         scale = self.scale.kept(seen, numbers.ndim)
         zero = None if self.zero is None else self.zero.kept(seen, numbers.ndim)
-        if zero is not None and is_concrete(zero) and not np.asarray(zero).any():
-            zero = None
         for order in self.orders:
             numbers, scale = lax.transpose(numbers, order), lax.transpose(scale, order)
             zero = None if zero is None else lax.transpose(zero, order)
@@ -143,11 +142,15 @@ def _matches(block: Block) -> Matches:
 
 def _match(block: Block, operands: dict[Any, Dequantized]) -> None:
     makers = _makers(block.closed.jaxpr)
+    constants = dict(zip(block.closed.jaxpr.constvars, block.closed.consts))
     for eqn in block.products:
         for x in eqn.invars:
             found = _dequantized(x, makers)
-            if found is not None:
-                operands[x] = found
+            if found is None:
+                continue
+            if found.zero is not None and _is_zero(found.zero.source, makers, constants):
+                found = dataclasses.replace(found, zero=None)
+            operands[x] = found
     for blocks in block.inner.values():
         for inner in blocks:
             _match(inner, operands)
@@ -164,6 +167,16 @@ def _made_by(x: Any, makers: Makers, name: str) -> JaxprEqn | None:
     """The equation that makes a value, if it is one of a primitive."""
     eqn = None if isinstance(x, Literal) else makers.get(x)
     return eqn if eqn is not None and eqn.primitive.name == name else None
+
+
+def _is_zero(x: Any, makers: Makers, constants: dict[Any, Any]) -> bool:
+    """Whether a value is zero whatever the arguments: exporters write zero points that are."""
+    while (eqn := makers.get(x) if isinstance(x, Var) else None) is not None:
+        if eqn.primitive.name not in ("convert_element_type", "broadcast_in_dim", "reshape"):
+            return False
+        x = eqn.invars[0]
+    value = x.val if isinstance(x, Literal) else constants.get(x)
+    return value is not None and is_concrete(value) and not np.asarray(value).any()
 
 
 def _dequantized(x: Any, makers: Makers) -> Dequantized | None:
@@ -216,16 +229,28 @@ def _spread(x: Any, makers: Makers) -> Spread | None:
     return Spread(eqn.invars[0], tuple(eqn.params["broadcast_dimensions"]))
 
 
-def _product(product: Product, pair: list[Any], seen: dict[Var, Any]) -> Any:
-    """The product of integers; None if the operands' scales do not allow it."""
+def _product(product: Product, pair: list[Any], operands: list[Any], seen: dict[Var, Any]) -> Any:
+    """The product of numbers in few bits; None if the operands' scales do not allow it."""
     eqn = product.eqn
-    lhs, rhs = (d.array(seen, str(x.aval.dtype)) for d, x in zip(pair, eqn.invars))
+    arrays = [d and d.array(seen, str(x.aval.dtype)) for d, x in zip(pair, eqn.invars)]
+    usable = [
+        q is not None and can_scale(product.operation, eqn.params, q, side)
+        for side, q in enumerate(arrays)
+    ]
+    dtype = np.dtype(eqn.outvars[0].aval.dtype)
+    if all(usable) and _can_sum(product, *arrays):
+        return quantized_product(product.operation, eqn.params, arrays[0], arrays[1], dtype)
+    side = usable.index(True) if usable.count(True) == 1 else None
+    if side is None or arrays[side].zero_point is not None:
+        return None
+    x = jnp.asarray(operands[1 - side])
+    return product_of_stored(product.operation, eqn.params, x, arrays[side], side, dtype)
+
+
+def _can_sum(product: Product, lhs: QuantizedArray, rhs: QuantizedArray) -> bool:
+    """Whether sums of the stored numbers give the product."""
     integers = [dtypes.issubdtype(q.values.dtype, np.integer) for q in (lhs, rhs)]
     if integers[0] != integers[1] or (integers[0] and product.depth > DEEPEST):
-        return None
-    if not all(can_scale(product.operation, eqn.params, q, i) for i, q in enumerate((lhs, rhs))):
-        return None
-    if product.operation != "dot_general" and lhs.zero_point is not None and lhs.scale.size > 1:
-        return None
-    dtype = np.dtype(eqn.outvars[0].aval.dtype)
-    return quantized_product(product.operation, eqn.params, lhs, rhs, dtype)
+        return False
+    one_zero = lhs.zero_point is None or lhs.scale.size == 1
+    return product.operation == "dot_general" or one_zero

@@ -143,6 +143,14 @@ def test_convolution(zero, kernel_zero, form):
     agrees(f, x, w)
 
 
+@pytest.mark.parametrize("zero", [None, np.zeros(5, np.int8)])
+def test_weights_alone_are_scaled_behind_the_sum(zero):
+    f = lambda x, w: x @ dequantize_linear(w, S, zero, axis=0).T
+    agrees(f, A, W)
+    text = str(amdjax.make_jaxpr(integer_products(f))(A, W))
+    assert "mul" in text.split("dot_general")[1]
+
+
 def test_float8_product():
     def f(x, w):
         form = "float8_e4m3fn"
@@ -157,9 +165,10 @@ def test_float8_product():
 def test_what_is_left_in_float():
     scales = np.full((5, 4), 0.1, np.float32)
     along_sum = lambda x, w: x @ dequantize_linear(w, scales, axis=1, block_size=4).T
-    one_sided = lambda x, w: x @ dequantize_linear(w, S, axis=0).T
-    wide = lambda x, w: through(x, np.float32(0.1), np.int16(0)) @ dequantize_linear(w, 0.5).T
-    for f in (along_sum, one_sided, wide):
+    moved = lambda x, w: x @ dequantize_linear(w, S, np.arange(5, dtype=np.int8), axis=0).T
+    int16 = lambda x: through(x, np.float32(0.1), np.int16(0))
+    wide = lambda x, w: int16(x) @ dequantize_linear(w, np.float32(0.5), np.int8(1)).T
+    for f in (along_sum, moved, wide):
         assert counts(f, A, W) == 0
         np.testing.assert_array_equal(integer_products(f)(A, W), f(A, W))
 

@@ -186,7 +186,8 @@ def test_static_scales_are_those_of_calibration():
 def test_rows_of_a_batch_and_other_sizes():
     q = quantize(mlp, PARAMS, [X])
     want = np.asarray(q(q.params, X))
-    np.testing.assert_array_equal(np.asarray(q(q.params, X[:2])), want[:2])
+    for n in (1, 2, 3, 5):  # from some call on one program serves all sizes
+        np.testing.assert_array_equal(np.asarray(q(q.params, X[:n])), want[:n])
     np.testing.assert_allclose(amdjax.vmap(q, (None, 0))(q.params, X), want, rtol=1e-6)
     np.testing.assert_allclose(amdjax.jit(q)(q.params, X), want, rtol=1e-6)
     dynamic = quantize(mlp, PARAMS, mode="dynamic", inputs=X)
