@@ -39,8 +39,10 @@ def bind(operation: str, params: dict[str, Any], lhs: Any, rhs: Any, dtype: Any)
 
 
 def can_scale(operation: str, params: dict[str, Any], q: QuantizedArray, side: int) -> bool:
-    """Whether an operand's scales are the same along what is summed over."""
-    return all(q.scale.shape[d] == 1 for d in contracted_axes(operation, params, side))
+    """Whether an operand's scales and zero points are the same along what is summed over."""
+    both = [x for x in (q.scale, q.zero_point) if x is not None]
+    axes = contracted_axes(operation, params, side)
+    return all(x.shape[d] == 1 for x in both for d in axes)
 
 
 def to_result(operation: str, params: dict[str, Any], x: Array, side: int, ndim: int) -> Array:

@@ -146,11 +146,10 @@ def _match(block: Block, operands: dict[Any, Dequantized]) -> None:
     for eqn in block.products:
         for x in eqn.invars:
             found = _dequantized(x, makers)
-            if found is None:
-                continue
-            if found.zero is not None and _is_zero(found.zero.source, makers, constants):
-                found = dataclasses.replace(found, zero=None)
-            operands[x] = found
+            if found is not None and found.zero is not None:
+                found = _with_whole_zero(found, found.zero.source, makers, constants)
+            if found is not None:
+                operands[x] = found
     for blocks in block.inner.values():
         for inner in blocks:
             _match(inner, operands)
@@ -169,14 +168,25 @@ def _made_by(x: Any, makers: Makers, name: str) -> JaxprEqn | None:
     return eqn if eqn is not None and eqn.primitive.name == name else None
 
 
-def _is_zero(x: Any, makers: Makers, constants: dict[Any, Any]) -> bool:
-    """Whether a value is zero whatever the arguments: exporters write zero points that are."""
-    while (eqn := makers.get(x) if isinstance(x, Var) else None) is not None:
+def _with_whole_zero(
+    found: Dequantized, zero: Any, makers: Makers, constants: dict[Any, Any]
+) -> Dequantized | None:
+    """The operand if its zero point is surely one of the stored numbers, as the mean that is
+    subtracted from an image is not; without it where it is surely 0.
+    """
+    dtype = np.dtype(found.numbers.aval.dtype)
+    while zero.aval.dtype != dtype and (eqn := makers.get(zero)) is not None:
         if eqn.primitive.name not in ("convert_element_type", "broadcast_in_dim", "reshape"):
-            return False
-        x = eqn.invars[0]
-    value = x.val if isinstance(x, Literal) else constants.get(x)
-    return value is not None and is_concrete(value) and not np.asarray(value).any()
+            return None
+        zero = eqn.invars[0]
+    value = zero.val if isinstance(zero, Literal) else constants.get(zero)
+    if value is None or not is_concrete(value):
+        return found if zero.aval.dtype == dtype else None
+    number = np.asarray(value, np.float64)
+    if not number.any():
+        return dataclasses.replace(found, zero=None)
+    same = number.astype(dtype).astype(np.float64) == number
+    return found if same.all() else None
 
 
 def _dequantized(x: Any, makers: Makers) -> Dequantized | None:
@@ -188,9 +198,9 @@ def _dequantized(x: Any, makers: Makers) -> Dequantized | None:
     if eqn is None:
         return None
     for numbers, scale in (eqn.invars, eqn.invars[::-1]):
-        found, repeated = _moved(numbers, makers), _spread(scale, makers)
-        if found is not None and repeated is not None:
-            return Dequantized(found[0], repeated, found[1], tuple(orders[::-1]))
+        found = _moved(numbers, makers)
+        if found is not None and found[0].aval.shape == x.aval.shape:
+            return Dequantized(found[0], _spread(scale, makers), found[1], tuple(orders[::-1]))
     return None
 
 
@@ -203,10 +213,10 @@ def _moved(x: Any, makers: Makers) -> tuple[Var, Spread | None] | None:
     eqn = _made_by(x if numbers is None else numbers, makers, "sub")
     if eqn is None:
         return None
-    numbers, zero = _converted(eqn.invars[0], makers), _spread(eqn.invars[1], makers)
-    if numbers is None or zero is None or not _is_stored(numbers):
+    numbers = _converted(eqn.invars[0], makers)
+    if numbers is None or not _is_stored(numbers):
         return None
-    return numbers, zero
+    return numbers, _spread(eqn.invars[1], makers)
 
 
 def _converted(x: Any, makers: Makers) -> Any:
@@ -220,12 +230,10 @@ def _is_stored(x: Any) -> bool:
     return form is not None and form.dtype == dtype and form.bits <= 8
 
 
-def _spread(x: Any, makers: Makers) -> Spread | None:
-    if not x.aval.shape:
-        return Spread(x, ())
+def _spread(x: Any, makers: Makers) -> Spread:
     eqn = _made_by(x, makers, "broadcast_in_dim")
     if eqn is None or len(eqn.invars) != 1:
-        return None
+        return Spread(x, tuple(range(len(x.aval.shape))))
     return Spread(eqn.invars[0], tuple(eqn.params["broadcast_dimensions"]))
 
 
@@ -252,5 +260,7 @@ def _can_sum(product: Product, lhs: QuantizedArray, rhs: QuantizedArray) -> bool
     integers = [dtypes.issubdtype(q.values.dtype, np.integer) for q in (lhs, rhs)]
     if integers[0] != integers[1] or (integers[0] and product.depth > DEEPEST):
         return False
-    one_zero = lhs.zero_point is None or lhs.scale.size == 1
+    if not integers[0] and (lhs.zero_point is not None or rhs.zero_point is not None):
+        return False
+    one_zero = lhs.zero_point is None or lhs.zero_point.size == 1
     return product.operation == "dot_general" or one_zero

@@ -173,6 +173,52 @@ def test_what_is_left_in_float():
         np.testing.assert_array_equal(integer_products(f)(A, W), f(A, W))
 
 
+def test_pairs_written_with_size_one_axes():
+    def f(x, w, zero):
+        x = (quantize_linear(x, np.float32(0.02), np.uint8(7)).astype(np.float32) - 7) * 0.02
+        return x @ ((w.astype(np.float32) - zero.astype(np.float32)) * S[:, None]).T
+
+    zero = np.arange(5, dtype=np.int8)[:, None]
+    assert counts(f, A, W, zero) == 1
+    agrees(f, A, W, zero)
+
+
+PIXELS = np.random.default_rng(2).integers(0, 256, (6, 16)).astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    "normalized",
+    [
+        lambda x, mean: (x - np.float32(127.5)) * np.float32(1 / 127.5),
+        lambda x, mean: (x - np.float32(300)) * np.float32(0.1),
+        lambda x, mean: (x - np.linspace(0, 9, 6, dtype=np.float32)[:, None]) * np.float32(0.1),
+        lambda x, mean: (x - mean) * np.float32(0.1),
+        lambda x, mean: (x - mean.astype(np.int32)) * np.float32(0.1),
+        lambda x, mean: (x[:1] - np.float32(3)) * np.linspace(1, 2, 6, dtype=np.float32)[:, None],
+    ],
+)
+def test_images_are_no_quantized_numbers(normalized):
+    """What is subtracted of them is no number of theirs, or they are repeated by the scale."""
+
+    def f(x, w, mean):
+        return normalized(x.astype(np.float32), mean) @ dequantize_linear(w, S, axis=0).T
+
+    assert counts(f, PIXELS, W, np.float32(4.5)) == 0
+    agrees(f, PIXELS, W, np.float32(4.5))
+
+
+def test_zero_points_of_float8_are_left_in_float():
+    form = "float8_e4m3fn"
+
+    def f(x, w):
+        q = quantize_linear(x, np.float32(0.1), output_dtype=form)
+        x = (q.astype(np.float32) - np.float32(1)) * np.float32(0.1)
+        q = quantize_linear(w, np.float32(0.1), output_dtype=form)
+        return x @ dequantize_linear(q, np.float32(0.1)).T
+
+    agrees(f, A, A)
+
+
 def test_in_a_loop():
     def f(x, w):
         def step(c, w):
