@@ -341,6 +341,24 @@ def test_if(op, known):
         assert model(x=f32([1, 2]), c=np.asarray(True))["y"].tolist() == [2, 4]
 
 
+def test_sizes_are_known_within_branches():
+    graph = Builder()
+    for name, op in (("keep", "Identity"), ("turn", "Neg")):
+        body = Builder()
+        body.op("Reshape", "x", "shape", name="r")
+        body.op(op, "r:output:0", name="s")
+        graph.function(name, body, ["x", "shape"], {"y": "s:0"})
+    x = graph.input("x", (None, 2))
+    shape = graph.op("Pack", graph.const(-1), graph.const(1))
+    graph.op(
+        "If", graph.input("c", (), bool), x, shape, name="y", then_branch=Func("keep"),
+        else_branch=Func("turn"),
+    )  # fmt: skip
+    model = tf.load(graph.bytes())
+    assert model.outputs[0].shape == ("2*batch", 1)
+    assert model(x=f32([[1, 2]]), c=np.asarray(False))["y"].tolist() == [[-1], [-2]]
+
+
 @pytest.mark.parametrize("op", ["While", "StatelessWhile"])
 def test_while(op):
     graph = Builder()
@@ -409,6 +427,49 @@ def recurrent(width=4):
         return np.stack(found, 1)
 
     return graph, reference
+
+
+def test_recurrent_layers_are_trained():
+    """Loops that count have gradients."""
+    graph, _ = recurrent()
+    model = tf.load(graph.bytes(), outputs=["y"])
+    x = rng.normal(size=(2, 3, 3)).astype(f32)
+    loss = lambda params, x: (model.function(params, x=x)["y"] ** 2).sum()
+    made = amdjax.jit(amdjax.grad(loss), dynamic="auto")(model.params, x)
+    for name, at in (("w", (1, 2)), ("u", (0, 3))):
+        step = np.zeros_like(model.params[name])
+        step[at] = 1e-2
+        moved = [{**model.params, name: model.params[name] + s * step} for s in (1, -1)]
+        slope = (loss(moved[0], x) - loss(moved[1], x)) / 2e-2
+        np.testing.assert_allclose(made[name][at], slope, 1e-2, 1e-3)
+
+
+@pytest.mark.parametrize("start, limit, step", [(0, 5, 1), (1, 8, 3), (4, 4, 1), (7, 2, 2)])
+def test_loops_that_count(start, limit, step):
+    """The number of steps is known where the limit is a constant, an argument, or both."""
+    graph, cond, body = Builder(), Builder(), Builder()
+    cond.const(limit, "limit")
+    cond.op("Less", "i", "limit:output:0", name="a")
+    cond.op("Less", "i", "n", name="b")
+    cond.op("LogicalAnd", "a:z:0", "b:z:0", name="both")
+    body.const(step, "step")
+    body.typed(f32(1), "one")
+    body.op("AddV2", "step:output:0", "i", name="next")
+    body.op("AddV2", "x", "one:output:0", name="sum")
+    names = ["i", "n", "x"]
+    graph.function("cond", cond, names, {"r": "both:z:0"})
+    graph.function("body", body, names, {"i2": "next:z:0", "n2": "n", "x2": "sum:z:0"})
+    ends = [graph.const(start), graph.const(limit + 2), graph.input("x", ())]
+    graph.op("While", *ends, name="y", cond=Func("cond"), body=Func("body"))
+    model = tf.load(graph.bytes(), outputs=["y", "y:2"])
+    count = len(range(start, limit, step))
+    assert list(model(x=f32(0)).values()) == [start + step * count, count]
+    assert amdjax.grad(lambda x: model.function({}, x=x)["y:2"])(f32(0)) == 1
+    # A limit that is given: the number of steps is not known.
+    ends[1] = graph.input("n", (), i32)
+    graph.op("While", *ends, name="z", cond=Func("cond"), body=Func("body"))
+    other = tf.load(graph.bytes(), outputs=["z:2"])
+    assert other(x=f32(0), n=i32(limit))["z:2"] == count
 
 
 def test_recurrent_loops_of_any_length():

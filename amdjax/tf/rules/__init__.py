@@ -12,6 +12,7 @@ from . import (
     images as images,
     joining as joining,
     lists as lists,
+    loops as loops,
     normalization as normalization,
     products as products,
     quantization as quantization,

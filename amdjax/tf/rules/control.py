@@ -6,16 +6,12 @@ from typing import Any
 
 import numpy as np
 
-import amdjax
-import amdjax.numpy as jnp
 from amdjax import lax
 
-from ..errors import TensorFlowError
 from ..evaluation import DEAD
 from ..nodes import Node
 from ..registry import is_host, rule, to_device
 from ..tensors import shape_of
-from .lists import Reserved
 
 
 @rule("Const")
@@ -91,41 +87,14 @@ def if_else(node: Node, cond: Any, *inputs: Any, run: Any) -> Any:
     chosen, other = node.graphs["then_branch"], node.graphs["else_branch"]
     if is_host(cond):
         return tuple(run(chosen if _truth(node, cond) else other, inputs))
-    made = lax.cond(
-        cond.reshape(()) != 0,
-        lambda *given: tuple(map(to_device, run(chosen, given))),
-        lambda *given: tuple(map(to_device, run(other, given))),
-        *map(to_device, inputs),
-    )
-    return tuple(made)
+    arrays = {i: value for i, value in enumerate(inputs) if not is_host(value)}
 
+    def branch(graph: Any) -> Any:
+        def computed(arrays: dict[int, Any]) -> tuple[Any, ...]:
+            given = [arrays.get(i, value) for i, value in enumerate(inputs)]
+            return tuple(map(to_device, run(graph, given)))
 
-@rule("While", "StatelessWhile", only_device=True)
-def while_loop(node: Node, *inputs: Any, run: Any) -> Any:
-    test, body = node.graphs["cond"], node.graphs["body"]
-    inputs = _written(body, tuple(map(to_device, inputs)), run)
-    made = lax.while_loop(
-        lambda state: to_device(run(test, state)[0]).reshape(()) != 0,
-        lambda state: tuple(map(to_device, run(body, state))),
-        inputs,
-    )
-    return tuple(made)
+        return computed
 
-
-def _written(body: Any, inputs: tuple[Any, ...], run: Any) -> tuple[Any, ...]:
-    """Inputs of a loop in which lists that it writes to are arrays already."""
-    lists = [i for i, value in enumerate(inputs) if isinstance(value, Reserved)]
-    if not lists:
-        return inputs
-
-    def after_a_step(*arrays: Any) -> tuple[Any, ...]:
-        rest = iter(arrays)
-        given = [v if isinstance(v, Reserved) else next(rest) for v in inputs]
-        made = run(body, given)
-        if any(isinstance(made[i], Reserved) for i in lists):
-            raise TensorFlowError("a step of the loop leaves a list unwritten")
-        return tuple(to_device(made[i]) for i in lists)
-
-    types = amdjax.eval_shape(after_a_step, *(v for v in inputs if not isinstance(v, Reserved)))
-    arrays = {i: jnp.zeros(t.shape, t.dtype) for i, t in zip(lists, types)}
-    return tuple(arrays.get(i, value) for i, value in enumerate(inputs))
+    condition = to_device(cond).reshape(()) != 0
+    return tuple(lax.cond(condition, branch(chosen), branch(other), arrays))
