@@ -80,11 +80,10 @@ def test_conv_3d(layout):
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("padding", PADDINGS, ids=str)
-@pytest.mark.parametrize("size", [(7, 8), (6, 7)])
-def test_transposed_conv_is_the_adjoint(layout, padding, size):
+def test_transposed_conv_is_the_adjoint(layout, padding):
     """<conv(x), y> is <x, transposed(y)> for all x and y."""
     kernel = rng.normal(size=(3, 2, 4, 5)).astype(f32)
-    x = X[:, : size[0], : size[1]]
+    x = X[:, :, :7]
     forward = conv(x, kernel, (2, 2), (1, 1), padding)
     y = rng.normal(size=forward.shape).astype(f32)
     shape = first(x).shape if layout == "NCHW" else x.shape
@@ -103,7 +102,7 @@ def test_transposed_conv_is_the_adjoint(layout, padding, size):
 
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 @pytest.mark.parametrize("padding", ["SAME", "VALID"])
-@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("stride", [1, 3])
 @pytest.mark.parametrize("op", ["MaxPool", "AvgPool"])
 def test_pool(op, layout, padding, stride):
     size, strides = (3, 2), (stride, 2)

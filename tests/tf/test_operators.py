@@ -388,7 +388,7 @@ ELSEWHERE = {
 }  # fmt: skip
 
 
-def together(cases, count=10):
+def together(cases, count=16):
     """Cases in groups, each of which is one graph: compiling it takes less than compiling parts."""
     cases = list(cases)
     parts = [cases[i : i + count] for i in range(0, len(cases), count)]
