@@ -24,6 +24,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.config import config
 from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.dtypes import canonicalize_dtype
 
 from .errors import TensorFlowError
 from .nodes import Node
@@ -187,6 +188,11 @@ def to_device(value: Any) -> Any:
     if value.size > 1 and not any(value.strides):
         return lax.full(value.shape, jnp.asarray(value.flat[0]))
     return jnp.asarray(value)
+
+
+def converted(value: Any, dtype: np.dtype) -> Any:
+    """A value of another dtype; arrays that are no host arrays get 32 bits where 64 are off."""
+    return value.astype(dtype if is_host(value) else canonicalize_dtype(dtype))
 
 
 # What nodes compute

@@ -1,6 +1,7 @@
 """Whole graphs against NumPy in float64: networks, transformations, functions, control flow."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -556,3 +557,34 @@ def test_types_of_64_bits_are_kept_in_calls():
     assert made.dtype == np.int64 and made.tolist() == [2**40 + 1, 2**40 + 2]
     with pytest.raises(tf.TensorFlowError, match=r"node 'y'.*more than 32 bits; enable"):
         model.function({}, x=np.array([1, 2]))
+
+
+def test_types_of_64_bits_become_those_of_32_without_a_warning():
+    graph = Builder()
+    x = graph.input("x", (2, 3))
+    at = graph.op("ArgMax", x, graph.const(1), name="at")
+    wide = graph.op("Cast", x, DstT=np.float64)
+    graph.op("AddV2", wide, graph.typed(np.float64(1.5)), name="wide")
+    graph.op("AddV2", at, graph.typed(np.int64(3)), name="more")
+    ends = [graph.typed(np.int64(v)) for v in (0, 5000, 1)]
+    graph.op("Range", *ends, name="range", Tidx=np.int64)
+    graph.op("OneHot", at, graph.const(3), *(graph.typed(np.float64(v)) for v in (1, 0)), name="o")
+    outputs = ["at", "wide", "more", "range", "o"]
+    model = tf.load(graph.bytes(), outputs=outputs)
+    x = f32([[1, 2, 3], [3, 2, 1]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        narrow, wide = model.function({}, x=x), model(x)
+    for name in outputs:
+        assert narrow[name].dtype.itemsize == 4 and wide[name].dtype.itemsize == 8
+        np.testing.assert_array_equal(narrow[name], wide[name])
+
+
+def test_bits_of_wide_types_need_them():
+    graph = Builder()
+    x = graph.op("Cast", graph.input("x", (2,)), DstT=np.float64)
+    graph.op("Bitcast", x, name="y", T=np.float64, type=np.int64)
+    model = tf.load(graph.bytes())
+    np.testing.assert_array_equal(model(f32([1, 2]))["y"], np.float64([1, 2]).view(np.int64))
+    with pytest.raises(tf.TensorFlowError, match="64-bit types need jax_enable_x64"):
+        model.function({}, x=f32([1, 2]))

@@ -10,10 +10,11 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.dims.expression import max_dim, min_dim
+from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.scipy import special
 
 from ..nodes import Node
-from ..registry import is_host, namespace, rule
+from ..registry import converted, is_host, namespace, rule
 
 #: Operators that are functions of NumPy and of `amdjax.numpy` of the same name.
 _UNARY = {
@@ -215,18 +216,24 @@ def cast(node: Node, x: Any) -> Any:
     dtype = node.dtype("DstT")
     if x.dtype != object:
         with np.errstate(invalid="ignore"):
-            return x.astype(dtype)
+            return converted(x, dtype)
     if dtype.kind in "iu":
         return x
     if dtype.kind == "b":
         return np.frompyfunc(bool, 1, 1)(x).astype(bool)
-    numbers = [jnp.asarray(n).astype(dtype) for n in x.flat]
+    numbers = [converted(jnp.asarray(n), dtype) for n in x.flat]
     return jnp.stack(numbers).reshape(x.shape)
 
 
 @rule("Bitcast", only_device=True)
 def bitcast(node: Node, x: Any) -> Any:
-    return lax.bitcast_convert_type(x, node.dtype("type"))
+    dtype = node.dtype("type")
+    if (
+        canonicalize_dtype(dtype) != dtype
+        or canonicalize_dtype(node.dtype("T", x.dtype)) != x.dtype
+    ):
+        raise node.error("bits of 64-bit types need jax_enable_x64")
+    return lax.bitcast_convert_type(x, dtype)
 
 
 @rule("ApproximateEqual", only_device=True)

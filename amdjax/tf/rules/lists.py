@@ -9,6 +9,7 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.core.dtypes import canonicalize_dtype
 
 from ..nodes import Node
 from ..registry import rule, size
@@ -35,7 +36,7 @@ def reserve(node: Node, element_shape: Any, num_elements: Any) -> Any:
     count = size(node, "num_elements", num_elements)
     if isinstance(count, int) and not 0 <= count < 2**31:
         raise node.error(f"num_elements must be a size, got {count}")
-    return Reserved(count, node.dtype("element_dtype"))
+    return Reserved(count, canonicalize_dtype(node.dtype("element_dtype")))
 
 
 @rule("TensorListSetItem", only_device=True)

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import amdjax.numpy as jnp
+from amdjax.core.dtypes import canonicalize_dtype
 
 from ..nodes import Node
 from ..registry import rule
@@ -39,7 +40,7 @@ def _product(node: Node, x: Any, y: Any) -> Any:
     result = node.dtype("Tout") if "Tout" in node.attributes else x.dtype
     if node.op != "BatchMatMulV3":
         check_same_dtype(node, x, y)
-    return jnp.matmul(x, y, preferred_element_type=result)
+    return jnp.matmul(x, y, preferred_element_type=canonicalize_dtype(result))
 
 
 @rule("Einsum", only_device=True)

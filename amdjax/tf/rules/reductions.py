@@ -12,7 +12,7 @@ from amdjax import lax
 from amdjax.core.dims.expression import max_dim, min_dim
 
 from ..nodes import Node
-from ..registry import axis_of, namespace, rule, size, sizes
+from ..registry import axis_of, converted, namespace, rule, size, sizes
 
 _ORDERED = {"Max": max_dim, "Min": min_dim}
 
@@ -71,7 +71,7 @@ def euclidean_norm(node: Node, x: Any, axis: Any) -> Any:
 def arg_extreme(node: Node, x: Any, dimension: Any) -> Any:
     at = axis_of(node, "dimension", size(node, "dimension", dimension), x.ndim)
     function = jnp.argmax if node.op == "ArgMax" else jnp.argmin
-    return function(x, axis=at).astype(node.dtype("output_type", np.int64))
+    return converted(function(x, axis=at), node.dtype("output_type", np.int64))
 
 
 @rule("Cumsum", "Cumprod", numbers=("axis",), only_device=True)
@@ -104,7 +104,7 @@ def _top_k(node: Node, x: Any, k: Any) -> Any:
     if not x.ndim or not isinstance(k, int) or not 0 <= k <= x.shape[-1]:
         raise node.error(f"k = {k} does not fit shape {x.shape}")
     values, indices = lax.top_k(x, k)
-    return values, indices.astype(node.dtype("index_type", np.int32))
+    return values, converted(indices, node.dtype("index_type", np.int32))
 
 
 @rule("InTopKV2", numbers=("k",), only_device=True)

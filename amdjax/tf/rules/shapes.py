@@ -10,6 +10,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.dtypes import canonicalize_dtype
 
 from ..nodes import Node
 from ..registry import MAX_HOST, axis_of, host_array, namespace, rule, size, sizes
@@ -157,7 +158,7 @@ def arange(node: Node, start: Any, limit: Any, delta: Any) -> Any:
     if known and (last - first) / step <= MAX_HOST:
         found: np.ndarray = np.arange(first, last, step).astype(dtype)
         return found
-    return jnp.arange(first, last, step, dtype)
+    return jnp.arange(first, last, step, canonicalize_dtype(dtype))
 
 
 @rule("LinSpace", numbers=("num",), only_device=True)
