@@ -22,5 +22,6 @@ from amdjax.onnx.rules import (
     shapes as shapes,
     signal as signal,
     strings as strings,
+    training as training,
     trees as trees,
 )
