@@ -125,8 +125,8 @@ class _Layer(NamedTuple):
 
     def _gates(self, array: Any) -> Any:
         """The parts of axis 0 in our order of gates."""
-        parts = jnp.split(array, len(self.order))
-        return jnp.concatenate([parts[i] for i in self.order])
+        parts = array.reshape(len(self.order), -1, *array.shape[1:])
+        return parts[np.array(self.order)].reshape(array.shape)
 
 
 def _functions(
@@ -237,8 +237,11 @@ def gru_layer(
         usual = tuple(n.lower() for n in d.names) == ("sigmoid", "tanh")
         if usual and clip is None and linear_before_reset:
             return layer.steps(gru, d, d.state[0])
-        make = _gru_step if linear_before_reset else _gru_step_reset_first
-        return layer.scan("GRU", make(d.functions, clip), d, d.state[0])
+        if linear_before_reset:
+            step = _gru_step(d.functions, clip)
+        else:
+            step = _gru_step_reset_first(d.functions, clip, d.weights)
+        return layer.scan("GRU", step, d, d.state[0])
 
     return layer.run(node, run)
 
@@ -257,17 +260,19 @@ def _gru_step(functions: Sequence[Function], clip: float | None) -> Any:
     return step
 
 
-def _gru_step_reset_first(functions: Sequence[Function], clip: float | None) -> Any:
+def _gru_step_reset_first(
+    functions: Sequence[Function], clip: float | None, learned: Weights
+) -> Any:
     """The cell of Cho et al. (2014), which resets the hidden state before its product."""
     f, g = functions
+    split = 2 * (learned.hidden_kernel.shape[-1] // 3)
+    gates, kernel = jnp.split(learned.hidden_kernel, [split], -1)
+    bias = 0 if learned.hidden_bias is None else learned.hidden_bias
 
     def step(weights: Weights, projected: Any, h: Any) -> Any:
-        if weights.hidden_bias is not None:
-            projected = projected + weights.hidden_bias
-        split = 2 * (weights.hidden_kernel.shape[-1] // 3)
-        gates, kernel = weights.hidden_kernel[:, :split], weights.hidden_kernel[:, split:]
-        r, z = jnp.split(f(_bounded(projected[..., :split] + h @ gates, clip)), 2, axis=-1)
-        n = g(_bounded(projected[..., split:] + (r * h) @ kernel, clip))
+        to_gates, to_n = jnp.split(projected + bias, [split], -1)
+        r, z = jnp.split(f(_bounded(to_gates + h @ gates, clip)), 2, axis=-1)
+        n = g(_bounded(to_n + (r * h) @ kernel, clip))
         return n + z * (h - n)
 
     return step
