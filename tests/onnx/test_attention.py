@@ -200,13 +200,14 @@ def test_what_is_not_supported_is_said():
 
 @pytest.mark.parametrize("zeros", ["usual", "packed", "floats"])
 @pytest.mark.parametrize("bits", [2, 4, 8])
-def test_weights_of_few_bits(bits, zeros):
+@pytest.mark.parametrize("count", [3, 5])
+def test_weights_of_few_bits(count, bits, zeros):
     rng = np.random.default_rng(6)
     rows, columns, block = 6, 40, 16
     blocks = -(-columns // block)
     w = rng.integers(0, 1 << bits, (rows, blocks * block))
     at = rng.integers(0, 1 << bits, (rows, blocks))
-    scale, a = floats(rng, rows, blocks), floats(rng, 3, columns)
+    scale, a = floats(rng, rows, blocks), floats(rng, count, columns)
     given = {"usual": None, "packed": packed(at, bits), "floats": at.astype(np.float32)}[zeros]
     at = np.full_like(at, 1 << (bits - 1)) if zeros == "usual" else at
     exact = (w.reshape(rows, blocks, block) - at[..., None]) * scale[..., None].astype(np.float64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -216,22 +217,42 @@ def matmul_n_bits(
         y = jnp.zeros((*a.shape[:-1], N), a.dtype)
         return y if bias is None else y + bias
     blocks = -(-K // block_size)
-    w = _unpacked(b.reshape(N, blocks, -1), bits).astype(a.dtype)
-    scales = scales.reshape(N, blocks)
+    b, scales = b.reshape(N, blocks, -1), scales.reshape(N, blocks)
     if zeros is None:
         zeros = jnp.full((N, blocks), 1 << (bits - 1), a.dtype)
     elif zeros.dtype == np.uint8:
         zeros = _unpacked(zeros.reshape(N, -1), bits)[:, :blocks].astype(a.dtype)
     else:
         zeros = zeros.reshape(N, blocks)
-    if groups is not None:  # columns that were quantized in another order
-        at = groups.reshape(-1)[:K]
-        w = w.reshape(N, -1)[:, :K]
-        w = (w - zeros[:, at]) * scales[:, at]
+    rows = math.prod(a.shape[:-1])
+    if groups is None and isinstance(rows, int) and rows <= _FEW_ROWS:
+        y = _few_rows(a, b, scales, zeros, bits)
     else:
-        w = ((w - zeros[..., None]) * scales[..., None]).reshape(N, -1)[:, :K]
-    y = jnp.matmul(a, w.T)
+        w = _unpacked(b, bits).reshape(N, -1)[:, :K].astype(a.dtype)
+        # Columns that were quantized in another order say which block is theirs.
+        block = np.arange(K) // block_size if groups is None else groups.reshape(-1)[:K]
+        y = jnp.matmul(a, ((w - zeros[:, block]) * scales[:, block]).T)
     return y if bias is None else y + bias
+
+
+#: With so few rows a product reads its weights once, and does not store what they stand for.
+_FEW_ROWS = 4
+
+
+def _few_rows(a: Any, b: Any, scales: Any, zeros: Any, bits: int) -> Any:
+    """A product with weights of few bits `(N, blocks, bytes)` as one sum over its elements."""
+    per, wide = 8 // bits, jnp.promote_types(a.dtype, np.float32)
+    n, blocks, size = b.shape
+    rows = a.reshape(-1, a.shape[-1]).astype(wide)
+    rows = jnp.pad(rows, [(0, 0), (0, blocks * size * per - rows.shape[1])])
+    rows = rows.reshape(-1, 1, blocks, size * per)
+    total: Any = 0
+    for i in range(per):  # the numbers that lie at one place in their bytes
+        part = (b >> np.uint8(i * bits)) & np.uint8((1 << bits) - 1)
+        part = part.astype(wide) - zeros.astype(wide)[..., None]
+        total = total + rows[..., i::per] * part
+    y = jnp.sum(total * scales.astype(wide)[..., None], (-2, -1))
+    return y.reshape(*a.shape[:-1], n).astype(a.dtype)
 
 
 #: Values of four bits; NF4 has quantiles of the normal distribution (Dettmers et al., 2023).
