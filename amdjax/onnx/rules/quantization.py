@@ -13,7 +13,7 @@ from amdjax.core import dtypes
 from ..errors import OnnxError
 from ..reading import dtype_of
 from ..registry import is_host, rule
-from ._windows import windows
+from ._windows import Windows, windows
 from .arithmetic import cast
 from .convolutions import by_channel, layouts
 
@@ -186,17 +186,13 @@ def integer_conv(x: Any, x_zero: Any, w: Any, w_zero: Any, group: int, **form: A
     if x.dtype != w.dtype:
         (x, x_zero), (w, w_zero) = _signed(x, x_zero), _signed(w, w_zero)
 
-    def run(kernel: Any) -> Any:
-        return lax.conv_general_dilated(
-            x, kernel, made.strides, [(0, 0)] * rank, rhs_dilation=made.dilations,
-            feature_group_count=group, dimension_numbers=layouts(rank),
-            preferred_element_type=np.int32,
-        )  # fmt: skip
-
     # Padding stands for 0, which is the zero point.
     edge = jnp.asarray(0 if x_zero is None else x_zero).reshape(()).astype(x.dtype)
     x = lax.pad(x, edge, [(0, 0, 0), (0, 0, 0), *((low, high, 0) for low, high in made.pads)])
-    y = run(w)
+    y = lax.conv_general_dilated(
+        x, w, made.strides, [(0, 0)] * rank, rhs_dilation=made.dilations,
+        feature_group_count=group, dimension_numbers=layouts(rank), preferred_element_type=np.int32,
+    )  # fmt: skip
     p = None if _nothing(x_zero) else x_zero.astype(np.int32).reshape(())
     if p is not None:
         sums = jnp.sum(w, tuple(range(1, w.ndim)), dtype=np.int32)
@@ -204,11 +200,20 @@ def integer_conv(x: Any, x_zero: Any, w: Any, w_zero: Any, group: int, **form: A
     if not _nothing(w_zero):
         q = w_zero.astype(np.int32)
         q = q.reshape(()) if q.size == 1 else by_channel(q, rank)
-        sums = run(jnp.ones((group, *w.shape[1:]), w.dtype))
+        sums = _window_sums(x, w.shape, made, group)
         if p is not None:
             sums = sums - p * np.int32(np.prod(w.shape[1:]))
         y = y - q * jnp.repeat(sums, w.shape[0] // group, 1)
     return y
+
+
+def _window_sums(x: Any, kernel: tuple[int, ...], made: Windows, group: int) -> Any:
+    """Sums of the elements that each window of a convolution reads, `(batch, groups, *space)`."""
+    parts = x.reshape(x.shape[0], group, kernel[1], *x.shape[2:])
+    return lax.reduce_window(
+        jnp.sum(parts, 2, dtype=np.int32), np.int32(0), lax.add, (1, 1, *kernel[2:]),
+        (1, 1, *made.strides), "VALID", window_dilation=(1, 1, *made.dilations),
+    )  # fmt: skip
 
 
 def _signed(x: Any, zero: Any) -> tuple[Any, Any]:
