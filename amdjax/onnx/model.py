@@ -130,7 +130,8 @@ class Model:
                 self._on_device = {name: to_device(v) for name, v in self.params.items()}
             if self._traceable:
                 try:
-                    return dict(self._compiled(self._on_device, **given))
+                    made = self._compiled(self._on_device, **given)
+                    return {v.name: made[v.name] for v in self.outputs}
                 except NotTraceable:
                     self._traceable = False
             return self.function(self._on_device, **given)

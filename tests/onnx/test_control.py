@@ -203,3 +203,8 @@ def test_errors_of_sequences_name_the_position():
 def test_sizes_that_do_not_add_up():
     with pytest.raises(OnnxError, match="split must add up to 4"):
         run_node("SplitToSequence", [X, np.array([1, 2])])
+
+
+def test_outputs_come_in_the_order_of_the_model():
+    nodes = [NODE("Neg", ["x"], ["z"]), NODE("Abs", ["x"], ["a"])]
+    assert list(graph_model(nodes, {"x": X}, ["z", "a"])(X)) == ["z", "a"]

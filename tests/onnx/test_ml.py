@@ -93,6 +93,7 @@ def test_classes_of_trees():
 @pytest.mark.parametrize("wrong, message", [
     ({"nodes_truenodeids": [0, 0, 0]}, "circle"), ({"nodes_falsenodeids": [9, 0, 0]}, "children"),
     ({"nodes_featureids": [5, 0, 0]}, "features"), ({"target_ids": [4, 0]}, "targets"),
+    ({"n_targets": 10**12}, "too large"),
     ({"target_nodeids": [1, 7]}, "not there"),
     ({"nodes_modes": ["BRANCH_X", "LEAF", "LEAF"]}, "has 'X'"),
 ])  # fmt: skip

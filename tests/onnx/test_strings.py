@@ -76,3 +76,13 @@ def test_grams_with_skips():
         weights=[1.0, 2.0, 4.0],
     )  # fmt: skip
     assert got.tolist() == [[1, 4, 2], [1, 0, 2]]
+
+
+@pytest.mark.parametrize("place", [-1, 10**12])
+def test_places_of_grams_are_bounded(place):
+    form = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0}
+    with pytest.raises(OnnxError, match="ngram_indexes must be in"):
+        run_node(
+            "TfIdfVectorizer", [np.array([1])], ngram_counts=[0], ngram_indexes=[place],
+            pool_int64s=[1], **form,
+        )  # fmt: skip

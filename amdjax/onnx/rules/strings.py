@@ -12,6 +12,9 @@ import numpy as np
 from ..registry import rule, static
 from ._regular import full_match
 
+#: How many n-grams a vector may count.
+_MOST_PLACES = 1 << 24
+
 
 @rule("StringConcat", since=20)
 def concat(x: Any, y: Any) -> Any:
@@ -77,6 +80,8 @@ def tf_idf(
     pool = list(pool_strings) or np.asarray(pool_int64s).tolist()
     grams = _grams(pool, np.asarray(ngram_counts).tolist(), min_gram_length, max_gram_length)
     places = np.asarray(ngram_indexes, np.int64)
+    if not len(places) or places.min() < 0 or places.max() >= _MOST_PLACES:
+        raise node.error(f"ngram_indexes must be in [0, {_MOST_PLACES})")
     items = static(x, "X")
     counts = np.zeros((*items.shape[:-1], int(places.max()) + 1), np.float32)
     scale = np.ones(counts.shape[-1], np.float32)

@@ -13,6 +13,8 @@ from ..errors import OnnxError
 from .ml import POST_TRANSFORMS, labeled, ml
 
 _MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER")
+#: Numbers in the table of what leaves give; a file could claim any number of targets.
+_MOST_WEIGHTS = 1 << 28
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
@@ -138,6 +140,8 @@ def _spread(
     count: int, targets: int, places: Any, ids: Any, weights: Any, dtype: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     """Weights of leaves by node and target, and where there are any."""
+    if not 0 < targets <= _MOST_WEIGHTS // max(count, 1):
+        raise OnnxError(f"n_targets {targets} is none, or too large for {count} nodes")
     table, given = np.zeros((count, targets), dtype), np.zeros((count, targets), bool)
     ids = np.asarray(ids)
     if len(ids) and not (ids.min() >= 0 and ids.max() < targets):
