@@ -10,11 +10,10 @@ import amdjax.numpy as jnp
 from amdjax import lax, nn
 from amdjax.quantize import FORMATS, MinMax, Product, Recipe, quantize, sqnr
 
-rng = np.random.default_rng(3)
-
 
 def normal(*shape):
-    return rng.standard_normal(shape).astype(np.float32)
+    """Normal numbers, which are the same whichever tests run."""
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
 
 
 X, IMAGES = normal(6, 16), normal(2, 7, 6, 3)
@@ -74,6 +73,7 @@ SETTINGS = [
 ]
 
 
+@pytest.mark.devices
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize(("name", "symmetric", "of_x", "of_w"), SETTINGS)
@@ -87,6 +87,7 @@ def test_matrix_product(mode, per_channel, name, symmetric, of_x, of_w):
     close(q(q.params, X), x @ by_itself(w, 0 if per_channel else None, of_w, name))
 
 
+@pytest.mark.devices
 @pytest.mark.parametrize("mode", ["static", "dynamic"])
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize(("name", "symmetric", "of_x", "of_w"), SETTINGS)
@@ -128,6 +129,7 @@ WEIGHTS = [("int8", None), ("int8", 4), ("uint8", None), ("int16", None), ("int4
            ("uint4", 4), ("mxfp4", 8), ("float8_e4m3fn", None), ("float8_e4m3fnuz", 2)]  # fmt: skip
 
 
+@pytest.mark.devices
 @pytest.mark.parametrize(("name", "group"), WEIGHTS)
 def test_weights_alone(name, group):
     w = PARAMS["a"]["w"]
