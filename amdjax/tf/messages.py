@@ -14,34 +14,33 @@ from typing import Any
 from .errors import TensorFlowError
 
 #: For each message its fields: name, type and number. `*` repeats, `map` has keys that are texts.
-#: Enums are read as int32, which their encoding is.
 MESSAGES = {
     "Dim": "size int64 1, name string 2",
     "TensorShape": "dim *Dim 2, unknown_rank bool 3",
     "Tensor": (
-        "dtype int32 1, tensor_shape TensorShape 2, tensor_content bytes 4, half_val *int32 13, "
+        "dtype DataType 1, tensor_shape TensorShape 2, tensor_content bytes 4, half_val *int32 13, "
         "float_val *float 5, double_val *double 6, int_val *int32 7, string_val *bytes 8, "
         "scomplex_val *float 9, int64_val *int64 10, bool_val *bool 11, dcomplex_val *double 12, "
         "uint32_val *uint32 16, uint64_val *uint64 17, float8_val bytes 18"
     ),
     "ListValue": (
-        "s *bytes 2, i *int64 3, f *float 4, b *bool 5, type *int32 6, shape *TensorShape 7, "
+        "s *bytes 2, i *int64 3, f *float 4, b *bool 5, type *DataType 6, shape *TensorShape 7, "
         "tensor *Tensor 8, func *NameAttrList 9"
     ),
     "NameAttrList": "name string 1, attr map:AttrValue 2",
     "AttrValue": (
-        "list ListValue 1, s bytes 2, i int64 3, f float 4, b bool 5, type int32 6, "
+        "list ListValue 1, s bytes 2, i int64 3, f float 4, b bool 5, type DataType 6, "
         "shape TensorShape 7, tensor Tensor 8, placeholder string 9, func NameAttrList 10"
     ),
     "Node": "name string 1, op string 2, input *string 3, device string 4, attr map:AttrValue 5",
     "Version": "producer int32 1, min_consumer int32 2",
-    "Arg": "name string 1, type int32 3, number_attr string 5, type_list_attr string 6",
+    "Arg": "name string 1, type DataType 3, number_attr string 5, type_list_attr string 6",
     "Op": "name string 1, input_arg *Arg 2, output_arg *Arg 3",
     "Function": "signature Op 1, node_def *Node 3, ret map:string 4, attr map:AttrValue 5",
     "Library": "function *Function 1",
     "Graph": "node *Node 1, library Library 2, version int32 3, versions Version 4",
     "MetaInfo": "meta_graph_version string 1, tags *string 4, tensorflow_version string 5",
-    "TensorInfo": "name string 1, dtype int32 2, tensor_shape TensorShape 3",
+    "TensorInfo": "name string 1, dtype DataType 2, tensor_shape TensorShape 3",
     "Signature": "inputs map:TensorInfo 1, outputs map:TensorInfo 2, method_name string 3",
     "Saver": "filename_tensor_name string 1, save_tensor_name string 2, restore_op_name string 3",
     "MetaGraph": (
@@ -52,10 +51,19 @@ MESSAGES = {
     "BundleHeader": "num_shards int32 1, endianness int32 2, version Version 3",
     "Slice": "dummy int32 1",
     "BundleEntry": (
-        "dtype int32 1, shape TensorShape 2, shard_id int32 3, offset int64 4, size int64 5, "
+        "dtype DataType 1, shape TensorShape 2, shard_id int32 3, offset int64 4, size int64 5, "
         "crc32c fixed32 6, slices *Slice 7"
     ),
 }  # fmt: skip
+
+#: Numbers of dtypes have names in files that are texts.
+_DTYPE_NAMES = (
+    "INVALID", "FLOAT", "DOUBLE", "INT32", "UINT8", "INT16", "INT8", "STRING", "COMPLEX64", "INT64",
+    "BOOL", "QINT8", "QUINT8", "QINT32", "BFLOAT16", "QINT16", "QUINT16", "UINT16", "COMPLEX128",
+    "HALF", "RESOURCE", "VARIANT", "UINT32", "UINT64", "FLOAT8_E5M2", "FLOAT8_E4M3FN",
+)  # fmt: skip
+#: What files that are texts begin with.
+_TEXT = (b"node", b"library", b"versions", b"saved_model_schema_version", b"meta_graphs", b"#")
 
 #: Of `AttrValue`, fields of which only one is there.
 _ONE_OF = ("s", "i", "f", "b", "type", "shape", "tensor", "list", "func", "placeholder")
@@ -82,6 +90,11 @@ def messages() -> SimpleNamespace:
             message.oneof_decl.add(name="value")
         for field in fields.split(", "):
             _describe(message, *field.split(" "))
+    enum = file.enum_type.add(name="DataType")
+    for number, name in enumerate(_DTYPE_NAMES):
+        enum.value.add(name=f"DT_{name}", number=number)
+        if number:
+            enum.value.add(name=f"DT_{name}_REF", number=number + 100)
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     found = {
@@ -96,7 +109,7 @@ def parse(kind: str, data: bytes, what: str) -> Any:
 
     Args:
       kind: its name in `MESSAGES`.
-      data: the bytes.
+      data: the bytes; those of a text if they begin like one.
       what: they are, for errors.
 
     Raises:
@@ -104,10 +117,21 @@ def parse(kind: str, data: bytes, what: str) -> Any:
     """
     message = getattr(messages(), kind)()
     try:
-        message.ParseFromString(data)
+        if is_text(data):
+            # late: with protobuf
+            from google.protobuf import text_format
+
+            text_format.Parse(data.decode(), message, allow_unknown_field=True)
+        else:
+            message.ParseFromString(data)
     except Exception as e:  # of protobuf, whose classes differ by implementation
         raise TensorFlowError(f"{what}: truncated, damaged, or no such file ({e})") from None
     return message
+
+
+def is_text(data: bytes) -> bool:
+    """Whether a file is a message as text."""
+    return data[:64].lstrip().startswith(_TEXT)
 
 
 def _describe(message: Any, name: str, kind: str, number: str) -> None:
@@ -128,6 +152,8 @@ def _describe(message: Any, name: str, kind: str, number: str) -> None:
     kind = kind.removeprefix("*")
     if kind in MESSAGES:
         field.type, field.type_name = field.TYPE_MESSAGE, f".{_PACKAGE}.{kind}"
+    elif kind == "DataType":
+        field.type, field.type_name = field.TYPE_ENUM, f".{_PACKAGE}.{kind}"
     else:
         field.type = getattr(field, f"TYPE_{kind.upper()}")
     if message.name == "AttrValue" and name in _ONE_OF:

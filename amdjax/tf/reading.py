@@ -35,9 +35,9 @@ def load(
     """Read a graph of TensorFlow.
 
     Args:
-      model: the path of a frozen graph (`.pb`), of a SavedModel's folder or its `saved_model.pb`,
-        or the bytes of one of these files. Variables are read only beside a file that is named by
-        its path.
+      model: the path of a frozen graph (`.pb`, or `.pbtxt` as text), of a SavedModel's folder or
+        its `saved_model.pb`, or the bytes of one of these files. Variables are read only beside a
+        file that is named by its path.
       outputs: names of the nodes to compute, as `"probabilities"` or `"node:1"`. None: the outputs
         of the signature; of a frozen graph, nodes that no other node reads.
       dims: sizes or names for dimensions that the file leaves open, by the names that
@@ -77,7 +77,8 @@ def load(
         raise TensorFlowError("model: the file is a pointer of Git LFS; fetch what it points to")
     dims = dict(dims or {})
     # A SavedModel begins with its version, a graph with a message.
-    if data[:1] == b"\x08":
+    is_saved = data[:64].lstrip().startswith((b"saved_model", b"meta_graphs"))
+    if data[:1] == b"\x08" or is_saved:
         return _saved_model(data, folder, outputs, dims, layout, signature)
     graph = parse("Graph", data, "model")
     if not graph.node:
@@ -106,7 +107,8 @@ def _bytes(model: Any) -> tuple[bytes, Path | None]:
         raise TypeError(f"load: model must be a path or bytes, got {type(model).__name__}")
     path = Path(model)
     if path.is_dir():
-        path = path / "saved_model.pb"
+        names = ("saved_model.pb", "saved_model.pbtxt")
+        path = next((path / n for n in names if (path / n).is_file()), path / names[0])
     if not path.is_file():
         raise FileNotFoundError(f"load: there is no file {str(path)!r}")
     return path.read_bytes(), path.resolve().parent

@@ -588,3 +588,19 @@ def test_bits_of_wide_types_need_them():
     np.testing.assert_array_equal(model(f32([1, 2]))["y"], np.float64([1, 2]).view(np.int64))
     with pytest.raises(tf.TensorFlowError, match="64-bit types need jax_enable_x64"):
         model.function({}, x=f32([1, 2]))
+
+
+def test_files_may_be_texts(tmp_path):
+    graph = Builder()
+    graph.op("Neg", graph.op("Cast", graph.input("x", (2,)), DstT=i32), name="y")
+    text = str(graph.graph)
+    assert "type: DT_FLOAT" in text
+    (tmp_path / "graph.pbtxt").write_text(text.replace('name: "y"', 'unknown: 3\n  name: "y"', 1))
+    assert tf.load(tmp_path / "graph.pbtxt")(x=f32([1.5, -2]))["y"].tolist() == [-1, 2]
+    text = str(messages().SavedModel.FromString(signed()))
+    (tmp_path / "saved_model.pbtxt").write_text(text)
+    assert tf.load(tmp_path).outputs[0].name == "scores"
+    assert tf.load(text.encode())(image=f32([[-1, 0, 2]]))["scores"].tolist() == [[0, 0, 2]]
+    for damaged in (text[:-10], text.replace("op:", "op"), "node {" * 5000):
+        with pytest.raises(tf.TensorFlowError, match="no such file"):
+            tf.load(damaged.encode())
