@@ -87,15 +87,15 @@ def check_method(name: str, method: Any, align_corners: Any) -> None:
 
 def _new_size(
     old: tuple[int, ...], size: Ints | None, scale_factor: Any
-) -> tuple[tuple[int, ...], tuple[float, ...]]:
-    """The new spatial size, and how far apart its samples lie in the old one."""
+) -> tuple[tuple[int, ...], tuple[float | None, ...]]:
+    """The new spatial size, and how far apart its samples lie in the old one; None: by sizes."""
     if (size is None) == (scale_factor is None):
         raise ValueError(
             f"upsample: either size or scale_factor must be given, got {size=} and {scale_factor=}."
         )
     if size is not None:
         new = ints("upsample", "size", size, len(old))
-        return new, tuple(1.0 if is_symbolic_dim(n) else n / m for n, m in zip(old, new))
+        return new, (None,) * len(new)
     factors = check_factors("upsample", scale_factor)
     if not isinstance(scale_factor, (tuple, list)):
         factors *= len(old)
@@ -128,27 +128,38 @@ def check_factors(name: str, scale_factor: Any) -> tuple[float, ...]:
 
 @composite(static_argnames=("new", "scales", "kind", "align_corners", "first"))
 def _upsample(
-    x: Array, new: tuple[int, ...], scales: tuple[float, ...], kind: str, align_corners: bool,
-    first: int,
+    x: Array, new: tuple[int, ...], scales: tuple[float | None, ...], kind: str,
+    align_corners: bool, first: int,
 ) -> Array:  # fmt: skip
+    """With None for a scale that is the quotient of the sizes."""
     old = x.shape[first : first + len(new)]
     factors = [m // n for n, m in zip(old, new)]
-    whole = all(m == n * f and s * f == 1 for n, m, f, s in zip(old, new, factors, scales))
-    if kind.startswith("nearest") and whole:
+    repeats = [m == n * f and s in (None, 1 / f) for n, m, f, s in zip(old, new, factors, scales)]
+    if kind.startswith("nearest") and all(repeats):
         return _repeated(x, factors, first)
-    if not align_corners and kind == "linear" and any(map(is_symbolic_dim, old)):
-        shape = (*x.shape[:first], *new, *x.shape[first + len(new) :])
-        return resized(x, shape, kind, False, None)
-    old = tuple(map(operator.index, old))  # where samples lie is known while tracing
+    axes = list(range(len(new)) if first == 1 else reversed(range(len(new))))
+    symbolic = [i for i in axes if is_symbolic_dim(old[i]) or is_symbolic_dim(new[i])]
+    if kind.startswith("nearest") and any(repeats[i] for i in symbolic):
+        symbolic = [i for i in symbolic if repeats[i]]
+        x = _repeated(x, [factors[i] if i in symbolic else 1 for i in range(len(new))], first)
+    elif kind == "linear" and not align_corners:
+        symbolic = [i for i in symbolic if scales[i] is None or repeats[i]]
+        by_axis = {first + i: new[i] for i in symbolic}
+        shape = tuple(by_axis.get(axis, n) for axis, n in enumerate(x.shape))
+        x = resized(x, shape, kind, False, None) if symbolic else x
+    else:
+        symbolic = []
+    axes = [i for i in axes if i not in symbolic]
     dtype, x = x.dtype, widened(x)
-    axes = range(len(new)) if first == 1 else reversed(range(len(new)))
     taps = {}
     for i in axes:  # where channels come last, they are the lanes; else the axis treated first is
+        n = operator.index(old[i])  # where samples lie is known while tracing
         if kind == "area":
-            along = mean_taps(old[i], new[i])
+            along = mean_taps(n, new[i])
         else:
-            along = _taps(old[i], new[i], scales[i], kind, align_corners)
-        if not _changes_nothing(along, old[i]):
+            scale = scales[i]
+            along = _taps(n, new[i], n / new[i] if scale is None else scale, kind, align_corners)
+        if not _changes_nothing(along, n):
             taps[first + i] = along
     return convert(gather_taps(x, taps), dtype)
 

@@ -209,3 +209,11 @@ IMAGE, GRID = np.ones((1, 4, 4, 3), np.float32), np.zeros((1, 2, 2, 2), np.float
 def test_bad_arguments_are_named(call, error, words):
     with pytest.raises(error, match=words):
         call()
+
+
+@pytest.mark.parametrize("factor", [(1, 0.4), (2, 0.75), (3, 1)])
+def test_factors_that_sizes_do_not_tell(factor):
+    """Samples lie as far apart as the factor says, whether the other axis is symbolic or not."""
+    x = normal(1, 5, 6, 2)
+    f = lambda x: nn.upsample(x, scale_factor=factor)
+    close(amdjax.jit(f, symbolic="1, h, 6, 2")(x), f(x))
