@@ -25,7 +25,7 @@ from amdjax.numpy._util import ArrayLike, as_array, convert, promote_dtypes
 __all__ = ["conv", "conv_transpose"]
 
 _SPACE = "HWD"
-_SMALL_INTEGERS = (np.dtype("int8"), np.dtype("uint8"))
+_SMALL_INTEGERS = tuple(map(np.dtype, ("int8", "uint8", "int16", "uint16")))
 
 
 def conv(
@@ -42,7 +42,8 @@ def conv(
       layout: "channels_last" (NHWC, HWIO) or "channels_first" (NCHW, OIHW).
 
     Returns:
-      A batch with `features` channels in the same layout. int8 and uint8 are summed in int32.
+      A batch with `features` channels in the same layout. Integers of 8 and 16
+      bits are summed in int32.
 
         >>> nn.conv(jnp.ones((1, 8, 8, 3)), jnp.ones((3, 3, 3, 5)), strides=2).shape
         (1, 4, 4, 5)

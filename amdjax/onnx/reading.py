@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from .errors import OnnxError, UnsupportedOperator
@@ -38,6 +39,7 @@ def onnx_package() -> Any:
       ImportError: it is not installed; the message says how to install it.
     """
     try:
+        # late: it may be missing
         import onnx
         import onnx.numpy_helper
     except ImportError as e:
@@ -399,8 +401,6 @@ def _string(value: Any) -> str:
 
 def _bits(dtype: np.dtype) -> int:
     """Of an element as it is packed in a file."""
-    import ml_dtypes
-
     for kind in (ml_dtypes.iinfo, ml_dtypes.finfo):
         try:
             return int(kind(dtype).bits)

@@ -78,6 +78,7 @@ def messages() -> SimpleNamespace:
       ImportError: protobuf is not installed; the message says how to install it.
     """
     try:
+        # late: it may be missing
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     except ImportError as e:
         raise ImportError("amdjax.tf needs protobuf: pip install 'amdjax[tf]'") from e

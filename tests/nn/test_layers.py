@@ -353,3 +353,12 @@ def test_every_layer_is_public():
     names = [n for m in files for n in importlib.import_module(f"amdjax.nn.layers.{m}").__all__]
     assert "Dense" in names and all(issubclass(getattr(nn, name), nn.Module) for name in names)
     assert nn.pooling.__name__ == "amdjax.nn.pooling"
+
+
+@pytest.mark.parametrize("kinds", [("uint8", "int8"), ("int8", "int8"), ("int16", "int8")])
+def test_narrow_integers_are_summed_in_int32(kinds):
+    """Of both signs, too, whose common dtype has 16 bits."""
+    x, w = np.full((1, 4, 4, 8), 100, kinds[0]), np.full((3, 3, 8, 2), 100, kinds[1])
+    y = nn.conv(x, w, padding="VALID")
+    assert y.dtype == np.int32
+    np.testing.assert_array_equal(y, np.full((1, 2, 2, 2), 100 * 100 * 72))

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import nn, numpy as jnp
+from amdjax import nn, numpy as jnp, random
 
 from ..errors import OnnxError
 from ..registry import ints, namespace, rule, static
@@ -99,8 +99,6 @@ def dropout(
     if training is None or not bool(static(training, "training_mode")):
         mask = jnp.ones(x.shape, bool if node.version >= 10 else x.dtype)
         return x, mask
-    from amdjax import random
-
     rate = 0.5 if ratio is None else float(static(ratio, "ratio"))
     kept = random.bernoulli(random.key(seed), 1 - rate, x.shape)
     scaled = x * np.asarray(1 / (1 - rate)).astype(x.dtype)

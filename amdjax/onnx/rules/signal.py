@@ -9,6 +9,7 @@ import numpy as np
 from amdjax import lax, numpy as jnp
 from amdjax.core.dtypes import canonicalize_dtype
 
+from ..reading import dtype_of
 from ..registry import integer, rule
 
 
@@ -75,8 +76,6 @@ def mel_weight_matrix(
     output_datatype: int = 1,
 ) -> Any:
     """Triangles over frequencies, equally far apart on the mel scale."""
-    from ..reading import dtype_of
-
     count, length = integer(bins, "num_mel_bins"), integer(dft_length, "dft_length")
     rate = integer(sample_rate, "sample_rate")
     low, high = (float(np.asarray(v).reshape(())) for v in (lower, upper))
