@@ -70,18 +70,17 @@ class VnniPlan(WordPlan):
 def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
-    cuts = _cuts(p, target, best_tiles(p, target)[:MOST_TILES])
-    return list(dict.fromkeys(_plan(p, cut, target) for cut in cuts))
+    types = _multiplied(p, target)
+    if types is None or not takes_words(p, _SUMS[types]):
+        return []
+    cuts = _cuts(p, target, itemsize(types[0]), best_tiles(p, target)[:MOST_TILES])
+    return list(dict.fromkeys(_plan(p, cut, types) for cut in cuts))
 
 
 def _cuts(
-    problem: Contraction, target: CpuTarget, shapes: Iterable[TileShape]
+    problem: Contraction, target: CpuTarget, size: int, shapes: Iterable[TileShape]
 ) -> Iterator[Blocking]:
-    """Blocks of a product; none where machine or layout have no use of words."""
-    types = _multiplied(problem, target)
-    if types is None or not takes_words(problem, _SUMS[types]):
-        return
-    size = itemsize(types[0])
+    """Blocks of a product of words whose elements have `size` bytes."""
     for shape in shapes:
         if shape.columns % WORDS:
             continue
@@ -97,9 +96,7 @@ def _multiplied(problem: Contraction, target: CpuTarget) -> tuple[str, str] | No
     return _PAIRS if "i16" in target.dot_dtypes and set(own) <= _FIT_PAIRS else None
 
 
-def _plan(problem: Contraction, blocking: Blocking, target: CpuTarget) -> VnniPlan:
-    types = _multiplied(problem, target)
-    assert types is not None, "blocks are for what is multiplied"
+def _plan(problem: Contraction, blocking: Blocking, types: tuple[str, str]) -> VnniPlan:
     if types[0] == "i8":  # sums start from those of columns, which packing all of `b` gives
         blocking = replace(blocking, splits=1, shared=True)
     return VnniPlan.of(problem, blocking, types)
