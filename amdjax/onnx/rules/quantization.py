@@ -9,33 +9,13 @@ import numpy as np
 
 from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
+from amdjax.quantize import dequantize_linear, quantize_linear
 
-from ..errors import OnnxError
 from ..reading import dtype_of
 from ..registry import is_host, rule
 from ._windows import Windows, windows
 from .arithmetic import cast
 from .convolutions import by_channel, layouts
-
-
-def by_axis(values: Any, x: Any, axis: int, block_size: int = 0) -> Any:
-    """Scales or zero points beside an array: one, or one for each index or block of an axis."""
-    if values is None or values.size == 1:
-        return values if values is None else values.reshape(())
-    if block_size:
-        if values.ndim != x.ndim:
-            raise OnnxError(f"blocked scales must have {x.ndim} axes, got shape {values.shape}")
-        return jnp.repeat(values, block_size, axis)[
-            tuple(slice(n) if i == axis % x.ndim else slice(None) for i, n in enumerate(x.shape))
-        ]
-    if values.ndim != 1:
-        raise OnnxError(f"scales must be a number or a vector, got shape {values.shape}")
-    return values.reshape([-1 if i == axis % x.ndim else 1 for i in range(x.ndim)])
-
-
-def _wide(dtype: Any) -> np.dtype:
-    """The dtype in which values of a dtype are computed, that of floats of 16 bits among them."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def _is_integer(dtype: Any) -> bool:
@@ -63,19 +43,21 @@ def quantize(
     output_dtype: Any = None, precision: int = 0,
 ) -> Any:  # fmt: skip
     """`round(x / scale) + zero`, in the dtype of the zero point."""
-    dtype = output_dtype or np.dtype(np.uint8)
-    if zero is not None:
-        dtype = zero.dtype
-    scale, zero = by_axis(scale, x, axis, block_size), by_axis(zero, x, axis, block_size)
     if precision:
         at = np.dtype(dtype_of(precision))
-        x, scale = x.astype(at), scale.astype(at)
+        x = x.astype(at)
     else:
         at = jnp.promote_types(scale.dtype if scale.dtype.itemsize > 1 else np.float32, np.float16)
         at = jnp.promote_types(at, x.dtype) if dtypes.issubdtype(x.dtype, np.floating) else at
-    # The quotient has the precision that is said; integers beyond its own are exact in float32.
-    quotient = (x.astype(at) / scale.astype(at)).astype(_wide(at))
-    return quantized(quotient, zero, dtype, saturate)
+    return quantize_linear(
+        x, _one(scale), None if zero is None else _one(zero), axis=axis, block_size=block_size,
+        output_dtype=output_dtype if zero is None else None, precision=at, saturate=bool(saturate),
+    )  # fmt: skip
+
+
+def _one(values: Any) -> Any:
+    """Scales or zero points, of which one alone is a number whatever its shape."""
+    return values.reshape(()) if values.size == 1 else values
 
 
 @rule("DequantizeLinear")
@@ -84,13 +66,10 @@ def dequantize(
     output_dtype: Any = None,
 ) -> Any:  # fmt: skip
     """`(x - zero) * scale`."""
-    dtype = output_dtype or scale.dtype
-    at = _wide(dtype)
-    scale, zero = by_axis(scale, x, axis, block_size), by_axis(zero, x, axis, block_size)
-    y = x.astype(at)
-    if zero is not None:
-        y = y - zero.astype(at)
-    return (y * scale.astype(at)).astype(dtype)
+    return dequantize_linear(
+        x, _one(scale), None if zero is None else _one(zero), axis=axis, block_size=block_size,
+        output_dtype=output_dtype,
+    )  # fmt: skip
 
 
 @rule("DynamicQuantizeLinear", since=11)
