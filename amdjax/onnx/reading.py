@@ -8,7 +8,7 @@ checked here, before anything is allocated whose size a file claims.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -18,7 +18,7 @@ import ml_dtypes
 import numpy as np
 
 from .errors import OnnxError, UnsupportedOperator
-from .graph import Function, Graph, Node, Program, Reference, Value
+from .graph import Function, Graph, Node, Program, Reference, Value, walk
 from .registry import find_rule
 
 #: Subgraphs within subgraphs, and functions that call functions.
@@ -298,13 +298,6 @@ def _text(value: bytes) -> str:
 # Limits
 
 
-def _calls(graph: Graph) -> Iterator[Node]:
-    for node in graph.nodes:
-        yield node
-        for inner in node.graphs:
-            yield from _calls(inner)
-
-
 def _limit_calls(functions: Mapping[Any, Function], reader: _Reader) -> None:
     """Refuse functions that call themselves, and too deep calls."""
     depths: dict[Any, int] = {}
@@ -315,7 +308,7 @@ def _limit_calls(functions: Mapping[Any, Function], reader: _Reader) -> None:
         if len(above) > MAX_DEPTH:
             raise OnnxError(f"functions call each other more than {MAX_DEPTH} deep: {key[1]!r}")
         if key not in depths:
-            called = {(n.domain, n.op, n.overload) for n in _calls(functions[key].graph)}
+            called = {(n.domain, n.op, n.overload) for n in walk(functions[key].graph)}
             inner = [depth(c, (*above, key)) for c in called if c in functions]
             depths[key] = 1 + max(inner, default=0)
         return depths[key]
@@ -330,7 +323,7 @@ def _limit_nodes(graph: Graph, functions: Mapping[Any, Function]) -> None:
 
     def count(graph: Graph) -> int:
         total = 0
-        for node in _calls(graph):
+        for node in walk(graph):
             key = (node.domain, node.op, node.overload)
             if key in functions:
                 if key not in counts:
@@ -502,23 +495,36 @@ def read_body(node: Node, inputs: Sequence[Any], attributes: Mapping[str, Any]) 
       inputs: values that it is given, of whose dtypes some bodies depend.
       attributes: those of the node, as values.
     """
-    onnx = onnx_package()
     schema = schema_of(node.domain, node.op, node.opset)
     if schema is None or not has_body(schema):
         raise UnsupportedOperator(f"{node.op} of version {node.version} has no rule")
-    body = onnx.FunctionProto()
     if schema.has_function:
-        known, made = schema.function_opset_versions, schema.get_function_with_opset_version
-        arguments: tuple[Any, ...] = ()
-    else:
-        known = schema.context_dependent_function_opset_versions
-        made = schema.get_context_dependent_function_with_opset_version
-        types = [_type_of(value).SerializeToString() for value in inputs]
-        arguments = (_message_of(node, attributes).SerializeToString(), types)
-    version = max([v for v in known if v <= node.opset] or known)
-    body.ParseFromString(made(version, *arguments))
-    opsets = _opsets(body.opset_import) or {"": node.opset}
-    reader = _Reader(opsets, None, {}, set())
+        return _body_of(node.domain, node.op, node.opset)
+    made = schema.get_context_dependent_function_with_opset_version
+    version = _newest(schema.context_dependent_function_opset_versions, node.opset)
+    types = [_type_of(value).SerializeToString() for value in inputs]
+    message = _message_of(node, attributes).SerializeToString()
+    return _body(schema, made(version, message, types), node.opset)
+
+
+@cache
+def _body_of(domain: str, op: str, opset: int) -> Function:
+    """The body of an operator, which is the same for all its nodes."""
+    schema = schema_of(domain, op, opset)
+    version = _newest(schema.function_opset_versions, opset)
+    return _body(schema, schema.get_function_with_opset_version(version), opset)
+
+
+def _newest(known: Sequence[int], opset: int) -> int:
+    """The newest version that an opset has; where it has none, the newest of all."""
+    return max([v for v in known if v <= opset] or known)
+
+
+def _body(schema: Any, data: bytes, opset: int) -> Function:
+    """The function of a message, with the defaults of an operator's attributes."""
+    body = onnx_package().FunctionProto()
+    body.ParseFromString(data)
+    reader = _Reader(_opsets(body.opset_import) or {"": opset}, None, {}, set())
     function = reader.function(body)
     reader.refuse_unknown()
     defaults = {

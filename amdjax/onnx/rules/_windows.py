@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from amdjax import lax
+
 from ..errors import OnnxError
 
 
@@ -38,18 +40,12 @@ def windows(
     elif auto_pad == "VALID":
         margins = [(0, 0)] * rank
     elif auto_pad in ("SAME_UPPER", "SAME_LOWER"):
-        margins = [_same(n, s, r, auto_pad) for n, s, r in zip(space, steps, reach)]
+        margins = lax.padtype_to_pads(space, reach, steps, auto_pad.removesuffix("_UPPER"))
     else:
         raise OnnxError(
             f"auto_pad must be NOTSET, VALID, SAME_UPPER or SAME_LOWER, got {auto_pad!r}"
         )
     return Windows(list(size), steps, apart, margins)
-
-
-def _same(n: int, stride: int, reach: int, auto_pad: str) -> tuple[int, int]:
-    total = max((-(-n // stride) - 1) * stride + reach - n, 0)
-    less, more = total // 2, total - total // 2
-    return (less, more) if auto_pad == "SAME_UPPER" else (more, less)
 
 
 def rounded_up(space: Sequence[int], w: Windows) -> Windows:

@@ -155,7 +155,7 @@ def tile_before(x: Any, tiles: Any, axis: Any) -> Any:
     return namespace(x).tile(x, repeats)
 
 
-_PADS = {"constant": "constant", "reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+_PADS = ("constant", "reflect", "edge", "wrap")
 
 
 @rule("Pad", since=11)
@@ -172,7 +172,7 @@ def pad(x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str = "
     if mode not in _PADS:
         raise OnnxError(f"mode must be one of {', '.join(_PADS)}, got {mode!r}")
     if mode != "constant":
-        return jnp.pad(x, width, mode=_PADS[mode])
+        return jnp.pad(x, width, mode=mode)
     fill = np.zeros((), x.dtype) if value is None else value.reshape(())
     return jnp.pad(x, width, constant_values=fill)
 

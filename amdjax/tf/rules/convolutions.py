@@ -10,7 +10,6 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax import dtypes, lax
-from amdjax.core.dims.expression import max_dim
 
 from ..nodes import Node
 from ..registry import rule, sizes
@@ -104,12 +103,7 @@ def _pads(
             if isinstance(n, int) and n < reach:
                 raise node.error(f"windows of {list(reaches)} are larger than {list(shape)}")
         return ((0, 0),) * len(space)
-    found = []
-    for n, reach, step in zip(shape, reaches, strides):
-        count = -(-n // step)
-        total = max_dim((count - 1) * step + reach - n, 0) if reach > 1 else 0
-        found.append((total // 2, total - total // 2))
-    return tuple(found)
+    return tuple(lax.padtype_to_pads(shape, reaches, strides, "SAME"))
 
 
 @rule("Conv2D", "Conv3D", only_device=True)
