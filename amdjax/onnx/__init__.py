@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
+from amdjax.export.values import Value
 from amdjax.onnx import rules as rules
 from amdjax.onnx.errors import NotTraceable, OnnxError, UnsupportedOperator
-from amdjax.onnx.graph import Value
 from amdjax.onnx.model import Model, load
 from amdjax.onnx.registry import operators
 

@@ -9,38 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.export.values import Value
+
 
 @dataclass(frozen=True)
 class Reference:
     """An attribute of a node in a function, which is an attribute of the function's call."""
 
     name: str
-
-
-@dataclass(frozen=True)
-class Value:
-    """What is said of a value: its name, dtype and shape.
-
-    Args:
-      name: as the model has it.
-      dtype: of its elements; None where nothing is said.
-      shape: sizes, names of symbolic dimensions, or None for dimensions without a name; None where
-        nothing is said.
-      kind: `"tensor"`, or `"sequence(tensor)"` and the like.
-    """
-
-    name: str
-    dtype: np.dtype | None = None
-    shape: tuple[int | str | None, ...] | None = None
-    kind: str = "tensor"
-
-    def __str__(self) -> str:
-        if self.shape is None:
-            shape = "..."
-        else:
-            shape = ",".join("?" if n is None else str(n) for n in self.shape)
-        dtype = "?" if self.dtype is None else np.dtype(self.dtype).name
-        return f"{self.name}: {dtype}[{shape}]" + ("" if self.kind == "tensor" else f" {self.kind}")
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-import amdjax
-from amdjax.core.dims import is_symbolic_dim
-from amdjax.core.dtypes import canonicalize_dtype
+from amdjax.export.model import FileModel
+from amdjax.export.values import Value
 
 from .errors import NotTraceable, OnnxError
 from .evaluation import Evaluation, to_device
-from .graph import Graph, Program, Value
+from .graph import Graph, Program
 from .reading import parse, read_program
 
 #: Integers of more elements are parameters: tables and weights, not shapes.
@@ -62,7 +61,7 @@ def load(
     return Model(_with_sizes(program, dict(dims or {})), custom)
 
 
-class Model:
+class Model(FileModel):
     """A model that was read from a file, by `load`.
 
     Calling it computes its outputs, by name, from inputs, by name or in their order, compiled as by
@@ -80,85 +79,36 @@ class Model:
       metadata: what its makers say of it.
     """
 
+    error = OnnxError
+    _to_device = staticmethod(to_device)
+
     def __init__(self, program: Program, custom: Mapping[tuple[str, str], Any]) -> None:
         graph = lift_constants(program.graph)
         names = set(_parameters(graph))
-        self.params: dict[str, np.ndarray] = {
-            n: v for n, v in graph.constants.items() if n in names
-        }
+        params = {n: v for n, v in graph.constants.items() if n in names}
         rest = {n: v for n, v in graph.constants.items() if n not in names}
         defaults = {v.name for v in graph.inputs if v.name in graph.constants}
         self.program = dataclasses.replace(
             program, graph=dataclasses.replace(graph, constants=rest)
         )
-        self.inputs = tuple(v for v in graph.inputs if v.name not in defaults)
-        self.outputs = graph.outputs
-        self.metadata = dict(program.metadata)
-        self._optional = {v.name: v for v in graph.inputs if v.name in defaults}
+        inputs = [v for v in graph.inputs if v.name not in defaults]
+        super().__init__(params, inputs, graph.outputs, program.metadata, defaults)
         self._evaluation = Evaluation(self.program, custom)
-        self._compiled = amdjax.jit(self.function, dynamic="auto")
-        self._on_device: dict[str, Any] | None = None
         self._traceable = all(map(_is_tensor, self.inputs))
 
-    def function(self, params: Mapping[str, Any], *args: Any, **inputs: Any) -> dict[str, Any]:
-        """The model as a pure function, to be transformed by `jit`, `grad`, `vmap` and others.
-
-        Args:
-          params: arrays by name, as in `self.params`.
-          args, inputs: the inputs, in their order or by name.
-
-        Returns:
-          The outputs by name. Types of 64 bits become those of 32 where `jax_enable_x64` is off.
-
-        Raises:
-          OnnxError: an input is missing, unknown or of another dtype or shape; a node fails.
-          NotTraceable: shapes depend on the values of inputs that are traced.
-        """
-        given = self._bound(args, inputs)
-        if missing := [name for name in self.params if name not in params]:
-            raise OnnxError(f"params lacks {missing[0]!r}; start from model.params")
+    def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         values = {name: to_device(params[name]) for name in self.params}
         values.update((name, to_device(value)) for name, value in given.items())
         made = self._evaluation.run(self.program.graph, values)
         return dict(zip((v.name for v in self.outputs), map(to_device, made)))
 
-    def __call__(self, *args: Any, **inputs: Any) -> dict[str, Any]:
-        """The outputs by name, of inputs in their order or by name."""
-        given = self._bound(args, inputs)
-        with amdjax.enable_x64(True):
-            if self._on_device is None:
-                self._on_device = {name: to_device(v) for name, v in self.params.items()}
-            if self._traceable:
-                try:
-                    made = self._compiled(self._on_device, **given)
-                    return {v.name: made[v.name] for v in self.outputs}
-                except NotTraceable:
-                    self._traceable = False
-            return self.function(self._on_device, **given)
-
-    def _bound(self, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs by name, whose dtypes and shapes are those of the model."""
-        if len(args) > len(self.inputs):
-            raise OnnxError(f"the model takes {len(self.inputs)} inputs, got {len(args)}")
-        given = dict(zip((v.name for v in self.inputs), args))
-        for name, value in inputs.items():
-            if name in given:
-                raise OnnxError(f"input {name!r} is given twice")
-            given[name] = value
-        known = {v.name: v for v in self.inputs} | self._optional
-        shown = ", ".join(map(str, self.inputs))
-        for name in given:
-            if name not in known:
-                raise OnnxError(f"the model has no input {name!r}; its inputs are {shown}")
-        sizes: dict[str, Any] = {}
-        for value in self.inputs:
-            if value.name not in given:
-                if "optional" in value.kind:
-                    given[value.name] = None
-                    continue
-                raise OnnxError(f"input {value.name!r} is missing; the inputs are {shown}")
-            given[value.name] = _fitting(value, given[value.name], sizes)
-        return given
+    def _run(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        if self._traceable:
+            try:
+                return super()._run(params, given)
+            except NotTraceable:
+                self._traceable = False
+        return self.function(params, **given)
 
     def __str__(self) -> str:
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.program.opsets.items())
@@ -167,41 +117,9 @@ class Model:
         bodies = (function.graph.lines() for function in self.program.functions.values())
         return "\n".join([head, *self.program.graph.lines(), *(line for b in bodies for line in b)])
 
-    def __repr__(self) -> str:
-        inputs, outputs = (", ".join(map(str, v)) for v in (self.inputs, self.outputs))
-        return f"Model({inputs} -> {outputs})"
-
 
 def _is_tensor(value: Value) -> bool:
     return value.kind == "tensor" and value.dtype != object
-
-
-def _fitting(value: Value, given: Any, sizes: dict[str, Any]) -> Any:
-    """An input that has the dtype and the shape that the model says."""
-    if value.kind != "tensor" or given is None:
-        return given
-    if not hasattr(given, "dtype"):
-        given = np.asarray(given, value.dtype)
-    if value.dtype == object or given.dtype.kind in "OSU":
-        return given
-    if value.dtype is not None and given.dtype not in (
-        value.dtype,
-        canonicalize_dtype(value.dtype),
-    ):
-        raise OnnxError(f"input {value.name!r} must be {value.dtype}, got {given.dtype}")
-    if value.shape is None:
-        return given
-    if len(given.shape) != len(value.shape):
-        raise OnnxError(f"input {value} has {len(value.shape)} axes, got shape {given.shape}")
-    for axis, (said, size) in enumerate(zip(value.shape, given.shape)):
-        if said is None or is_symbolic_dim(size):
-            continue
-        expected = sizes.setdefault(said, size) if isinstance(said, str) else said
-        if expected != size:
-            raise OnnxError(
-                f"input {value}: axis {axis} must have {expected} elements, got shape {given.shape}"
-            )
-    return given
 
 
 def _with_sizes(program: Program, dims: dict[str, int]) -> Program:

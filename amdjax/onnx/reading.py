@@ -17,8 +17,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from amdjax.export.values import Value
+
 from .errors import OnnxError, UnsupportedOperator
-from .graph import Function, Graph, Node, Program, Reference, Value, walk
+from .graph import Function, Graph, Node, Program, Reference, walk
 from .registry import find_rule
 
 #: Subgraphs within subgraphs, and functions that call functions.

@@ -7,11 +7,11 @@ only protobuf: `pip install 'amdjax[tf]'`. See docs/tensorflow.md.
 from __future__ import annotations
 
 from amdjax.core.boundaries import public_surface
+from amdjax.export.values import Value as Value
 
 from . import rules as rules
 from .errors import TensorFlowError as TensorFlowError, UnsupportedOperator as UnsupportedOperator
 from .model import Model as Model
-from .nodes import Value as Value
 from .reading import load as load
 from .registry import operators as operators
 

@@ -11,12 +11,13 @@ import numpy as np
 
 import amdjax
 from amdjax.core.dims import SymbolicScope, is_symbolic_dim, symbolic_shape
-from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.errors import InconclusiveDimensionOperation
+from amdjax.export.model import FileModel
+from amdjax.export.values import Value
 
 from .errors import InvalidGraph, TensorFlowError
 from .evaluation import every_node, needed_as_numbers, run
-from .nodes import Graph, Node, Value
+from .nodes import Graph, Node
 from .registry import to_device
 from .tensors import shape_of
 
@@ -24,7 +25,7 @@ from .tensors import shape_of
 _ORDERS = {"NCHW": (0, 2, 3, 1), "NHWC": (0, 3, 1, 2)}
 
 
-class Model:
+class Model(FileModel):
     """A graph that `load` read from a file.
 
     `params` has its weights by name, arrays of NumPy: constants of floating-point numbers that are
@@ -45,18 +46,21 @@ class Model:
       layout: how images are given; None as the graph has them.
     """
 
+    error = TensorFlowError
+    whose = "the graph"
+    names_are_equal = False  # they are made up where the file has none
+    _to_device = staticmethod(to_device)
+
     def __init__(
         self, graph: Graph, inputs: Sequence[Value], nodes: Sequence[str], outputs: Sequence[str],
         variables: Mapping[str, tuple[str, np.ndarray]], metadata: Mapping[str, str],
         layout: str | None,
     ) -> None:  # fmt: skip
         self.graph = graph
-        self.inputs = tuple(inputs)
-        self.metadata = dict(metadata)
         self._nodes = dict(zip((v.name for v in inputs), nodes))
         numbers = needed_as_numbers(graph)
         self._holders: dict[str, list[str]] = {}  # of parameters: nodes
-        self.params: dict[str, np.ndarray] = {}
+        params: dict[str, np.ndarray] = {}
         for node in every_node(graph):
             if node.name in variables:
                 name, value = variables[node.name]
@@ -64,33 +68,17 @@ class Model:
                 name, value = node.name, node.constant
             else:
                 continue
-            self.params[name] = value
+            params[name] = value
             self._holders.setdefault(name, []).append(node.name)
         self._layout = None if layout == _layout(graph) else layout
-        self._optional = {n.name for n in graph.nodes if n.op == "PlaceholderWithDefault"}
+        defaults = {n.name for n in graph.nodes if n.op == "PlaceholderWithDefault"}
         if self._layout is not None:
-            self.inputs = tuple(_in_layout(v, self._layout) for v in self.inputs)
-        self.outputs = tuple(Value(name) for name in outputs)
+            inputs = [_in_layout(v, self._layout) for v in inputs]
+        optional = {name for name, node in self._nodes.items() if node in defaults}
+        super().__init__(params, inputs, [Value(name) for name in outputs], metadata, optional)
         self.outputs = self._inferred()
-        self._compiled = amdjax.jit(self.function, dynamic="auto")
-        self._on_device: dict[str, Any] | None = None
 
-    def function(self, params: Mapping[str, Any], *args: Any, **inputs: Any) -> dict[str, Any]:
-        """The graph as a pure function, to be transformed by `jit`, `grad`, `vmap` and others.
-
-        Args:
-          params: arrays by name, as in `self.params`.
-          args, inputs: the inputs, in their order or by name.
-
-        Returns:
-          The outputs by name. Types of 64 bits become those of 32 where `jax_enable_x64` is off.
-
-        Raises:
-          TensorFlowError: an input is missing, unknown or of another dtype or shape; a node fails.
-        """
-        given = self._bound(args, inputs)
-        if missing := [name for name in self.params if name not in params]:
-            raise TensorFlowError(f"params lacks {missing[0]!r}; start from model.params")
+    def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         values = {
             node: to_device(params[name]) for name, nodes in self._holders.items() for node in nodes
         }
@@ -104,34 +92,6 @@ class Model:
             back = np.argsort(_ORDERS[self._layout])
             made = [y.transpose(back) if y.ndim == 4 else y for y in made]
         return dict(zip((v.name for v in self.outputs), made))
-
-    def __call__(self, *args: Any, **inputs: Any) -> dict[str, Any]:
-        """The outputs by name, of inputs in their order or by name."""
-        given = self._bound(args, inputs)
-        with amdjax.enable_x64(True):
-            if self._on_device is None:
-                self._on_device = {name: to_device(v) for name, v in self.params.items()}
-            made = self._compiled(self._on_device, **given)
-        return {v.name: made[v.name] for v in self.outputs}
-
-    def _bound(self, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs by name, whose dtypes and shapes are those of the graph."""
-        shown = "; ".join(map(str, self.inputs))
-        if len(args) > len(self.inputs):
-            raise TensorFlowError(f"the graph takes {len(self.inputs)} inputs, got {len(args)}")
-        given = dict(zip((v.name for v in self.inputs), args))
-        for name, value in inputs.items():
-            if name in given:
-                raise TensorFlowError(f"input {name!r} is given twice")
-            if name not in self._nodes:
-                raise TensorFlowError(f"the graph has no input {name!r}; its inputs are {shown}")
-            given[name] = value
-        for value in self.inputs:
-            if value.name in given:
-                given[value.name] = _fitting(value, given[value.name])
-            elif self._nodes[value.name] not in self._optional:
-                raise TensorFlowError(f"input {value.name!r} is missing; the inputs are {shown}")
-        return given
 
     def _inferred(self) -> tuple[Value, ...]:
         """What is said of the outputs, by tracing the graph for the shapes of the inputs."""
@@ -177,10 +137,6 @@ class Model:
             lines += [title, *(f"  {value}" for value in values)]
         lines += ["operators", *(f"  {op} {n}" for op, n in sorted(used.items()))]
         return "\n".join(lines)
-
-    def __repr__(self) -> str:
-        inputs, outputs = (", ".join(map(str, v)) for v in (self.inputs, self.outputs))
-        return f"Model({inputs} -> {outputs})"
 
 
 def declared(node: Node) -> Value:
@@ -269,24 +225,3 @@ def _in_layout(value: Value, layout: str) -> Value:
         return value
     order = np.argsort(_ORDERS[layout])
     return Value(value.name, value.dtype, tuple(value.shape[i] for i in order))
-
-
-def _fitting(value: Value, given: Any) -> Any:
-    """An input that has the dtype and the shape that the graph says."""
-    if not hasattr(given, "dtype"):
-        given = np.asarray(given, value.dtype)
-    if value.dtype is not None and given.dtype not in (
-        value.dtype,
-        canonicalize_dtype(value.dtype),
-    ):
-        raise TensorFlowError(f"input {value} must be {value.dtype}, got {given.dtype}")
-    if value.shape is None:
-        return given
-    if len(given.shape) != len(value.shape):
-        raise TensorFlowError(f"input {value} has {len(value.shape)} axes, got shape {given.shape}")
-    for axis, (said, size) in enumerate(zip(value.shape, given.shape)):
-        if isinstance(said, int) and not is_symbolic_dim(size) and size != said:
-            raise TensorFlowError(
-                f"input {value}: axis {axis} must have {said} elements, got shape {given.shape}"
-            )
-    return given

@@ -16,25 +16,6 @@ Edge = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Value:
-    """What is said of an input or output of a graph.
-
-    Args:
-      name: as the file has it.
-      dtype: of its elements; None where nothing is said.
-      shape: sizes, and names of symbolic dimensions; None where nothing is said.
-    """
-
-    name: str
-    dtype: np.dtype | None = None
-    shape: tuple[int | str, ...] | None = None
-
-    def __str__(self) -> str:
-        shape = "..." if self.shape is None else ",".join(map(str, self.shape))
-        return f"{self.name}: {'?' if self.dtype is None else self.dtype.name}[{shape}]"
-
-
-@dataclass(frozen=True)
 class Node:
     """An operator that is applied.
 

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.export.values import Value
+
 from .checkpoint import read_variables
 from .errors import TensorFlowError, UnsupportedOperator
 from .evaluation import every_node
 from .inlining import ARGUMENT, INPUTS, Inliner
 from .messages import parse
 from .model import Model, declared, named, with_dims
-from .nodes import Graph, Node, Value
+from .nodes import Graph, Node
 from .registry import find_rule
 from .tensors import dtype_of, shape_of
 

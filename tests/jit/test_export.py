@@ -9,7 +9,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import export, lax, random
 from amdjax.core.parse import parse_jaxpr
-from amdjax.export import symbolic_shape
+from amdjax.export import program, symbolic_shape
 from tests.support.symbolic_functions import CONSTRAINTS, FUNCTIONS
 from tests.support.turns import in_turn
 
@@ -136,7 +136,7 @@ def read_unless_refused(blob):
 
 
 def with_checksum(body):
-    return export._MAGIC + hashlib.sha256(body).digest() + bytes(body)
+    return program._MAGIC + hashlib.sha256(body).digest() + bytes(body)
 
 
 def exported_bytes():
@@ -159,7 +159,7 @@ def test_damaged_bytes_are_an_error():
 
 
 def test_hostile_bytes_are_an_error_or_another_program():
-    body, rng = exported_bytes()[len(export._MAGIC) + 32 :], np.random.default_rng(1)
+    body, rng = exported_bytes()[len(program._MAGIC) + 32 :], np.random.default_rng(1)
     marks = b"0123456789()[]{}:;,.'<>*^-+ nma\n\\\""
     read = 0
     for at in rng.integers(8, len(body), 600):
@@ -190,7 +190,7 @@ def test_hostile_bytes_are_an_error_or_another_program():
     ],
 )  # fmt: skip
 def test_hostile_texts_are_an_error(old, new):
-    body = exported_bytes()[len(export._MAGIC) + 32 :]
+    body = exported_bytes()[len(program._MAGIC) + 32 :]
     size = int.from_bytes(body[:8], "little")
     header, data = body[8 : 8 + size].decode(), body[8 + size :]
     assert old in header

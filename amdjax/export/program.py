@@ -1,7 +1,4 @@
-"""Symbolic shapes, and programs kept apart from the functions that they were traced from.
-
-Under JAX's names; see docs/shapes.md.
-"""
+"""Programs apart from the functions that they were traced from."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.aval import ShapedArray, get_aval, is_extended
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
-from amdjax.core.dims import Dim, SymbolicScope, is_symbolic_dim, polynomial, symbolic_shape
+from amdjax.core.dims import Dim, SymbolicScope, polynomial, symbolic_shape
 from amdjax.core.dims.parse import parse_dimension
 from amdjax.core.dtypes import dtype_from_short_name, short_dtype_name
 from amdjax.core.errors import JaxprTypeError
@@ -38,10 +35,7 @@ from amdjax.core.trace import Tracer
 from amdjax.transforms.staging import ShapeDtypeStruct
 from amdjax.transforms.symbolic_calls import Sizes, bind_at_sizes
 
-__all__ = [
-    "Exported", "SymbolicScope", "deserialize", "export", "is_symbolic_dim", "symbolic_args_specs",
-    "symbolic_shape",
-]  # fmt: skip
+__all__ = ["Exported", "deserialize", "export", "symbolic_args_specs"]
 
 
 def symbolic_args_specs(

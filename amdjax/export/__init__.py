@@ -1,0 +1,27 @@
+"""Symbolic shapes, and programs kept apart from the functions that they were traced from.
+
+Under JAX's names; see docs/shapes.md.
+"""
+
+from __future__ import annotations
+
+from amdjax.core.boundaries import public_surface
+from amdjax.core.dims import (
+    SymbolicScope as SymbolicScope,
+    is_symbolic_dim as is_symbolic_dim,
+    symbolic_shape as symbolic_shape,
+)
+
+from .program import (
+    Exported as Exported,
+    deserialize as deserialize,
+    export as export,
+    symbolic_args_specs as symbolic_args_specs,
+)
+
+__all__ = [
+    "Exported", "SymbolicScope", "deserialize", "export", "is_symbolic_dim", "symbolic_args_specs",
+    "symbolic_shape",
+]  # fmt: skip
+
+public_surface(globals())

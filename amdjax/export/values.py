@@ -1,0 +1,111 @@
+"""What is said of a model's inputs and outputs, and arguments that fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.dims import is_symbolic_dim
+from amdjax.core.dtypes import canonicalize_dtype
+
+__all__ = ["Value", "bound"]
+
+
+@dataclass(frozen=True)
+class Value:
+    """What is said of a value: its name, dtype and shape.
+
+    Args:
+      name: as the model has it.
+      dtype: of its elements; None where nothing is said.
+      shape: sizes, names of symbolic dimensions, or None for dimensions without a name; None where
+        nothing is said.
+      kind: `"tensor"`, or `"sequence(tensor)"` and the like.
+    """
+
+    name: str
+    dtype: np.dtype | None = None
+    shape: tuple[int | str | None, ...] | None = None
+    kind: str = "tensor"
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            shape = "..."
+        else:
+            shape = ",".join("?" if n is None else str(n) for n in self.shape)
+        dtype = "?" if self.dtype is None else np.dtype(self.dtype).name
+        return f"{self.name}: {dtype}[{shape}]" + ("" if self.kind == "tensor" else f" {self.kind}")
+
+
+def bound(
+    values: Sequence[Value], args: Sequence[Any], inputs: Mapping[str, Any], *, whose: str,
+    optional: Collection[str] = (), names_are_equal: bool = True,
+) -> dict[str, Any]:  # fmt: skip
+    """Inputs by name, whose dtypes and shapes are those of a model.
+
+    Args:
+      values: what the model says of its inputs.
+      args, inputs: what is given, in their order or by name.
+      whose: what errors call the model.
+      optional: names of inputs that may be missing, or given though `values` have them not.
+      names_are_equal: whether dimensions of one name are of one size.
+
+    Raises:
+      ValueError: an input is missing, unknown, given twice, or of another dtype or shape.
+    """
+    shown = "; ".join(map(str, values))
+    if len(args) > len(values):
+        raise ValueError(f"{whose} takes {len(values)} inputs, got {len(args)}")
+    given = dict(zip((v.name for v in values), args))
+    known = {v.name for v in values}.union(optional)
+    for name, value in inputs.items():
+        if name in given:
+            raise ValueError(f"input {name!r} is given twice")
+        if name not in known:
+            raise ValueError(f"{whose} has no input {name!r}; its inputs are {shown}")
+        given[name] = value
+    sizes: dict[str, Any] | None = {} if names_are_equal else None
+    for value in values:
+        if value.name in given:
+            given[value.name] = _fitting(value, given[value.name], sizes)
+        elif "optional" in value.kind:
+            given[value.name] = None
+        elif value.name not in optional:
+            raise ValueError(f"input {value.name!r} is missing; the inputs are {shown}")
+    return given
+
+
+def _fitting(value: Value, given: Any, sizes: dict[str, Any] | None) -> Any:
+    """An input that has the dtype and the shape that the model says."""
+    if value.kind != "tensor" or given is None:
+        return given
+    if not hasattr(given, "dtype"):
+        given = np.asarray(given, value.dtype)
+    if value.dtype == object or given.dtype.kind in "OSU":
+        return given
+    said = value.dtype
+    if said is not None and given.dtype not in (said, canonicalize_dtype(said)):
+        raise ValueError(f"input {value} must be {said}, got {given.dtype}")
+    if value.shape is not None:
+        _check_shape(value, value.shape, given.shape, sizes)
+    return given
+
+
+def _check_shape(
+    value: Value, wanted: Sequence[int | str | None], shape: Sequence[Any],
+    sizes: dict[str, Any] | None,
+) -> None:  # fmt: skip
+    if len(shape) != len(wanted):
+        raise ValueError(f"input {value} has {len(wanted)} axes, got shape {tuple(shape)}")
+    for axis, (said, size) in enumerate(zip(wanted, shape)):
+        if said is None or is_symbolic_dim(size):
+            continue
+        if isinstance(said, str):
+            said = size if sizes is None else sizes.setdefault(said, size)
+        if said != size:
+            raise ValueError(
+                f"input {value}: axis {axis} must have {said} elements, got shape {tuple(shape)}"
+            )
