@@ -1,0 +1,117 @@
+"""From a model and flags to a compiled function."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+import amdjax
+from amdjax.core.dims import SymbolicScope, symbolic_shape
+from amdjax.driver.errors import BadUsage
+from amdjax.driver.inputs import Shape, shapes
+from amdjax.driver.reading import Subject
+from amdjax.runtime.devices import devices
+
+PLACES = ("gpu", "cpu", "target")
+
+
+def described(dtype: Any) -> str:
+    """The name of a dtype."""
+    return np.dtype(dtype).name
+
+
+def struct(shape: Any, dtype: Any) -> Any:
+    """The type of an array."""
+    return amdjax.ShapeDtypeStruct(shape, dtype)
+
+
+def types(subject: Subject, sizes: Mapping[str, Shape]) -> dict[str, Any]:
+    """Types of the inputs, of which dimensions that are open are symbolic.
+
+    Those of a range alone are of no other size; `b:1..8` names one that several inputs have.
+    """
+    constraints: list[str] = []
+    numbers = itertools.count()
+
+    def symbol(size: int | str) -> str:
+        name, _, bounds = str(size).rpartition(":")
+        least, dots, most = bounds.partition("..")
+        if not dots:
+            return str(size)
+        name = name or f"n{next(numbers)}"
+        constraints.extend([f"{name} >= {least}", f"{name} <= {most}"])
+        return name
+
+    texts = {name: ", ".join(map(symbol, shape)) for name, shape in sizes.items()}
+    scope = SymbolicScope(list(dict.fromkeys(constraints)))
+    by_name = {v.name: v for v in subject.inputs}
+    return {
+        name: struct(
+            symbolic_shape(texts[name], scope=scope) if shape else (),
+            by_name[name].dtype or np.dtype(np.float32),
+        )
+        for name, shape in sizes.items()
+    }
+
+
+def traced(subject: Subject, options: argparse.Namespace) -> Any:
+    """The program of a model, traced for the sizes that flags say."""
+    given = types(subject, shapes(subject, options))
+    with amdjax.enable_x64(True):
+        return amdjax.jit(subject.function).trace(weights(subject), **given)
+
+
+def weights(subject: Subject) -> dict[str, Any]:
+    """Types of the parameters."""
+    return {name: struct(x.shape, x.dtype) for name, x in subject.params.items()}
+
+
+@contextlib.contextmanager
+def device_of(options: argparse.Namespace) -> Iterator[Any]:
+    """The device that flags name, as the default device, with types of 64 bits.
+
+    Raises:
+      BadUsage: there is none.
+    """
+    chosen = [f"--{name}" for name in PLACES if getattr(options, name)]
+    if len(chosen) > 1:
+        raise BadUsage(f"{' and '.join(chosen)} exclude each other")
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(amdjax.enable_x64(True))
+        if chosen:
+            stack.enter_context(amdjax.default_device(_device(options)))
+        yield devices()[0] if not chosen else _device(options)
+
+
+def _device(options: argparse.Namespace) -> Any:
+    # late: they load what looks for GPUs
+    from amdjax.emulator.device import emulated_device
+    from amdjax.emulator.isa import is_emulated
+    from amdjax.jit.gpu.executable import device_of as device_with
+    from amdjax.targets import get
+
+    if options.cpu or options.target == "cpu":
+        return devices("cpu")[0]
+    if options.gpu:
+        try:
+            return devices("gpu")[0]
+        except RuntimeError:
+            raise BadUsage(
+                "--gpu: there is no GPU here; --target gfx942 emulates one, and python -m "
+                "amdjax.doctor tells what keeps one from being used"
+            ) from None
+    try:
+        target = get(options.target)
+    except ValueError as e:
+        raise BadUsage(f"--target: {e}") from None
+    try:
+        return device_with(target)
+    except RuntimeError as e:
+        if is_emulated(target.name):
+            return emulated_device(target.name)
+        raise BadUsage(f"--target: {e}") from None

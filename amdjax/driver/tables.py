@@ -1,0 +1,135 @@
+"""What there is to type: the commands, and the flags that they take, as data."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Flag(NamedTuple):
+    """A flag.
+
+    Args:
+      names: as they are typed, the short one last.
+      help: what it does.
+      metavar: what follows it; "" where nothing does.
+      kind: of what follows: `"text"`, `"count"` (1 or more), `"natural"` (0 or more), `"number"`,
+        `"choice"`, or `"words"`, of which there may be several.
+      choices: what may follow a `"choice"`.
+      is_repeated: whether it may be given several times.
+    """
+
+    names: tuple[str, ...]
+    help: str
+    metavar: str = ""
+    kind: str = "text"
+    choices: tuple[str, ...] = ()
+    is_repeated: bool = False
+
+    @property
+    def field(self) -> str:
+        """The name of its value among the options."""
+        return self.names[0].lstrip("-").replace("-", "_")
+
+
+class Command(NamedTuple):
+    """A command.
+
+    Args:
+      summary: what it does.
+      run: the function, as `module:name` in this package.
+      groups: names of groups of flags that it takes.
+      flags: those of its own.
+      takes_file: whether it is given a file.
+    """
+
+    summary: str
+    run: str
+    groups: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
+    takes_file: bool = True
+
+
+GROUPS: dict[str, tuple[Flag, ...]] = {
+    "what is read": (
+        Flag(("--onnx",), "the file is an ONNX model (else told by its name)"),
+        Flag(("--tf",), "the file is a graph of TensorFlow"),
+        Flag(("--nhwc",), "images of a graph of TensorFlow are given with channels last"),
+        Flag(("--nchw",), "images of a graph of TensorFlow are given with channels first"),
+        Flag(("--output-names",), "nodes of a graph of TensorFlow to compute", "NAME", "words"),
+    ),
+    "sizes": (
+        Flag(
+            ("--batch",), "size of the first axis where the file leaves it open", "N", "count"
+        ),
+        Flag(("--input-dim",), "shape of an input: --input-dim @x 1 3 224 224", "WORD", "words",
+             is_repeated=True),
+        Flag(("--dim-param",), "size of a named dimension: --dim-param @seq 128", "WORD", "words",
+             is_repeated=True),
+        Flag(("--dyn-input-dim",), "shape with dimensions that stay open, as names or ranges: "
+             "--dyn-input-dim @x b:1..64 3 32..512 32..512", "WORD", "words", is_repeated=True),
+    ),
+    "arguments": (
+        Flag(("--fill0",), "an input that is all zeros", "NAME", "words", is_repeated=True),
+        Flag(("--fill1",), "an input that is all ones", "NAME", "words", is_repeated=True),
+        Flag(("--load-arg",), "an input from a file: --load-arg @x x.npy; all from an .npz",
+             "WORD", "words", is_repeated=True),
+        Flag(("--seed",), "of random inputs: floats are normal, integers 0 or 1 (default: 0)", "N",
+             "natural"),
+    ),
+    "where": (
+        Flag(("--gpu",), "the first GPU"),
+        Flag(("--cpu",), "the CPU"),
+        Flag(("--target",), "a GPU by its name; one that is not here is emulated where it has to "
+             "run", "GFX"),
+    ),
+    "output": (
+        Flag(("--output", "-o"), "write to this file", "FILE"),
+        Flag(("--json",), "one JSON document on the standard output, nothing else"),
+        Flag(("--debug",), "tracebacks of errors"),
+    ),
+}  # fmt: skip
+
+_READ = ("what is read", "sizes")
+_RUN = (*_READ, "arguments", "where")
+
+COMMANDS: dict[str, Command] = {
+    "read": Command(
+        "Print a model: its graph, or the program that it is traced to.", "look:read",
+        (*_READ, "output"),
+        (
+            Flag(("--jaxpr",), "the program that it is traced to"),
+            Flag(("--text",), "the graph, a node a line (the default)"),
+        ),
+    ),
+    "params": Command("List inputs, outputs and weights.", "look:params", (*_READ, "output")),
+    "run": Command(
+        "Compile a model, run it once, and show or save its outputs.", "running:run",
+        (*_RUN, "output"),
+    ),
+    "ops": Command(
+        "List the operators that are read.", "look:ops", ("output",),
+        (Flag(("--onnx",), "of ONNX"), Flag(("--tf",), "of TensorFlow")), takes_file=False,
+    ),
+    "targets": Command(
+        "List what programs are compiled for, and what is here.", "look:targets", ("output",),
+        takes_file=False,
+    ),
+}  # fmt: skip
+
+#: Flags of MIGraphX's driver that say nothing here, and why.
+MEANINGLESS: dict[str, str] = {
+    "--enable-offload-copy": "arguments and results are always copied to and from a GPU",
+    "--disable-fast-math": "floating-point arithmetic is never relaxed",
+    "--default-dyn-dim": "name the input: --dyn-input-dim @x b 3 224 224",
+    "--skip-unknown-operators": "a model with operators that have no rule cannot be computed",
+    "--debug-symbols": "the nodes that made an operation are always known",
+    "--mlir": "there is no MLIR here; read --jaxpr shows programs",
+    "--replace-literals": "weights are parameters already",
+    "--strip-context": "artifacts keep nothing of the machine that made them",
+    "--migraphx": "its files cannot be read; start from the ONNX model",
+    "--migraphx-json": "its files cannot be read; start from the ONNX model",
+    "--cpp": "read --python writes a program",
+    "--netron": "read --svg draws the graph",
+    "--trim": "name the nodes to compute: --output-names",
+    "--ort-sha": "ONNX Runtime is no part of this",
+}
