@@ -260,7 +260,7 @@ def main() -> None:
         picture = page.with_suffix(".svg")
         drawn = report.draw(rows, picture)
         text = report.markdown(rows, libs, about, picture.name if drawn else None)
-        page.write_text(report.with_gpu_section(text, page), encoding="utf-8")
+        page.write_text(report.with_section(page, "", text), encoding="utf-8")
         print(f"wrote {page}")
 
 

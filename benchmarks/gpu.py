@@ -498,9 +498,7 @@ def main() -> None:
         args.json.write_text(json.dumps([row for _, row in rows], indent=1))
     if not args.only:
         page, text = args.markdown, section(rows, copy, device)
-        old = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks"
-        before = old.partition(report.GPU_MARK)[0]
-        page.write_text(report.with_gpu_section(before, page, text), encoding="utf-8")
+        page.write_text(report.with_section(page, report.GPU_MARK, text), encoding="utf-8")
         print(f"wrote {args.markdown}")
 
 

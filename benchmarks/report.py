@@ -9,7 +9,8 @@ from typing import Any
 
 Row = dict[str, Any]
 
-#: Begins the part of the page that ``benchmarks.gpu`` writes.
+#: Begin the parts of the page that other modules than ``benchmarks`` write, in their order.
+MODELS_MARK = "<!-- below: written by python -m benchmarks.onnx_models -->"
 GPU_MARK = "<!-- below: written by python -m benchmarks.gpu -->"
 
 LABELS = {
@@ -159,11 +160,18 @@ def markdown(rows: list[Row], libs: list[str], machine: dict[str, str], picture:
     return "\n".join(out) + "\n"
 
 
-def with_gpu_section(text: str, page: Path, section: str | None = None) -> str:
-    """A page's text with the part about GPUs: a new one, or that of the page as it is."""
-    if section is None and page.exists():
-        section = page.read_text(encoding="utf-8").partition(GPU_MARK)[2].strip("\n")
-    return f"{text.rstrip()}\n\n{GPU_MARK}\n\n{section}\n" if section else text
+def with_section(page: Path, mark: str, section: str) -> str:
+    """A page's text with another part behind a mark; "" is what stands before all marks."""
+    text = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks\n"
+    parts = {}
+    for other in (GPU_MARK, MODELS_MARK):
+        text, found, part = text.partition(other)
+        if found:
+            parts[other] = part
+    parts = {**parts, "": text, mark: section}
+    order = ("", MODELS_MARK, GPU_MARK)
+    texts = [f"{m}\n\n{parts[m].strip()}".strip() for m in order if m in parts]
+    return "\n\n".join(texts) + "\n"
 
 
 def draw(rows: list[Row], path: Path) -> bool:

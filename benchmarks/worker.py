@@ -22,8 +22,8 @@ from .workload import Prepared, Workload
 class Sampler:
     """Takes samples of one library's work, each long enough to be measured."""
 
-    def __init__(self, lib: Any, prepared: Prepared, target: float):
-        self.lib, self.prepared = lib, prepared
+    def __init__(self, lib: Any, prepared: Prepared, target: float, clock: Any = time.perf_counter):
+        self.lib, self.prepared, self.clock = lib, prepared, clock
         self.samples: list[float] = []
         self.repeats = 1
         if prepared.sample is None:
@@ -35,13 +35,13 @@ class Sampler:
 
     def _run(self, repeats: int) -> float:
         run, block, each = self.prepared.run, self.lib.block, self.prepared.block_each
-        start = time.perf_counter()
+        start = self.clock()
         for _ in range(repeats):
             result = run()
             if each:
                 block(result)
         block(result)
-        return (time.perf_counter() - start) / repeats
+        return (self.clock() - start) / repeats
 
     def take(self) -> None:
         if self.prepared.sample is not None:
