@@ -373,6 +373,7 @@ debug_key_reuse = State("debug_key_reuse")
 enable_checks = State("check")
 check_tracer_leaks = State("check_tracer_leaks")
 checking_leaks = check_tracer_leaks
+disabled_passes = State("disabled_passes")
 log_compiles = State("log_compiles")
 explain_cache_misses = State("explain_cache_misses")
 no_tracing = State("no_tracing")

@@ -142,6 +142,13 @@ _FLAGS = (
     ),
     _flag_bool("check_tracer_leaks", False, "Raise when a trace leaves live tracers.", True),
     _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
+    Flag(
+        "disabled_passes",
+        tuple,
+        (),
+        "Names of compiler passes that are left out, separated by commas; docs/passes.md has them.",
+        traced=True,
+    ),
     _flag_bool("log_compiles", False, "Log every trace and compile."),
     Flag(
         "logging_level",
@@ -384,12 +391,24 @@ def parsed(flag: Flag, text: str, variable: str) -> Any:
     return checked(flag, text, variable)
 
 
+def _names(value: Any, name: str) -> tuple[str, ...]:
+    """Names in order, each once, of a text that commas divide or of a collection."""
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, (list, tuple, set, frozenset)) or not all(
+        isinstance(n, str) for n in names
+    ):
+        raise ValueError(f"config option {name} takes names, got {value!r}.")
+    return tuple(sorted({n.strip() for n in names} - {""}))
+
+
 def checked(flag: Flag, value: Any, name: str) -> Any:
     """`value` in the flag's own type, or an error which names the flag."""
     if not flag.effect:
         return _kept(flag, value, name)
     if value is None and flag.optional:
         return value
+    if flag.kind is tuple:
+        return _names(value, name)
     if flag.kind is object:
         # Devices belong to a higher floor; this is what tells them.
         if value is None or isinstance(value, str) or hasattr(value, "device_kind"):

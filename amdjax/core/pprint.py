@@ -12,7 +12,7 @@ import enum
 import functools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,6 +76,24 @@ def format_jaxpr(
     top = open_jaxpr(jaxpr)
     printer.name_shared(top)
     return printer.shared_definitions() + "\n".join(printer.jaxpr(top, 0))
+
+
+@deep
+def format_alike(programs: Iterable[Jaxpr | ClosedJaxpr]) -> list[str]:
+    """The texts of programs, with one name for a variable in all of them.
+
+    Args:
+      programs: the programs.
+    """
+    names = _Printer(False, 80)
+    texts = []
+    for top in map(open_jaxpr, programs):
+        printer = _Printer(False, 80)
+        printer.names, printer.count = names.names, names.count
+        printer.name_shared(top)
+        texts.append(printer.shared_definitions() + "\n".join(printer.jaxpr(top, 0)))
+        names.count = printer.count
+    return texts
 
 
 def format_eqn(eqn: JaxprEqn) -> str:

@@ -25,7 +25,7 @@ from amdjax.core.pprint import format_jaxpr
 from amdjax.jit.schedule import epilogue, is_shaped
 from amdjax.jit.updates import readers_first
 from amdjax.kernels.shaped import ShapedContext, has_kernels, plan_shaped
-from amdjax.passes import prepare, repeat_results
+from amdjax.passes import Facts, prepare
 from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, fuse
@@ -280,8 +280,8 @@ def steps(
       fixed: which of its arguments the loop around does not change.
       outermost: whether it is no body of a loop or branch.
     """
-    closed = prepare(closed, has_kernels=lambda eqn: has_kernels(eqn, machine))
-    closed = repeat_results(closed) if outermost else closed
+    facts = Facts(lambda eqn: has_kernels(eqn, machine), is_whole=outermost)
+    closed = prepare(closed, facts)
     constant = {v for v, is_fixed in zip(closed.jaxpr.invars, fixed, strict=False) if is_fixed}
     fusion = fuse(separate_numbers(closed.jaxpr), on_gpu=isinstance(machine, GpuTarget))
     fusion = readers_first(fusion)

@@ -38,6 +38,7 @@ _READ_BY_LOWERINGS = (
     "deterministic",
     "threefry_partitionable",
     "check",
+    "disabled_passes",
     "find_mode",
     "find_enforce",
     "db_path",

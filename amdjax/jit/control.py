@@ -23,6 +23,7 @@ from amdjax.jit.partitions import plan_partition
 from amdjax.jit.persistent import Alternation, persist
 from amdjax.jit.plan import CONTROL, Body, Planner
 from amdjax.jit.updates import updates_in_place
+from amdjax.passes import is_on
 from amdjax.runtime import vm
 from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.gpu.persistent import LaunchedRounds
@@ -434,7 +435,7 @@ class _Rounds:
     def persistent(self) -> bool:
         """Write all rounds as one launch, if they can be and that pays; whether it is so."""
         p, length = self.p, self.length
-        if not self.several:
+        if not self.several or not is_on("persistent_loops"):
             return False
         resident = self._resident()
         with p.undecided() as take_back:

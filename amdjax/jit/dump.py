@@ -13,6 +13,8 @@ from typing import Any
 from amdjax.core.jaxpr import ClosedJaxpr
 
 _numbers = itertools.count()
+#: Stages that need no plan.
+_UNPLANNED = ("jaxpr", "passes", "simplified", "fusion", "schedule")
 
 
 @contextmanager
@@ -64,7 +66,9 @@ def _write(folder: Path, closed: ClosedJaxpr, stages: list[tuple[str, Any]], pla
     from amdjax.jit import report
 
     wanted = (
-        report.TEXT_STAGES if plan is not None else ("jaxpr", "simplified", "fusion", "schedule")
+        report.TEXT_STAGES
+        if plan is not None
+        else ("jaxpr", "passes", "simplified", "fusion", "schedule")
     )
     if any(name == "kernels" for name, _ in stages):
         wanted = (*wanted, "resources")

@@ -46,14 +46,7 @@ from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
 from amdjax.jit.workspace import FilledWorkspace
 from amdjax.kernels.shaped import ShapedContext, has_kernels, lower_shaped
-from amdjax.passes import (
-    prepare,
-    prepare_body,
-    read_narrow_operands,
-    recompute_in_loops,
-    repeat_results,
-    slice_products_in_loops,
-)
+from amdjax.passes import Changed, Facts, is_on, prepare, prepare_body
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.element_loops import separate_numbers
@@ -139,8 +132,7 @@ class Planner:
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder(self.target)
-        closed = self._arranged(prepare(closed, self.observe, self.has_kernels))
-        closed = repeat_results(closed)
+        closed = prepare(closed, replace(self.facts, is_whole=True), self._note)
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}
         inputs = self.next_slot
@@ -156,6 +148,9 @@ class Planner:
         self.body(jaxpr, env, destinations, outermost=True)
         self.emit(vm.HALT)
         constants_at = self.place_constants()
+        if not is_on("color_memory"):
+            for storage in self.storages:
+                storage.first, storage.last = min(storage.first, 0), max(storage.last, self.time)
         sized = any(isinstance(s.nbytes, Dim) for s in self.storages)
         arena_bytes = 0 if sized else packed(self.storages)
         return Plan(
@@ -296,14 +291,16 @@ class Planner:
 
     def prepare_body(self, closed: ClosedJaxpr, eqn: JaxprEqn) -> ClosedJaxpr:
         """A loop body or branch of `eqn` after all passes."""
-        return self._arranged(prepare_body(closed, eqn, self.observe, self.has_kernels))
+        return prepare_body(closed, eqn, self.facts, self._note)
 
-    def _arranged(self, closed: ClosedJaxpr) -> ClosedJaxpr:
-        """What loops compute rather than read; on CPUs, operands and slices that products read."""
-        closed = recompute_in_loops(closed, cost_again)
-        if not isinstance(self.target, CpuTarget):
-            return closed
-        return slice_products_in_loops(read_narrow_operands(closed))
+    @property
+    def facts(self) -> Facts:
+        """What passes may ask."""
+        machine = "cpu" if isinstance(self.target, CpuTarget) else "gpu"
+        return Facts(self.has_kernels, cost_again, machine)
+
+    def _note(self, name: str, before: ClosedJaxpr, after: ClosedJaxpr) -> None:
+        self.observe("changed", Changed(name, before, after))
 
     def view(self, env: dict[Var, View], atom: Any) -> View:
         if isinstance(atom, Literal):
@@ -364,7 +361,7 @@ class Planner:
         hoisted = Hoisted(frozenset(fixed), resident)
         fusion = self.fused(jaxpr)
         body = Body(self, fusion, dict(env), {}, False, hoisted)
-        for step in fusion.steps:
+        for step in fusion.steps if is_on("hoist_from_loops") else ():
             if not isinstance(step, Single) or not is_shaped(step.eqn) or is_bitcast(step.eqn):
                 continue
             if any(x in hoisted.fixed for x in step.eqn.invars if isinstance(x, Var)):
@@ -389,8 +386,9 @@ class Body:
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
         self.taken: set[Var] = set()  # dead values whose memory another value has already
         self.contested: Collection[Var] = ()  # read by several of the steps that run together
-        on_cpu = isinstance(planner.target, CpuTarget)
-        self.filled = FilledWorkspace(planner.storages, planner.arena) if on_cpu else None
+        once = isinstance(planner.target, CpuTarget) and is_on("fill_workspace_once")
+        self.filled = FilledWorkspace(planner.storages, planner.arena) if once else None
+        self.in_place = is_on("update_in_place")
 
     def _last_uses(self) -> dict[Var, int]:
         last: dict[Var, int] = {}
@@ -473,7 +471,9 @@ class Body:
 
     def overwritable(self, v: Any) -> bool:
         """Whether the memory of a value may hold another one after this step."""
-        if isinstance(v, Literal) or v in self.taken or not self.dead_after(v):
+        if not self.in_place or isinstance(v, Literal) or v in self.taken:
+            return False
+        if not self.dead_after(v):
             return False
         if v in self.contested:
             return False

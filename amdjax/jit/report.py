@@ -12,6 +12,7 @@ from amdjax import tile
 from amdjax.core.lowering import Shaped
 from amdjax.jit.gpu.records import DEVICE_STAGES, device_text
 from amdjax.jit.instructions import Label, Plan, View
+from amdjax.passes import Changed, changes_text
 from amdjax.runtime import vm
 from amdjax.schedule.fusion import Fusion, Region
 
@@ -36,8 +37,8 @@ OPCODES = [
 ]
 
 
-def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: Plan) -> str:
-    """The text of a stage, from what the compiler observed.
+def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: Any) -> str:
+    """The text of a stage, from what the compiler observed; `plan` is None where there is none.
 
     Raises:
       ValueError: there is no such stage.
@@ -56,11 +57,14 @@ def stage_text(stage: str, jaxpr: Any, stages: Sequence[tuple[str, Any]], plan: 
         return "\n\n".join(str(x) for name, x in stages if name == "schedule")
     if stage == "plan":
         return plan_text(plan)
+    if stage == "passes" and plan is None:
+        return changes_text(changes(stages))
     kernels = distinct(plan.kernels())
     if stage == "tiles":
         return "\n\n".join(map(_tile_program, kernels))
     if stage == "passes":
-        return "\n\n".join(_passed(k, device_kernels is not None) for k in kernels)
+        passed = [_passed(k, device_kernels is not None) for k in kernels]
+        return "\n\n".join([changes_text(changes(stages)), *passed])
     if device_kernels is not None:
         return device_text(stage, plan, device_kernels)
     # late: loads when a text is asked for
@@ -100,6 +104,11 @@ def _passed(kernel: tile.Kernel, for_gpu: bool) -> str:
 
 def fusions(stages: Sequence[tuple[str, Any]]) -> list[Fusion]:
     return [x for _, x in stages if isinstance(x, Fusion)]
+
+
+def changes(stages: Sequence[tuple[str, Any]]) -> list[Changed]:
+    """What each pass made of the program, and of its loops and branches, in order."""
+    return [x for _, x in stages if isinstance(x, Changed)]
 
 
 def distinct(kernels: Sequence[tile.Kernel]) -> list[tile.Kernel]:

@@ -36,6 +36,7 @@ from amdjax.jit.refs import without_refs
 from amdjax.jit.symbolic import has_symbolic_dims
 from amdjax.jit.symbolic_stages import SymbolicCompiled
 from amdjax.jit.variants import Variants
+from amdjax.passes import Changed
 from amdjax.runtime.devices import CpuDevice, default_device, devices
 from amdjax.targets import GpuTarget, get
 
@@ -370,6 +371,21 @@ class Compiled(AfterTracing):
           ValueError: there is no such stage.
         """
         return report.stage_text(stage, self.traced.jaxpr, self.stages, self.executable.plan)
+
+    @property
+    def passes(self) -> list[Changed]:
+        """What each pass made of the program, of its loops and of its branches, in order.
+
+        `as_text("passes")` begins with this as text; docs/passes.md lists the passes.
+
+        Example:
+          >>> f = amdjax.jit(lambda x: x + 0.0)
+          >>> for name, before, after in f.lower(1.0).compile().passes:
+          ...     if len(before.eqns) != len(after.eqns):
+          ...         print(name, len(before.eqns), len(after.eqns))
+          simplify 1 0
+        """
+        return report.changes(self.stages)
 
     @property
     def kernels(self) -> list[KernelRecord]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Shaped
+from amdjax.passes import is_on
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
 
@@ -87,7 +88,7 @@ def _variables(reads: Sequence[Any]) -> set[Any]:
 
 def changes_in_place(step: Step, fusion: Fusion) -> bool:
     """Whether a step updates a value that nothing reads from then on."""
-    if not isinstance(step, Single) or not is_update(step.eqn):
+    if not isinstance(step, Single) or not is_update(step.eqn) or not is_on("update_in_place"):
         return False
     source = step.eqn.invars[0]
     if isinstance(source, Literal) or source in fusion.jaxpr.outvars:

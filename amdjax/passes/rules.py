@@ -199,9 +199,12 @@ def _one_complex_dtype(m: Match) -> Any:
     return _convert(m, product, m.out.dtype)
 
 
+COMPLEX_RULES = tuple(
+    Rule(f"{name} in one complex dtype", getattr(op, name)(x, y), _one_complex_dtype)
+    for name in ("dot_general", "conv_general_dilated")
+)
+
 RULES: tuple[Rule, ...] = (
-    *(Rule(f"{name} in one complex dtype", getattr(op, name)(x, y), _one_complex_dtype)
-      for name in ("dot_general", "conv_general_dilated")),
     Rule("add zero", op.add(x, 0), x),
     Rule("zero add", op.add(0, x), x),
     Rule("add_any zero", op.add_any(x, 0), x),
@@ -288,3 +291,12 @@ RULES: tuple[Rule, ...] = (
 def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Rewrite a program with the rules of this table until none applies."""
     return rewrite(closed, RULES)
+
+
+def use_one_complex_dtype(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Products and convolutions with a complex operand, or result, of operands of one dtype."""
+    names = {r.pattern.name for r in COMPLEX_RULES}
+    products = (e for e in closed.eqns if e.primitive.name in names)
+    if not any(v.aval.dtype.kind == "c" for e in products for v in (*e.invars, *e.outvars)):
+        return closed
+    return rewrite(closed, COMPLEX_RULES)

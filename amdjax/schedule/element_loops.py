@@ -19,7 +19,7 @@ from amdjax import tile
 from amdjax.core.dead_code import dce_rules
 from amdjax.core.jaxpr import ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Var, memoize_on_jaxpr
 from amdjax.core.lowering import Control, Pointwise
-from amdjax.passes import prepare
+from amdjax.passes import is_on, prepare
 from amdjax.schedule.element import CONTROL, ElementBuilder
 from amdjax.schedule.equations import is_inlinable, own_cost
 from amdjax.schedule.index import Index, LoopVar
@@ -71,6 +71,8 @@ def element_loop(eqn: JaxprEqn) -> ElementLoop | None:
     """What an equation is if each element runs it by itself, else None."""
     rule = eqn.primitive.lowering
     if not isinstance(rule, Control) or rule.name not in KINDS or eqn.effects:
+        return None
+    if not is_on("run_loops_by_element"):
         return None
     programs = [_element_program(c) for c in _sub_programs(eqn)]
     found = [p for p in programs if p is not None]

@@ -22,6 +22,7 @@ from typing import Any
 from amdjax.core.dims import choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
+from amdjax.passes import is_on
 from amdjax.schedule.element_loops import ElementLoop, element_loops
 from amdjax.schedule.equations import (
     RECOMPUTE_LIMIT,
@@ -180,9 +181,13 @@ def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
     producers = {v: e for e in jaxpr.eqns for v in e.outvars}
     loops = element_loops(jaxpr)
     with choosing():
-        root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
+        if is_on("inline_elementwise"):
+            root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
+        else:
+            root_vars = set(producers)
         inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
-        steps = _attach_epilogues(_Clusters(jaxpr, inline, root_vars, loops, on_gpu).run())
+        steps = _Clusters(jaxpr, inline, root_vars, loops, on_gpu).run()
+        steps = _attach_epilogues(steps) if is_on("fuse_epilogues") else steps
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
 
@@ -260,7 +265,7 @@ class _Clusters:
         on_gpu: bool,
     ):
         self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
-        self.on_gpu = on_gpu
+        self.on_gpu, self.fuses = on_gpu, is_on("fuse_regions")
         self.steps: list[Region | Single] = []
         self.step_of: dict[Var, int] = {}
         self.root_of: dict[Var, Root] = {}
@@ -328,7 +333,7 @@ class _Clusters:
 
     def _place(self, root: Root) -> None:
         inputs = self._inputs(root)
-        for number in self._candidates(root, inputs):
+        for number in self._candidates(root, inputs) if self.fuses else ():
             region = self.steps[number]
             assert isinstance(region, Region)
             if self._joins(root, region, inputs):

@@ -16,6 +16,7 @@ from typing import Any
 
 from amdjax.core.dims import choosing
 from amdjax.core.jaxpr import Literal, Var
+from amdjax.passes import is_on
 from amdjax.schedule.equations import size_of
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
 
@@ -30,6 +31,8 @@ NEWEST = 64  # launches that are looked at for a region
 
 def run_together(fusion: Fusion) -> Fusion:
     """The program with independent regions beside each other, each noted in `Fusion.launches`."""
+    if not is_on("run_together"):
+        return fusion
     places: list[_Place] = []
     made_at: dict[Var, int] = {}
     kept_values = fusion.stored - {v for v in fusion.jaxpr.outvars if not isinstance(v, Literal)}

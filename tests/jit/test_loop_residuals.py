@@ -6,7 +6,9 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, rnn
-from amdjax.passes import prepare, recompute_in_loops
+from amdjax.core.config import disabled_passes
+from amdjax.passes import prepare
+from amdjax.passes.loop_residuals import recompute_in_loops
 from amdjax.schedule.equations import cost_again
 
 RNG = np.random.default_rng(0)
@@ -29,11 +31,10 @@ def loops(f, *args):
     return found
 
 
-def check(monkeypatch, f, *args, ulps=4):
+def check(f, *args, ulps=4):
     """Values as without the pass, and no more memory."""
     compiled = amdjax.jit(f).lower(*args).compile()
-    with monkeypatch.context() as m:
-        m.setattr("amdjax.jit.plan.recompute_in_loops", lambda closed, cost: closed)
+    with disabled_passes("recompute_in_loops"):
         plain = amdjax.jit(lambda *a: f(*a)).lower(*args).compile()
     for got, want in zip(compiled(*args), plain(*args), strict=True):
         scale = jnp.finfo(want.dtype).eps * np.abs(np.float64(want)).max()
@@ -59,7 +60,7 @@ def test_gates_of_recurrent_layers(cell, reverse, monkeypatch):
     f = amdjax.grad(loss, argnums=(0, 1, 2, 3))
     _, (ys, xs) = loops(f, *args)
     assert (ys, xs) == (stacked, read)
-    check(monkeypatch, f, *args)
+    check(f, *args)
 
 
 def pair(step, back, xs):
@@ -68,7 +69,7 @@ def pair(step, back, xs):
     return last, lax.scan(back, jnp.ones(N), ys, reverse=True)
 
 
-def test_a_value_in_place_of_two(monkeypatch):
+def test_a_value_in_place_of_two():
     def step(c, x):
         s = jnp.exp(-c * c * x)
         return jnp.sin(s + x), (1 - s, s * 2)
@@ -78,10 +79,10 @@ def test_a_value_in_place_of_two(monkeypatch):
 
     f = lambda x: jnp.concatenate([y.ravel() for y in (*pair(step, back, x)[1], x)])[None]
     assert loops(f, draw(STEPS, N)) == [(2, 2), (1, 1)]
-    check(monkeypatch, f, draw(STEPS, N))
+    check(f, draw(STEPS, N))
 
 
-def test_what_is_read_elsewhere_stays(monkeypatch):
+def test_what_is_read_elsewhere_stays():
     """It is in memory anyway, so that what follows from it need not be."""
 
     def step(c, x):
@@ -97,10 +98,10 @@ def test_what_is_read_elsewhere_stays(monkeypatch):
 
     before, after = loops(f, draw(STEPS, N))
     assert before == (3, 3) and after == (2, 2)
-    check(monkeypatch, f, draw(STEPS, N))
+    check(f, draw(STEPS, N))
 
 
-def test_rows_and_constants_of_the_writer(monkeypatch):
+def test_rows_and_constants_of_the_writer():
     """What both loops can read is no reason to stack a third."""
 
     def f(x, w):
@@ -110,7 +111,7 @@ def test_rows_and_constants_of_the_writer(monkeypatch):
 
     before, after = loops(f, draw(STEPS, N), draw(N))
     assert before == (2, 2) and after == (1, 2)
-    check(monkeypatch, f, draw(STEPS, N), draw(N))
+    check(f, draw(STEPS, N), draw(N))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +132,7 @@ def test_what_takes_longer_than_memory_is_stacked(dear, monkeypatch):
 
     before, after = loops(f, draw(STEPS, N))
     assert before == after
-    check(monkeypatch, f, draw(STEPS, N))
+    check(f, draw(STEPS, N))
 
 
 def test_a_carry_is_not_computed_from_its_other_values():
@@ -151,7 +152,7 @@ def test_a_carry_is_not_computed_from_its_other_values():
     np.testing.assert_allclose(amdjax.jit(f)(x)[0], c, rtol=0, atol=1e-4)
 
 
-def test_saved_values_of_checkpoints(monkeypatch):
+def test_saved_values_of_checkpoints():
     """A policy says what is kept; what follows from it cheaply need not be."""
 
     @amdjax.checkpoint
@@ -168,7 +169,7 @@ def test_saved_values_of_checkpoints(monkeypatch):
     args = draw(ROWS, N), draw(STEPS, N, N)
     before, after = loops(f, *args)
     assert after == before
-    check(monkeypatch, f, *args)
+    check(f, *args)
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.float64])
@@ -181,4 +182,4 @@ def test_dtypes(dtype, monkeypatch):
             return lax.scan(step, jnp.zeros(N, dtype), x)[0].sum()
 
         f = amdjax.grad(loss, argnums=(0, 1))
-        check(monkeypatch, f, w, x)
+        check(f, w, x)

@@ -8,7 +8,8 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.passes import loop_slices, prepare, slice_products_in_loops
+from amdjax.passes import loop_slices, prepare
+from amdjax.passes.loop_slices import slice_products_in_loops
 
 RNG = np.random.default_rng(0)
 STEPS, ROWS, N, M = 6, 40, 5, 7

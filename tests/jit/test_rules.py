@@ -16,12 +16,12 @@ from amdjax.core.check import check_jaxpr
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.flatten import flatten_calls
-from amdjax.passes.rules import RULES
+from amdjax.passes.rules import COMPLEX_RULES, RULES
 from amdjax.passes.simplify import _Rewriter
 from amdjax.transforms.zero import add_any_p
 from tests.support.jit_helpers import primitives, run_jaxpr
 
-BY_NAME = {rule.name: rule for rule in RULES}
+BY_NAME = {rule.name: rule for rule in (*COMPLEX_RULES, *RULES)}
 
 F = np.array([[0.5, -2.0, 3.25], [np.inf, -0.0, 1e-40]], np.float32)
 X = np.array([1.5, -2.0, 0.0, np.inf], np.float32)
@@ -307,7 +307,7 @@ def test_every_rule_has_a_case():
 
 
 def test_rule_names_are_unique():
-    assert len(BY_NAME) == len(RULES)
+    assert len(BY_NAME) == len(COMPLEX_RULES) + len(RULES)
 
 
 def narrow(dtype):

@@ -1,0 +1,180 @@
+"""The table of passes: what each is called, what it does, how it runs and whether it can be off."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from amdjax.core.config import config
+from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
+from amdjax.passes.attention import recognize_attention
+from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
+from amdjax.passes.extended import store_extended
+from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
+from amdjax.passes.loop_residuals import Cost, recompute_in_loops
+from amdjax.passes.loop_slices import slice_products_in_loops
+from amdjax.passes.loop_sums import sum_after_loops
+from amdjax.passes.narrow_operands import read_narrow_operands
+from amdjax.passes.results import repeat_results
+from amdjax.passes.rules import simplify, use_one_complex_dtype
+from amdjax.passes.scatters import join_scatters
+
+__all__ = ["PASSES", "Facts", "Note", "Pass", "is_on"]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What passes are told of where a program will run.
+
+    Attributes:
+      has_kernels: whether the machine has kernels for an equation that could be composed.
+      cost_again: of computing an element that an equation makes again, in additions; None where
+        loops stay as they are.
+      machine: "cpu" or "gpu", where the program is planned for one.
+      is_whole: whether it is no body of a loop or branch.
+    """
+
+    has_kernels: Callable[[JaxprEqn], bool] = lambda eqn: True
+    cost_again: Cost | None = None
+    machine: str = ""
+    is_whole: bool = False
+
+
+Run = Callable[[ClosedJaxpr, Facts], ClosedJaxpr]
+#: Receives the name of a pass, the program before it and the program after it.
+Note = Callable[[str, ClosedJaxpr, ClosedJaxpr], None]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass of the compiler.
+
+    Attributes:
+      name: what it is called, as in `disabled_passes`.
+      does: what it does, in a line.
+      run: makes a program of a program; None if it works on kernels or on plans, where the file
+        asks `is_on`.
+      file: where it is, in `amdjax/`.
+      only: what it is for, if not for all programs: "cpu", "gpu" or "whole".
+      is_needed: whether no program can do without.
+    """
+
+    name: str
+    does: str
+    run: Run | None
+    file: str
+    only: str = ""
+    is_needed: bool = False
+
+    def runs(self, facts: Facts) -> bool:
+        """Whether it changes programs, is switched on and is for programs like this one."""
+        if self.run is None or not (self.is_needed or is_on(self.name)):
+            return False
+        return self.only in ("", facts.machine) or (self.only == "whole" and facts.is_whole)
+
+
+def _plain(run: Callable[[ClosedJaxpr], ClosedJaxpr]) -> Run:
+    return lambda closed, facts: run(closed)
+
+
+def _in_loops(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
+    return closed if facts.cost_again is None else recompute_in_loops(closed, facts.cost_again)
+
+
+_SHARE = Pass(
+    "eliminate_common_subexpressions", "what is written twice is computed once",
+    _plain(eliminate_common_subexpressions), "passes/cleanup.py",
+)  # fmt: skip
+
+#: In order; those that change programs run on the whole program and on every loop body and branch.
+#: What is written twice is shared before rules look at it, since some only fit what has one reader,
+#: and once more after, since rules make different expressions equal.
+PASSES: tuple[Pass, ...] = (
+    Pass("flatten_calls", "calls are inlined, operations without kernels composed of others",
+         lambda closed, facts: flatten_calls(closed, facts.has_kernels),
+         "passes/flatten.py", is_needed=True),
+    Pass("discharge_refs", "references become the values they hold",
+         _plain(discharge_refs), "passes/flatten.py", is_needed=True),
+    Pass("store_extended", "arrays of keys become arrays of the words they are stored as",
+         _plain(store_extended), "passes/extended.py", is_needed=True),
+    Pass("use_one_complex_dtype", "operands of complex products get one dtype",
+         _plain(use_one_complex_dtype), "passes/rules.py", is_needed=True),
+    _SHARE,
+    Pass("sum_after_loops", "sums that loops make step by step are made after them at once",
+         _plain(sum_after_loops), "passes/loop_sums.py"),
+    Pass("simplify", "algebra, reshapes, transposes and conversions by a table of rewrites",
+         _plain(simplify), "passes/rules.py"),
+    Pass("eliminate_dead_code", "what nothing reads is not computed",
+         _plain(eliminate_dead_code), "passes/cleanup.py"),
+    _SHARE,
+    Pass("recognize_attention", "softmax of products times values becomes an attention kernel",
+         lambda closed, facts: recognize_attention(closed, facts.has_kernels),
+         "passes/attention/rewriting.py"),
+    Pass("join_scatters", "updates of one array, one after the other, become one",
+         _plain(join_scatters), "passes/scatters.py"),
+    Pass("remove_barriers", "optimization barriers go when they have done their work",
+         _plain(remove_barriers), "passes/flatten.py", is_needed=True),
+    Pass("recompute_in_loops", "a loop computes cheaply what another would stack for it",
+         _in_loops, "passes/loop_residuals.py"),
+    Pass("read_narrow_operands", "products read operands as they are stored, not converted",
+         _plain(read_narrow_operands), "passes/narrow_operands.py", only="cpu"),
+    Pass("slice_products_in_loops", "loops make the slices of large products that they read",
+         _plain(slice_products_in_loops), "passes/loop_slices.py", only="cpu"),
+    Pass("repeat_results", "what several results are is written several times by one kernel",
+         _plain(repeat_results), "passes/results.py", only="whole"),
+    Pass("run_loops_by_element", "loops over single elements run in registers",
+         None, "schedule/element_loops.py"),
+    Pass("inline_elementwise", "elementwise values are computed where they are read",
+         None, "schedule/fusion.py"),
+    Pass("fuse_regions", "reductions and elementwise work over one domain share a kernel",
+         None, "schedule/fusion.py"),
+    Pass("fuse_epilogues", "elementwise work behind a product or convolution is part of it",
+         None, "schedule/fusion.py"),
+    Pass("run_together", "kernels that are independent share a launch",
+         None, "schedule/horizontal.py"),
+    Pass("persistent_loops", "loops become one launch whose programs stay resident",
+         None, "jit/control.py", only="gpu"),
+    Pass("hoist_from_loops", "what loops pack of their constants is packed before them",
+         None, "jit/plan.py"),
+    Pass("fill_workspace_once", "what several products would pack alike is packed once",
+         None, "jit/plan.py", only="cpu"),
+    Pass("update_in_place", "results take over the memory of values that are dead or donated",
+         None, "jit/updates.py"),
+    Pass("color_memory", "values that are not alive together share memory",
+         None, "jit/plan.py"),
+)  # fmt: skip
+
+
+def is_on(name: str) -> bool:
+    """Whether the pass of a name is switched on.
+
+    Args:
+      name: that of a pass in `PASSES`.
+
+    Raises:
+      ValueError: the option `disabled_passes` names what is no pass, or one that is needed.
+
+    Example:
+      >>> is_on("simplify")
+      True
+    """
+    off = config.disabled_passes
+    return not off or name not in _checked(off)
+
+
+@functools.lru_cache
+def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of passes that can be off."""
+    known = {p.name: p for p in PASSES}
+    for name in names:
+        if name not in known:
+            # late: only misspelled names need it
+            import difflib
+
+            close = difflib.get_close_matches(name, known, 3)
+            hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise ValueError(f"disabled_passes: there is no pass {name!r}.{hint}")
+        if known[name].is_needed:
+            raise ValueError(f"disabled_passes: no program is compiled without {name!r}")
+    return names
