@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import amdjax
 from amdjax.numpy import asarray
 
+from .prepared import Prepared
 from .values import Value, bound
 
 __all__ = ["FileModel"]
@@ -43,8 +44,7 @@ class FileModel:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.metadata = dict(metadata)
         self._optional = frozenset(optional)
-        self._compiled = amdjax.jit(self.function, dynamic="auto")
-        self._on_device: dict[str, Any] | None = None
+        self._prepared = Prepared(self.function, self._to_device)
 
     def function(self, params: Mapping[str, Any], *args: Any, **inputs: Any) -> dict[str, Any]:
         """The model as a pure function, to be transformed by `jit`, `grad`, `vmap` and others.
@@ -69,9 +69,7 @@ class FileModel:
         """The outputs by name, of inputs in their order or by name."""
         given = self._bound(args, inputs)
         with amdjax.enable_x64(True):
-            if self._on_device is None:
-                self._on_device = {name: self._to_device(v) for name, v in self.params.items()}
-            made = self._run(self._on_device, given)
+            made = self._run(given)
         return {v.name: made[v.name] for v in self.outputs}
 
     @staticmethod
@@ -83,9 +81,9 @@ class FileModel:
         """The outputs by name, of inputs that fit."""
         raise NotImplementedError
 
-    def _run(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-        """The same, compiled."""
-        return self._compiled(params, **given)
+    def _run(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The same of the model's own parameters, compiled."""
+        return self._prepared(self.params, given)
 
     def _bound(self, args: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
         try:

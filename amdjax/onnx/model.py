@@ -102,13 +102,13 @@ class Model(FileModel):
         made = self._evaluation.run(self.program.graph, values)
         return dict(zip((v.name for v in self.outputs), map(to_device, made)))
 
-    def _run(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    def _run(self, given: dict[str, Any]) -> dict[str, Any]:
         if self._traceable:
             try:
-                return super()._run(params, given)
+                return super()._run(given)
             except NotTraceable:
                 self._traceable = False
-        return self.function(params, **given)
+        return self.function(self._prepared.arrays(self.params), **given)
 
     def __str__(self) -> str:
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.program.opsets.items())

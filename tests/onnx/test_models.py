@@ -66,6 +66,17 @@ def test_gradients_by_parameters(perceptron):
     amdjax.test_util.check_grads(loss, (amdjax.tree.map(jnp.asarray, made.params),), 1, modes="rev")
 
 
+def test_parameters_that_are_replaced(perceptron):
+    """Calls compute with the parameters as they are now: one, or all."""
+    made = load(perceptron[0])
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    made(x)
+    made.params["b"] = made.params["b"] + 1
+    np.testing.assert_allclose(made(x)["y"], forward(made.params, x), atol=1e-5)
+    made.params = {name: 2 * value for name, value in made.params.items()}
+    np.testing.assert_allclose(made(x)["y"], forward(made.params, x), atol=1e-5)
+
+
 def test_one_compile_serves_all_batches(perceptron):
     proto, weights = perceptron
     made = load(proto)
