@@ -66,7 +66,7 @@ def near(word: str, known: Iterable[str]) -> str:
 
 def _elsewhere(flag: str) -> str:
     having = [n for n, c in COMMANDS.items() if any(flag in f.names for f in _flags(c))]
-    return f" {', '.join(having)} has it." if having else ""
+    return f" It is a flag of {', '.join(having)}." if having else ""
 
 
 def _flags(command: Command) -> tuple[Flag, ...]:

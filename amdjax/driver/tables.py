@@ -91,6 +91,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
 
 _READ = ("what is read", "sizes")
 _RUN = (*_READ, "arguments", "where")
+_DETAILED = Flag(("--detailed", "-d"), "tell more")
 
 COMMANDS: dict[str, Command] = {
     "read": Command(
@@ -105,6 +106,20 @@ COMMANDS: dict[str, Command] = {
     "run": Command(
         "Compile a model, run it once, and show or save its outputs.", "running:run",
         (*_RUN, "output"),
+    ),
+    "verify": Command(
+        "Compare a compiled model with NumPy; find the first operation that differs.",
+        "checking:verify", (*_RUN, "output"),
+        (
+            Flag(("--each", "-i"), "also each operation, compiled alone"),
+            Flag(("--bisect", "-b"), "find the first operation with which the program differs"),
+            Flag(("--ref-use-double",), "let the reference keep all floats in float64"),
+            Flag(("--rms-tol",), "of the root mean square, over the largest number (default: "
+                 "0.001; 0.08 with floats of 16 bits, 0.8 with those of 4)", "X", "number"),
+            Flag(("--atol",), "of an element (0.001, 0.04, 0.4)", "X", "number"),
+            Flag(("--rtol",), "of an element, relative (0.001, 0.04, 0.4)", "X", "number"),
+            _DETAILED,
+        ),
     ),
     "ops": Command(
         "List the operators that are read.", "look:ops", ("output",),

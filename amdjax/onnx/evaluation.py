@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import ensure_compile_time_eval, numpy as jnp
+from amdjax import ensure_compile_time_eval, named_scope, numpy as jnp
 from amdjax.core.errors import ConcretizationTypeError, InconclusiveDimensionOperation
 
 from .errors import NotTraceable, OnnxError
@@ -61,9 +61,10 @@ class Evaluation:
         call = _Call(self, node, values, bound)
         function = self.program.functions.get((node.domain, node.op, node.overload))
         try:
-            if function is not None:
-                return self.function(function, inputs, attributes)
-            return self.operator(call, inputs, attributes)
+            with named_scope(node.name):
+                if function is not None:
+                    return self.function(function, inputs, attributes)
+                return self.operator(call, inputs, attributes)
         except (OnnxError, ConcretizationTypeError, InconclusiveDimensionOperation) as e:
             raise _named(e, node) from e
         except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError) as e:

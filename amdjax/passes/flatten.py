@@ -83,14 +83,14 @@ class _Flattener:
         """
         for eqn in jaxpr.eqns:
             invars = [self.read(env, x) for x in eqn.invars]
-            source = caller if eqn.source.code is None else eqn.source
+            source = _within(caller, eqn.source)
             rule = eqn.primitive.lowering
             if isinstance(rule, Control) and rule.name == "call":
                 if eqn.params.get("prevent_cse") and eqn.params.get("differentiated"):
                     invars = self._behind_barrier(invars)
                 results = self._closed(eqn.params[rule.jaxpr_param], invars, source)
             elif (composed := self._composed(eqn)) is not None:
-                results = self._closed(_decomposed(eqn, composed), invars, source)
+                results = self._closed(written_out(eqn, composed), invars, source)
             else:
                 outvars = [Var(v.aval) for v in eqn.outvars]
                 self.eqns.append(eqn.replace(invars=invars, outvars=outvars, source=source))
@@ -129,7 +129,14 @@ class _Flattener:
         return [self.read(env, v) for v in inner.jaxpr.outvars]
 
 
-def _decomposed(eqn: JaxprEqn, composed: Callable[..., Any]) -> ClosedJaxpr:
+def _within(caller: SourceInfo, source: SourceInfo) -> SourceInfo:
+    """The place of an operation of a called program: its own, in the scopes of the call."""
+    if source.code is None:
+        return caller._replace(scope=caller.scope + source.scope)
+    return source._replace(scope=caller.scope + source.scope) if caller.scope else source
+
+
+def written_out(eqn: JaxprEqn, composed: Callable[..., Any]) -> ClosedJaxpr:
     """The program that an equation stands for, of other operations."""
 
     def fn(*args: Any) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from amdjax import named_scope
 from amdjax.core.errors import InconclusiveDimensionOperation
 
 from .errors import InvalidGraph
@@ -64,7 +65,8 @@ def _evaluated(node: Node, inputs: list[Any], run_inner: Any) -> tuple[Any, ...]
         kind = "is not given" if node.op in (ARGUMENT, "Placeholder") else "has no rule"
         raise node.error(f"it {kind}")
     try:
-        return evaluate(node, made, inputs, run_inner)
+        with named_scope(node.name):
+            return evaluate(node, made, inputs, run_inner)
     except InconclusiveDimensionOperation as e:
         e.add_note(f"in node {node.name!r} ({node.op})")
         raise
