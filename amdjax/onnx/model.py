@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,10 +11,11 @@ import numpy as np
 
 from amdjax.export.model import FileModel
 from amdjax.export.values import Value
+from amdjax.quantize import integer_products
 
 from .errors import NotTraceable, OnnxError
 from .evaluation import Evaluation, to_device
-from .graph import Graph, Program
+from .graph import Graph, Program, walk
 from .reading import parse, read_program
 
 #: Integers of more elements are parameters: tables and weights, not shapes.
@@ -94,9 +96,16 @@ class Model(FileModel):
         inputs = [v for v in graph.inputs if v.name not in defaults]
         super().__init__(params, inputs, graph.outputs, program.metadata, defaults)
         self._evaluation = Evaluation(self.program, custom)
+        self._is_quantized = any(n.op == "DequantizeLinear" for n in walk(self.program.graph))
         self._traceable = all(map(_is_tensor, self.inputs))
 
     def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        if self._is_quantized:
+            with contextlib.suppress(NotTraceable):  # of values that are known it may work
+                return integer_products(self._evaluated)(dict(params), given)
+        return self._evaluated(params, given)
+
+    def _evaluated(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         values = {name: to_device(params[name]) for name in self.params}
         values.update((name, to_device(value)) for name, value in given.items())
         made = self._evaluation.run(self.program.graph, values)
@@ -157,7 +166,9 @@ def _parameters(graph: Graph) -> Iterator[str]:
         for i in _NUMBERS.get(node.op, ())
         if i < len(node.inputs)
     }
+    stored = {node.inputs[0] for node in graph.nodes if node.op == "DequantizeLinear"}
     for name, value in graph.constants.items():
-        is_float = value.dtype.kind not in "biuOSU"
-        if (is_float and name not in numbers) or (value.size > LARGE and value.dtype != object):
+        is_float = value.dtype.kind not in "biuOSU" and name not in numbers
+        is_large = value.size > LARGE and value.dtype != object
+        if is_float or is_large or name in stored:
             yield name

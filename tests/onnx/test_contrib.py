@@ -131,6 +131,12 @@ def test_integer_products_as_floats():
         np.float32(0.5) * scale
     ) + bias
     close(run("MatMulIntegerToFloat", [a, b, np.float32(0.5), scale, *zeros, bias]), exact)
+    bias32, step = RNG.integers(-500, 500, 4).astype(np.int32), np.float32(0.5) * scale
+    sums = (a.astype(np.float64) - 7) @ (b.astype(np.float64) + 3) + bias32
+    operands = [a, np.float32(0.5), zeros[0], b.T, scale, zeros[1], bias32]
+    close(run("QGemm", operands, transB=1), sums * step)
+    got = run("QGemm", [*operands, np.float32(90), np.uint8(9)], transB=1)
+    assert abs(got - np.clip(sums * step / 90 + 9, 0, 255)).max() < 0.501
     x = floats(5, 7)
     exact = x @ ((b.astype(np.float64) + 3) * scale) + bias
     got = run("DynamicQuantizeMatMul", [x, b, scale, zeros[1], bias])

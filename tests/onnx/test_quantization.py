@@ -4,6 +4,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import amdjax
+
+pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper
+
+from amdjax.onnx import load
+
 from tests.support.onnx_nodes import run_node
 
 SIGNS = [(a, b) for a in (np.uint8, np.int8) for b in (np.uint8, np.int8)]
@@ -138,3 +145,63 @@ def test_a_range_that_is_measured_contains_zero(x):
     low, high = min(x.min(), 0), max(x.max(), 0)
     assert scale == np.float32((high - low or 1) / 255)
     assert abs((y.astype(np.float32) - zero) * scale - x).max() <= scale / 2 * (1 + 1e-6)
+
+
+def pairs(zero_dtype):
+    """A network as exporters quantize it: a pair before each operand, the bias in int32."""
+    rng = np.random.default_rng(0)
+    zero = np.asarray(0 if zero_dtype == np.int8 else 117, zero_dtype)
+    w, v = rng.integers(-128, 128, (6, 3, 3, 3)), rng.integers(-128, 128, (6, 5))
+    constants = {
+        "w": w.astype(np.int8), "v": v.astype(np.int8), "b": np.arange(6, dtype=np.int32) * 100,
+        "w_scale": rng.uniform(1e-3, 2e-3, 6).astype(np.float32), "w_zero": np.zeros(6, np.int8),
+        "v_scale": np.float32(0.01), "s": np.float32(0.03), "z": zero, "zero": np.int8(0),
+        "b_scale": np.float32(1e-4), "axes": np.int64([2, 3]),
+    }  # fmt: skip
+    op = helper.make_node
+    nodes = [
+        op("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        op("DequantizeLinear", ["xq", "s", "z"], ["xd"]),
+        op("DequantizeLinear", ["w", "w_scale", "w_zero"], ["wd"], axis=0),
+        op("DequantizeLinear", ["b", "b_scale"], ["bd"]),
+        op("Conv", ["xd", "wd", "bd"], ["h"], pads=[1] * 4),
+        op("Relu", ["h"], ["r"]),
+        op("QuantizeLinear", ["r", "s", "z"], ["rq"]),
+        op("DequantizeLinear", ["rq", "s", "z"], ["rd"]),
+        op("ReduceMean", ["rd", "axes"], ["m"], keepdims=0),
+        op("QuantizeLinear", ["m", "s", "z"], ["mq"]),
+        op("DequantizeLinear", ["mq", "s", "z"], ["md"]),
+        op("DequantizeLinear", ["v", "v_scale", "zero"], ["vd"]),
+        op("MatMul", ["md", "vd"], ["y"]),
+    ]
+    held = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    value = helper.make_tensor_value_info
+    inputs = [value("x", TensorProto.FLOAT, ["n", 3, 8, 8])]
+    graph = helper.make_graph(nodes, "g", inputs, [value("y", TensorProto.FLOAT, ["n", 5])], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), constants
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_products_between_pairs_are_of_integers(dtype):
+    """Weights stay in 8 bits, small ones too, and sums are exact."""
+    proto, constants = pairs(dtype)
+    made = load(proto)
+    assert {made.params[n].dtype for n in ("w", "v")} == {np.dtype(np.int8)}
+    x = np.random.default_rng(1).standard_normal((2, 3, 8, 8), dtype=np.float32)
+    info, s, z = np.iinfo(dtype), np.float32(0.03), int(constants["z"])
+
+    def rounded(y):
+        return np.clip(np.round((y / s).astype(np.float32)) + z, info.min, info.max) - z
+
+    w, v = wide(constants["w"]), wide(constants["v"])
+    sums = convolved(rounded(x).astype(np.int64), w, 1, (1, 1, 1, 1), 1)
+    step = s.astype(np.float64) * constants["w_scale"].reshape(-1, 1, 1)
+    bias = (constants["b"] * np.float64(np.float32(1e-4))).reshape(-1, 1, 1)
+    h = np.maximum(sums * step + bias, 0)
+    mean = (rounded(h) * np.float64(s)).mean((2, 3))
+    want = rounded(mean).astype(np.int64) @ v * (np.float64(s) * np.float64(np.float32(0.01)))
+    text = str(amdjax.make_jaxpr(made.function)(made.params, x))
+    assert text.count("preferred_element_type=int32") == 2
+    assert "preferred_element_type=float32" not in text
+    for n in (2, 1):  # the second size is symbolic
+        np.testing.assert_allclose(made(x[:n])["y"], want[:n], rtol=1e-6)

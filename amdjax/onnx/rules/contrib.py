@@ -290,6 +290,19 @@ def matmul_integer_to_float(
     return y if bias is None else y + bias
 
 
+@contrib("QGemm")
+def qgemm(
+    a: Any, a_scale: Any, a_zero: Any, b: Any, b_scale: Any, b_zero: Any, c: Any = None,
+    scale: Any = None, zero: Any = None, *, alpha: float = 1.0, transA: int = 0, transB: int = 0,
+) -> Any:  # fmt: skip
+    """A product of quantized matrices and a bias, whose step is that of the products."""
+    a, b = a.T if transA else a, b.T if transB else b
+    sums = integer_matmul(a, a_zero, b, b_zero)
+    y = (sums if c is None else sums + c).astype(a_scale.dtype)
+    y = y * (a_scale.reshape(()) * b_scale * np.asarray(alpha, a_scale.dtype))
+    return y if scale is None else _quantized(y, scale, zero, a)
+
+
 @contrib("DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(
     a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None
