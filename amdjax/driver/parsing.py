@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
@@ -145,6 +146,16 @@ def _number(flag: Flag) -> Any:
     return value
 
 
+def _time(flag: Flag) -> Any:
+    def value(text: str) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(us|µs|ms|s)", text)
+        if found is None:
+            raise BadUsage(f"{flag.names[0]} takes a time such as 20ms or 1.5s, got {text!r}")
+        return float(found[1]) * {"s": 1.0, "ms": 1e-3}.get(found[2], 1e-6)
+
+    return value
+
+
 def _choice(flag: Flag) -> Any:
     def value(text: str) -> str:
         if text not in flag.choices:
@@ -157,5 +168,6 @@ def _choice(flag: Flag) -> Any:
 
 
 _KINDS: dict[str, Callable[[Flag], Any]] = {
-    "count": _integer(1), "natural": _integer(0), "number": _number, "choice": _choice,
+    "count": _integer(1), "natural": _integer(0), "number": _number, "time": _time,
+    "choice": _choice,
 }  # fmt: skip

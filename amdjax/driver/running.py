@@ -12,6 +12,7 @@ from amdjax.driver.compiling import described, device_of
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import arguments, shapes
 from amdjax.driver.output import Answer, Table
+from amdjax.driver.precision import runnable
 from amdjax.driver.reading import read_model
 
 SHOWN = 8  # elements of an output
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> Answer:
     if options.output and not options.output.endswith(".npz"):
         raise BadUsage(f"run --output: outputs are written as .npz, not {options.output!r}")
     with device_of(options) as device:
-        made = {name: np.asarray(value) for name, value in subject.model(**given).items()}
+        made = {n: np.asarray(x) for n, x in runnable(subject, options).call(**given).items()}
     data: dict[str, Any] = {"file": str(subject.path), "device": str(device)}
     data["outputs"] = [_summary(name, value) for name, value in made.items()]
     rows = [_row(d, made[d["name"]]) for d in data["outputs"]]

@@ -13,7 +13,7 @@ class Flag(NamedTuple):
       help: what it does.
       metavar: what follows it; "" where nothing does.
       kind: of what follows: `"text"`, `"count"` (1 or more), `"natural"` (0 or more), `"number"`,
-        `"choice"`, or `"words"`, of which there may be several.
+        `"time"`, `"choice"`, or `"words"`, of which there may be several.
       choices: what may follow a `"choice"`.
       is_repeated: whether it may be given several times.
     """
@@ -82,6 +82,15 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(("--target",), "a GPU by its name; one that is not here is emulated where it has to "
              "run", "GFX"),
     ),
+    "precision": (
+        Flag(("--fp16",), "products of float16"),
+        Flag(("--bf16",), "products of bfloat16"),
+        Flag(("--fp8",), "products of float8_e4m3fn, scaled"),
+        Flag(("--int8",), "products of int8, scaled"),
+        Flag(("--int4-weights",), "weights of products in 4 bits"),
+        Flag(("--calibrate",), "inputs that scales are taken from: a folder of .npz, an .npz, or "
+             "random (the default)", "PATH"),
+    ),
     "output": (
         Flag(("--output", "-o"), "write to this file", "FILE"),
         Flag(("--json",), "one JSON document on the standard output, nothing else"),
@@ -91,7 +100,10 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
 
 _READ = ("what is read", "sizes")
 _RUN = (*_READ, "arguments", "where")
+_NARROW = (*_RUN, "precision")
 _DETAILED = Flag(("--detailed", "-d"), "tell more")
+_RUNS = Flag(("--iterations", "-n"), "how many runs are timed (default: 100, or as many as fit in "
+             "10 s)", "N", "count")  # fmt: skip
 
 COMMANDS: dict[str, Command] = {
     "read": Command(
@@ -105,7 +117,18 @@ COMMANDS: dict[str, Command] = {
     "params": Command("List inputs, outputs and weights.", "look:params", (*_READ, "output")),
     "run": Command(
         "Compile a model, run it once, and show or save its outputs.", "running:run",
-        (*_RUN, "output"),
+        (*_NARROW, "output"),
+    ),
+    "perf": Command(
+        "Time a model: as a whole, by layers, or by sizes of the batch.", "timing:perf",
+        (*_NARROW, "output"),
+        (
+            _RUNS,
+            _DETAILED,
+            Flag(("--trace",), "write runs and layers for ui.perfetto.dev", "FILE"),
+            Flag(("--best-batch",), "find the batch with the best throughput"),
+            Flag(("--max-latency",), "of which p99 is at most this: 20ms", "TIME", "time"),
+        ),
     ),
     "verify": Command(
         "Compare a compiled model with NumPy; find the first operation that differs.",

@@ -72,6 +72,23 @@ class FileModel:
             made = self._run(given)
         return {v.name: made[v.name] for v in self.outputs}
 
+    def lower(self, *args: Any, **inputs: Any) -> tuple[Any, tuple[Any, ...]]:
+        """What a call of such inputs runs.
+
+        Args:
+          args, inputs: the inputs, in their order or by name.
+
+        Returns:
+          The program, ready to compile, and the arrays that are its arguments before the inputs,
+          which are given by name.
+
+        Raises:
+          ValueError: an input does not fit; a node cannot be traced.
+        """
+        given = self._bound(args, inputs)
+        with amdjax.enable_x64(True):
+            return self._prepared.lower(self.params, given)
+
     @staticmethod
     def _to_device(value: Any) -> Any:
         """An array of NumPy as one to compute with."""

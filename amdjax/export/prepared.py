@@ -60,12 +60,22 @@ class Prepared:
             another object than it was.
           inputs: arrays by name.
         """
+        return self._with_arrays(self._compiled, params, inputs)[0]
+
+    def lower(self, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Any, Any]:
+        """What such a call runs, ready to compile, and its first two arguments."""
+        return self._with_arrays(self._compiled.lower, params, inputs)
+
+    def _with_arrays(
+        self, run: Callable[..., Any], params: Mapping[str, Any], inputs: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
+        """A function of what calls read and of inputs: its result, and what they read."""
         state = self._state
         if state is None or not state.serves(params):
             state = self._state = self._prepared(dict(params), inputs)
         while True:
             try:
-                return self._compiled(state.arrays, state.made, **inputs)
+                return run(state.arrays, state.made, **inputs), (state.arrays, state.made)
             except _Lacking as e:  # another size reads other parameters
                 more = {n: self._as_array(params[n]) for n in e.names}
                 state = self._state = state._replace(arrays={**state.arrays, **more})

@@ -91,6 +91,7 @@ Word = Any  # a size, a View, a Label, a kernel or whether a launch is parallel
 class Instruction:
     opcode: int
     words: list[Word]
+    step: int = -1  # of the whole program, for which it works; -1 where it copies results
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +264,7 @@ class _Instance:
             for x in plan.constants
         ]
         instructions = [
-            Instruction(i.opcode, list(map(self.word, i.words))) for i in plan.instructions
+            Instruction(i.opcode, list(map(self.word, i.words)), i.step) for i in plan.instructions
         ]
         return replace(
             plan, instructions=instructions, storages=storages, constants=constants, hosts=hosts,

@@ -127,6 +127,7 @@ class Planner:
         self.constant_views: dict[Any, View] = {}
         self.hosts: list[HostCall] = []
         self.next_slot = 2
+        self.step = -1  # of the whole program that instructions are written for
 
     # The whole program
 
@@ -209,7 +210,7 @@ class Planner:
                 self.touch(w)
             elif isinstance(w, tile.Kernel):
                 self.load(w)
-        self.instructions.append(Instruction(opcode, list(words)))
+        self.instructions.append(Instruction(opcode, list(words), self.step))
 
     def load(self, kernel: tile.Kernel) -> None:
         """Let a kernel be compiled."""
@@ -402,10 +403,14 @@ class Body:
     def run(self) -> None:
         for position, step in enumerate(self.fusion.steps):
             self.position = position
+            if self.outermost:
+                self.p.step = position
             if not isinstance(step, Region):
                 self.single(step)
             elif step is (regions := self.fusion.launch_of(step))[-1]:
                 self.regions(regions)
+        if self.outermost:
+            self.p.step = -1
 
     def regions(self, regions: Sequence[Region]) -> None:
         """Write the launches of regions that run together."""

@@ -38,6 +38,8 @@ TYPOS = [
     (["run", "MODEL", "--onnx", "--tf"], "exclude each other"),
     (["run", "MODEL", "--output", "y.png"], ".npz"),
     (["run", "modle.onnx"], "there is no file"),
+    (["perf", "MODEL", "--max-latency", "20"], "a time such as 20ms"),
+    (["perf", "MODEL", "-n", "0"], "--iterations takes"),
     (["run", "MODEL", "--tf"], "model: "),
 ]
 

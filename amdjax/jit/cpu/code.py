@@ -37,6 +37,8 @@ class Code:
         self._slots: list[tuple[int, int]] = []  # a slot whose address another one may tell
         self._parallel: list[tuple[int, Parallel]] = []
         self._hosts: list[tuple[int, int]] = []  # the number of a call of Python
+        self.starts: list[int] = []  # of instructions, in words behind the header
+        self.targets: list[int] = []  # places of words that are such starts
         self._storages = {id(s): n for n, s in enumerate(plan.storages)}
         self._write()
         self._nbytes = [self._size(s.nbytes) for s in plan.storages]
@@ -93,9 +95,9 @@ class Code:
     # Making it
 
     def _write(self) -> None:
-        plan, labels = self.plan, list[tuple[int, Label]]()
+        plan, labels, starts = self.plan, list[tuple[int, Label]](), self.starts
         self._words += vm.header(max([1, *map(_operands, plan.instructions)]), plan.constants_at)
-        first, starts = len(self._words), []
+        first = len(self._words)
         for i in plan.instructions:
             starts.append(len(self._words) - first)
             self._words.append(i.opcode)
@@ -111,6 +113,7 @@ class Code:
         starts.append(len(self._words) - first)
         for at, label in labels:
             self._words[at] = starts[label.position]
+            self.targets.append(at)
 
     def _word(self, w: Any) -> None:
         at = len(self._words)

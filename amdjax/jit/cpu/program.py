@@ -137,6 +137,7 @@ class CpuProgram:
         self._code = code.words(sizes, values, offsets, self._fixed(), self._hosts)
         self._native, self._alloc = vm.run_program(), buffer_pool().alloc
         self._without_data = [i for i, t in enumerate(self.out_avals) if t.dtype == float0]
+        self.starts, self.targets = code.starts, code.targets
         self._held = loaded.libraries, self._hosts, self._constants, self._code
         self._closure = self._choose_closure()
 

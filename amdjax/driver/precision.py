@@ -1,0 +1,151 @@
+"""Models as flags want them computed: as the file says, or quantized."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import amdjax
+from amdjax.driver.errors import BadUsage
+from amdjax.driver.inputs import Shape, arguments, load_arrays, shapes
+from amdjax.driver.reading import Subject
+
+#: What flags mean to `amdjax.quantize`.
+MODES: dict[str, dict[str, Any]] = {
+    "fp16": {"dtype": "float16"},
+    "bf16": {"dtype": "bfloat16"},
+    "fp8": {"dtype": "float8_e4m3fn"},
+    "int8": {"dtype": "int8"},
+    "int4_weights": {"dtype": "int4", "mode": "weights"},
+}
+BATCHES = 4  # of random inputs
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """A model to be run.
+
+    Args:
+      call: the outputs by name, of inputs by name.
+      lower: of inputs by name the program, ready to compile, and the arguments before them.
+      quantized: what `amdjax.quantize` made; None where the model is as its file says.
+      precision: the flag.
+    """
+
+    call: Callable[..., Any]
+    lower: Callable[..., tuple[Any, tuple[Any, ...]]]
+    quantized: Any = None
+    precision: str = ""
+
+
+def chosen(options: argparse.Namespace) -> str:
+    """The flag that says how products are computed; "" for none."""
+    found = [name for name in MODES if getattr(options, name)]
+    if len(found) > 1:
+        flags = " and ".join("--" + name.replace("_", "-") for name in found)
+        raise BadUsage(f"{flags} exclude each other")
+    if options.calibrate and found not in (["int8"], ["fp8"]):
+        raise BadUsage("--calibrate is for --int8 and --fp8, whose scales it gives")
+    return found[0] if found else ""
+
+
+def runnable(subject: Subject, options: argparse.Namespace) -> Runnable:
+    """The model as flags want it computed."""
+    name = chosen(options)
+    if not name:
+        return Runnable(subject.model, subject.model.lower)
+    return quantized(subject, options, name)
+
+
+def quantized(
+    subject: Subject, options: argparse.Namespace, name: str, **settings: Any
+) -> Runnable:
+    """The model with its products in few bits."""
+    # late: loads where it is asked for
+    from amdjax import quantize
+
+    if subject.kind == "amdjax":
+        raise BadUsage(f"{subject.path} is compiled already; quantize the model that it came from")
+    data = list(calibration(subject, options))
+    how = {**MODES[name], **settings}
+    if how.get("mode") == "weights":
+        how.setdefault("rules", grouped(how["dtype"]))
+    function = lambda params, **inputs: subject.function(params, **inputs)
+    made = quantize.quantize(function, dict(subject.params), data, progress=False, **how)
+    compiled = amdjax.jit(lambda params, **inputs: made(params, **inputs), dynamic="auto")
+    return Runnable(
+        lambda **inputs: compiled(made.params, **inputs),
+        lambda **inputs: (compiled.lower(made.params, **inputs), (made.params,)),
+        made, name,
+    )  # fmt: skip
+
+
+GROUP = 32  # neighbors of a weight that share a scale
+FEW = 8
+
+
+def grouped(dtype: str) -> Callable[[Any], Any]:
+    """A rule that gives each weight the largest groups, up to 32, that divide it.
+
+    Where only very small ones do, all that a sum reads is one group.
+    """
+    # late: loads where it is asked for
+    from amdjax.quantize.products import group_axis
+    from amdjax.quantize.recipes import Recipe
+
+    def rule(product: Any) -> Any:
+        if product.weight is None:
+            return None
+        axis = group_axis(product.operation, product.eqn.params, product.weight)
+        length = product.shapes[product.weight][axis]
+        group = max((g for g in range(1, GROUP + 1) if length % g == 0), default=1)
+        return Recipe("weights", dtype, group=length if group < FEW else group)
+
+    return rule
+
+
+def calibration(subject: Subject, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Inputs by name that scales are taken from."""
+    where = options.calibrate or "random"
+    if where == "random":
+        sizes = shapes(subject, options)
+        for n in range(BATCHES):
+            options_of = argparse.Namespace(**{**vars(options), "seed": (options.seed or 0) + n})
+            yield arguments(subject, options_of, sizes)
+        return
+    path = Path(where)
+    files = sorted(path.glob("*.np[yz]")) if path.is_dir() else [path]
+    if not files:
+        raise BadUsage(f"--calibrate: {where} has no .npy or .npz files")
+    for file in files:
+        yield _named(subject, load_arrays(file), file)
+
+
+def _named(subject: Subject, arrays: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    names = [v.name for v in subject.inputs]
+    if len(names) == 1 and len(arrays) == 1:
+        arrays = {names[0]: next(iter(arrays.values()))}
+    if missing := [n for n in names if n not in arrays]:
+        raise BadUsage(f"--calibrate: {file} has no input {missing[0]!r}, but {', '.join(arrays)}")
+    return {n: arrays[n] for n in names}
+
+
+def batch_of(subject: Subject, given: Mapping[str, Any]) -> int:
+    """How many examples inputs are: the first axis where the file leaves it open, else 1."""
+    for value in subject.inputs:
+        if value.shape and not isinstance(value.shape[0], int) and value.name in given:
+            return int(np.shape(given[value.name])[0])
+    return 1
+
+
+def with_batch(subject: Subject, sizes: Mapping[str, Shape], batch: int) -> dict[str, Shape]:
+    """The sizes with another first axis where the file leaves it open."""
+    open_ones = {v.name for v in subject.inputs if v.shape and not isinstance(v.shape[0], int)}
+    if not open_ones:
+        raise BadUsage(f"{subject.path}: no input has an open first axis to choose a batch for")
+    return {n: (batch, *s[1:]) if n in open_ones else s for n, s in sizes.items()}
