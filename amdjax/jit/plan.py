@@ -45,7 +45,7 @@ from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.updates import changes_in_place, readers_first
 from amdjax.jit.workspace import FilledWorkspace
-from amdjax.kernels.shaped import ShapedContext, has_kernels, lower_shaped
+from amdjax.kernels.shaped import ShapedContext, estimate, has_kernels, lower_shaped
 from amdjax.passes import Changed, Facts, is_on, prepare, prepare_body
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
@@ -298,7 +298,8 @@ class Planner:
     def facts(self) -> Facts:
         """What passes may ask."""
         machine = "cpu" if isinstance(self.target, CpuTarget) else "gpu"
-        return Facts(self.has_kernels, cost_again, machine)
+        nanoseconds = lambda eqn: estimate(eqn, self.target)
+        return Facts(self.has_kernels, cost_again, nanoseconds, machine)
 
     def _note(self, name: str, before: ClosedJaxpr, after: ClosedJaxpr) -> None:
         self.observe("changed", Changed(name, before, after))

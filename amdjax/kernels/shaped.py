@@ -26,14 +26,15 @@ from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Shaped
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.gpu.partition import Resident
-from amdjax.schedule.search import planned
+from amdjax.schedule.search import estimated, planned
 from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
 __all__ = [
     "PLANNERS", "Call", "Copy", "CopyPlan", "InOrder", "KernelPlan", "ShapedContext",
-    "ShapedKernel", "Temp", "find_plan", "has_kernels", "lower_shaped", "plan_shaped", "shaped",
+    "ShapedKernel", "Temp", "estimate", "find_plan", "has_kernels", "lower_shaped", "plan_shaped",
+    "shaped",
 ]  # fmt: skip
 
 Calls = Sequence[Call | Copy]
@@ -131,6 +132,11 @@ def _plan_shaped(ctx: ShapedContext) -> KernelPlan:
 def has_kernels(eqn: JaxprEqn, machine: CpuTarget | GpuTarget) -> bool:
     """Whether a family has a plan for an equation, with nothing fused behind it."""
     return find_plan(ShapedContext(eqn, machine)) is not None
+
+
+def estimate(eqn: JaxprEqn, machine: CpuTarget | GpuTarget) -> Any:
+    """About how many nanoseconds an equation takes, with nothing fused behind it."""
+    return estimated(lambda: find_plan(ShapedContext(eqn, machine)))
 
 
 def find_plan(ctx: ShapedContext) -> KernelPlan | None:

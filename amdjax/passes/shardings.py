@@ -17,6 +17,7 @@ from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, subjaxprs
 from amdjax.core.mesh import AbstractMesh, Mesh
 from amdjax.core.sharding import NamedSharding, PartitionSpec, explicit_entries
+from amdjax.passes.axes import alike_axes
 
 # Primitives that only say how a value is sharded, and by which parameter.
 _MARKS = {"sharding_constraint": "sharding", "reshard": "dst_sharding"}
@@ -284,32 +285,11 @@ def _gathered(eqn: JaxprEqn, axes: Sequence[Axes], out: Any) -> Axes:
 def _reshaped(eqn: JaxprEqn, axes: Sequence[Axes], out: Any) -> Axes:
     """Axes that are joined or split: what the first one says, if others say nothing."""
     entries = [None] * out.ndim
-    for old, new in _groups(eqn.invars[0].aval.shape, out.shape):
+    for old, new in alike_axes(eqn.invars[0].aval.shape, out.shape):
         named = [i for i in old if axes[0][i] is not None]
         if named and named == old[:1] and new:
             entries[new[0]] = axes[0][named[0]]
     return tuple(entries)
-
-
-def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
-    """Neighboring axes of two shapes of one size that hold the same elements, the fewest."""
-    if 0 in old:
-        return []
-    groups, i, j = [], 0, 0
-    while i < len(old) and j < len(new):
-        first, second, a, b = [i], [j], old[i], new[j]
-        while a != b:
-            if a < b:
-                i += 1
-                a *= old[i]
-                first.append(i)
-            else:
-                j += 1
-                b *= new[j]
-                second.append(j)
-        groups.append(([k for k in first if old[k] > 1], [k for k in second if new[k] > 1]))
-        i, j = i + 1, j + 1
-    return groups
 
 
 RULES: dict[str, Rule] = {

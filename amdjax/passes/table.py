@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
@@ -12,6 +13,7 @@ from amdjax.passes.attention import recognize_attention
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
+from amdjax.passes.layouts import choose_layouts
 from amdjax.passes.loop_residuals import Cost, recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops
 from amdjax.passes.loop_sums import sum_after_loops
@@ -31,12 +33,15 @@ class Facts:
       has_kernels: whether the machine has kernels for an equation that could be composed.
       cost_again: of computing an element that an equation makes again, in additions; None where
         loops stay as they are.
+      nanoseconds: about how long a product or convolution takes by itself; None where that is not
+        known yet.
       machine: "cpu" or "gpu", where the program is planned for one.
       is_whole: whether it is no body of a loop or branch.
     """
 
     has_kernels: Callable[[JaxprEqn], bool] = lambda eqn: True
     cost_again: Cost | None = None
+    nanoseconds: Callable[[JaxprEqn], Any] | None = None
     machine: str = ""
     is_whole: bool = False
 
@@ -82,6 +87,10 @@ def _in_loops(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return closed if facts.cost_again is None else recompute_in_loops(closed, facts.cost_again)
 
 
+def _layouts(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
+    return closed if facts.nanoseconds is None else choose_layouts(closed, facts.nanoseconds)
+
+
 _SHARE = Pass(
     "eliminate_common_subexpressions", "what is written twice is computed once",
     _plain(eliminate_common_subexpressions), "passes/cleanup.py",
@@ -103,6 +112,8 @@ PASSES: tuple[Pass, ...] = (
     _SHARE,
     Pass("sum_after_loops", "sums that loops make step by step are made after them at once",
          _plain(sum_after_loops), "passes/loop_sums.py"),
+    Pass("choose_layouts", "convolutions and what is between them get channels last if that pays",
+         _layouts, "passes/layouts.py", only="cpu"),
     Pass("simplify", "algebra, reshapes, transposes and conversions by a table of rewrites",
          _plain(simplify), "passes/rules.py"),
     Pass("eliminate_dead_code", "what nothing reads is not computed",
