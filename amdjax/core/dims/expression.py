@@ -20,6 +20,7 @@ from amdjax.core.dims.polynomial import (
     of,
     plus,
     scale,
+    shifted,
 )
 from amdjax.core.dims.scope import SymbolicScope
 from amdjax.core.errors import InconclusiveDimensionOperation
@@ -68,21 +69,31 @@ class Dim:
         return _SWAPPED[operation.__name__](right, left)
 
     def __add__(self, other: Any) -> Any:
+        if type(other) is int:  # the most frequent one
+            return Dim(self.scope, shifted(self.polynomial, other))
         return self._with(other, plus, operator.add)
 
     def __radd__(self, other: Any) -> Any:
+        if type(other) is int:
+            return self + other
         return self._with(other, plus, operator.add, swapped=True)
 
     def __sub__(self, other: Any) -> Any:
+        if type(other) is int:
+            return self + -other
         return self._with(other, _minus, operator.sub)
 
     def __rsub__(self, other: Any) -> Any:
         return self._with(other, _minus, operator.sub, swapped=True)
 
     def __mul__(self, other: Any) -> Any:
+        if type(other) is int:
+            return Dim(self.scope, scale(self.polynomial, other)) if other else 0
         return self._with(other, multiply, operator.mul)
 
     def __rmul__(self, other: Any) -> Any:
+        if type(other) is int:
+            return self * other
         return self._with(other, multiply, operator.mul, swapped=True)
 
     def __floordiv__(self, other: Any) -> Any:

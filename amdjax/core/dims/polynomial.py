@@ -115,6 +115,14 @@ def difference(a: Polynomial, b: Polynomial, margin: int = 0) -> Polynomial:
     return plus(a, scale(b, -1), of(margin))
 
 
+def shifted(a: Polynomial, by: int) -> Polynomial:
+    """The sum with an integer: the constant is the last term."""
+    if a and not a[-1][0]:
+        by += a[-1][1]
+        a = a[:-1]
+    return (*a, ((), by)) if by else a
+
+
 def scale(a: Polynomial, factor: int) -> Polynomial:
     """Each coefficient times an integer."""
     return tuple((monomial, c * factor) for monomial, c in a) if factor else ()

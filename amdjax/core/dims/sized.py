@@ -126,6 +126,7 @@ class SizedScope(SymbolicScope):
         self.preferences: dict[tuple[str, Polynomial], bool] = {}
         self.choices: list[Choice] = []
         self._values: dict[Polynomial, int] = {}
+        self._extremes: list[dict[str, int]] = []
         self._intervals: dict[Polynomial, Bounds] = {}
         self._known_ranges: dict[Atom, Bounds] = {}
         for name, unit in self.units.items():
@@ -134,6 +135,14 @@ class SizedScope(SymbolicScope):
             self._ranges[counted(name, unit)] = ceil_div(max(least or 2, 2), unit), most
             if known is not None and name in known._residues and unit == 1:
                 self._residues[name] = known._residues[name]
+        self._extremes = [dict(ends) for ends in zip(*map(self._ends, self.sizes))]
+
+    def _ends(self, name: str) -> Iterator[tuple[str, int]]:
+        """The least and the greatest size that a variable may have."""
+        least, most = self._range(name)
+        modulus, residue = self._residues.get(name, (1, 0))
+        yield name, least
+        yield name, most - (most - residue) % modulus
 
     def hashed(self, frame: Any) -> None:
         """Nothing to note: the compiler's own tables compare what they find."""
@@ -164,8 +173,19 @@ class SizedScope(SymbolicScope):
             found = self._values[a] = cast("int", evaluate(a, self.sizes.__getitem__))
         return found
 
+    def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
+        if a not in self._signs and self._changes_sign(a):
+            self._signs[a] = None
+        return super().is_surely_at_least_zero(a)
+
+    def _changes_sign(self, a: Polynomial) -> bool:
+        """Whether sizes at the ends of their ranges are examples of both: proofs are in vain."""
+        here = self.value(a) >= 0
+        return any((evaluate(a, at.__getitem__) >= 0) != here for at in self._extremes)
+
     def _learn(self, rows: Sequence[Polynomial]) -> None:
         super()._learn(rows)
+        self._extremes = []
         self._intervals.clear()
         self._known_ranges.clear()
 
