@@ -31,6 +31,7 @@ SIZES: tuple[Size, ...] = (
 )  # fmt: skip
 IMAGES: tuple[Size, ...] = ((2, 32), (8, 64), (1, 56), (5, 33), (16, 48), (3, 112))
 REQUESTS = 500
+COMPILED = 5  # times that a program is compiled at a size
 RECOMPILED = 25  # requests that are run where each size is compiled anew
 
 
@@ -208,16 +209,23 @@ def _forget(lib: JaxLike) -> None:
 
 
 def _compile_seconds(lib: JaxLike, program: Program, calls: Sequence[Any]) -> tuple[float, float]:
-    """A first call with symbolic sizes, and one with numbers: medians over sizes, no caches."""
+    """A first call with symbolic sizes, and one with numbers: medians over sizes, no caches.
+
+    What takes milliseconds is done several times and the least of them counts.
+    """
     found: tuple[list[float], list[float]] = ([], [])
     with _without_disk(lib):
         for args in calls[:5]:
-            for options, seconds in zip((program.options(), {}), found, strict=True):
-                _forget(lib)
-                compiled = lib.jit(program.function(lib), **options)
-                start = time.perf_counter()
-                lib.block(compiled(*args))
-                seconds.append(time.perf_counter() - start)
+            taken: tuple[list[float], list[float]] = ([], [])
+            while len(taken[1]) < COMPILED and sum(taken[1]) < 0.2:
+                for options, seconds in zip((program.options(), {}), taken, strict=True):
+                    _forget(lib)
+                    compiled = lib.jit(program.function(lib), **options)
+                    start = time.perf_counter()
+                    lib.block(compiled(*args))
+                    seconds.append(time.perf_counter() - start)
+            for seconds, least in zip(found, map(min, taken), strict=True):
+                seconds.append(least)
     return statistics.median(found[0]), statistics.median(found[1])
 
 
