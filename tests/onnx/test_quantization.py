@@ -10,7 +10,6 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 from amdjax.onnx import load
-
 from tests.support.onnx_nodes import run_node
 
 SIGNS = [(a, b) for a in (np.uint8, np.int8) for b in (np.uint8, np.int8)]

@@ -139,7 +139,7 @@ class SizedScope(SymbolicScope):
 
     def _ends(self, name: str) -> Iterator[tuple[str, int]]:
         """The least and the greatest size that a variable may have."""
-        least, most = self._range(name)
+        least, most = cast("tuple[int, int]", self._range(name))  # of variables both are known
         modulus, residue = self._residues.get(name, (1, 0))
         yield name, least
         yield name, most - (most - residue) % modulus
