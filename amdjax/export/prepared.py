@@ -48,6 +48,7 @@ class Prepared:
     def __init__(self, f: Callable[..., Any], as_array: Callable[[Any], Any] = asarray) -> None:
         self._f, self._as_array = f, as_array
         self._compiled = amdjax.jit(self._rest, dynamic="auto")
+        self._is_first = True
         self._state: _State | None = None
         self._avals: dict[str, Any] = {}
         self._divisions: dict[Any, _Division] = {}
@@ -60,25 +61,43 @@ class Prepared:
             another object than it was.
           inputs: arrays by name.
         """
-        return self._with_arrays(self._compiled, params, inputs)[0]
+        return self._with_arrays(None, params, inputs)[0]
 
     def lower(self, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Any, Any]:
         """What such a call runs, ready to compile, and its first two arguments."""
         return self._with_arrays(self._compiled.lower, params, inputs)
 
     def _with_arrays(
-        self, run: Callable[..., Any], params: Mapping[str, Any], inputs: Mapping[str, Any]
+        self, run: Callable[..., Any] | None, params: Mapping[str, Any], inputs: Mapping[str, Any]
     ) -> tuple[Any, Any]:
-        """A function of what calls read and of inputs: its result, and what they read."""
+        """A function of what calls read and of inputs, by default the compiled one: its result, and
+        what they read.
+        """
         state = self._state
         if state is None or not state.serves(params):
-            state = self._state = self._prepared(dict(params), inputs)
+            state = self._prepared(dict(params), inputs)
+            if self._is_first:
+                self._is_first, state = False, self._with_constants(state)
+            self._state = state
         while True:
             try:
-                return run(state.arrays, state.made, **inputs), (state.arrays, state.made)
+                call = run or state.run or self._compiled
+                return call(state.arrays, state.made, **inputs), (state.arrays, state.made)
             except _Lacking as e:  # another size reads other parameters
                 more = {n: self._as_array(params[n]) for n in e.names}
-                state = self._state = state._replace(arrays={**state.arrays, **more})
+                state = state._replace(arrays={**state.arrays, **more})
+                if state.run is not None:
+                    state = self._with_constants(state)
+                self._state = state
+
+    def _with_constants(self, state: _State) -> _State:
+        """What calls read, as constants of a program, whose packed forms the compiler keeps.
+
+        Those of the first parameters alone: others are arguments, lest each set be compiled.
+        """
+        arrays, made = state.arrays, state.made
+        compiled = amdjax.jit(lambda **inputs: self._rest(arrays, made, **inputs), dynamic="auto")
+        return state._replace(run=lambda arrays, made, **inputs: compiled(**inputs))
 
     @property
     def prepared_bytes(self) -> int:
@@ -120,11 +139,13 @@ class _State(NamedTuple):
       given: the parameters as they were given.
       arrays: those that are read as they are.
       made: what was computed, by keys that say how.
+      run: the compiled function whose constants these are, called as with arguments.
     """
 
     given: dict[str, Any]
     arrays: dict[str, Any]
     made: dict[str, Any]
+    run: Callable[..., Any] | None = None
 
     def serves(self, params: Mapping[str, Any]) -> bool:
         """Whether it was made of these very parameters."""

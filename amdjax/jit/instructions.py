@@ -19,8 +19,8 @@ from amdjax.runtime import vm
 from amdjax.targets.cpu import PARALLEL_FROM
 
 __all__ = [
-    "ALIGN", "HostCall", "Instruction", "Label", "Launch", "Parallel", "Plan", "Storage", "View",
-    "Word", "Zeros", "packed", "places",
+    "ALIGN", "HostCall", "Instruction", "Kept", "Label", "Launch", "Parallel", "Plan", "Storage",
+    "View", "Word", "Zeros", "packed", "places",
 ]  # fmt: skip
 
 ALIGN = 64
@@ -75,6 +75,13 @@ class Parallel:
     def at(self, sizes: Mapping[str, int]) -> int:
         alone = at_sizes(self.programs, sizes) <= 1
         return 0 if alone else int(at_sizes(self.nanoseconds, sizes) > PARALLEL_FROM)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A constant of some bytes that is computed when a program is loaded."""
+
+    nbytes: int
 
 
 @dataclass(frozen=True)
@@ -242,8 +249,8 @@ class _Identity:
         return w.polynomial if isinstance(w, Dim) else w
 
     def constant(self, x: Any) -> Any:
-        if isinstance(x, Zeros):
-            return (self.word(x.nbytes),)
+        if isinstance(x, Zeros | Kept):
+            return type(x).__name__, self.word(x.nbytes)
         if isinstance(x, np.ndarray) and x.nbytes <= COMPARED:
             return x.dtype, x.shape, x.tobytes()
         return id(x)  # which the plan keeps alive

@@ -24,6 +24,7 @@ from amdjax.core.dims import Dim, Estimate, SizedScope
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
+from amdjax.jit.constants import keeps_constants
 from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.horizontal import number, together_on_cpu, together_on_gpu
@@ -146,7 +147,10 @@ class Planner:
         self.output_storages = [d.storage for d in destinations]
         self.aliases: dict[int, int] = {}
         self.bind_constants(closed, env)
-        self.body(jaxpr, env, destinations, outermost=True)
+        # What is packed of constants is kept with the program (`constants.py`).
+        keeps = isinstance(self.target, CpuTarget) and keeps_constants()
+        fixed = frozenset(jaxpr.constvars if keeps else ())
+        self.body(jaxpr, env, destinations, outermost=True, hoisted=Hoisted(fixed))
         self.emit(vm.HALT)
         constants_at = self.place_constants()
         if not is_on("color_memory"):

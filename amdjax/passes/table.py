@@ -148,6 +148,8 @@ PASSES: tuple[Pass, ...] = (
          None, "jit/control.py", only="gpu"),
     Pass("hoist_from_loops", "what loops pack of their constants is packed before them",
          None, "jit/plan.py"),
+    Pass("compute_constants_once", "what is computed of constants alone is kept, as packed weights",
+         None, "jit/constants.py", only="cpu"),
     Pass("fill_workspace_once", "what several products would pack alike is packed once",
          None, "jit/plan.py", only="cpu"),
     Pass("update_in_place", "results take over the memory of values that are dead or donated",

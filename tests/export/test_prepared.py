@@ -107,3 +107,15 @@ def test_functions_without_parameters_and_errors():
 
     with pytest.raises(ValueError, match="no"):
         Prepared(fails)({"a": normal(2)}, {"x": normal(2)})
+
+
+def test_arrays_of_other_parameters_are_those_that_are_read_then(params):
+    """The first parameters are constants of the program that runs; others never meet it."""
+    x = normal(4, 16, seed=1)
+    run = Prepared(layer)
+    for seed in (0, 7, 9):
+        given = {**params, "b": normal(16, seed=seed)}
+        if seed == 7:
+            run.arrays(given)
+        for _ in range(2):
+            assert_close(run(given, {"x": x})["y"], layer(given, x)["y"])

@@ -29,10 +29,11 @@ from amdjax.jit.arrays import (
     on_host,
     require_buffers,
 )
+from amdjax.jit.constants import computed_once
 from amdjax.jit.cpu.code import Code
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
-from amdjax.jit.instructions import ALIGN, Plan, Zeros
+from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
@@ -92,14 +93,26 @@ class LoadedPlan:
     """
 
     def __init__(self, out_avals: Sequence[Any], plan: Plan, libraries: dict[int, Library]):
+        plan, first = computed_once(plan) or (plan, None)
         self.plan, self.libraries = plan, libraries
         addresses = {number: library[SYMBOL] for number, library in libraries.items()}
         self.code = Code(plan, addresses, out_avals)
         self.constants = [None if isinstance(x, Zeros) else _constant(x) for x in plan.constants]
+        self._preparation = None if first is None else Code(first, addresses, ())
 
     def at(self, sizes: Mapping[str, int]) -> CpuProgram:
         """The program for sizes, of which the guards of the scope have to hold."""
         return CpuProgram(self, sizes)
+
+    def prepare(self) -> None:
+        """Compute what is kept. Threads that come meanwhile write the same numbers there."""
+        code = self._preparation
+        if code is not None:
+            slots = self.plan.constants_at
+            known = ((slots + i, x) for i, x in enumerate(self.constants) if x is not None)
+            words = code.words({}, (), (), {slot: (vm.ZERO, x[0]) for slot, x in known}, ())
+            vm.run_program()(Struct(f"={slots + 1}q").pack(words.buffer_info()[0], *[0] * slots))
+            self._preparation = None
 
     def runner(self, make: Callable[[CpuProgram], Runner]) -> SizedRunner:
         """The program as a function of sizes; `make` makes of each instance one of arrays."""
@@ -122,6 +135,7 @@ class CpuProgram:
     """
 
     def __init__(self, loaded: LoadedPlan, sizes: Mapping[str, int] = MappingProxyType({})):
+        loaded.prepare()
         code, plan = loaded.code, loaded.plan
         values = code.values(sizes)
         self.plan, self.out_avals = plan, code.results(sizes, values)
@@ -320,6 +334,9 @@ def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | 
 
 def _constant(x: Any) -> tuple[int, Any]:
     """Address of a constant's contents, and what keeps them alive."""
+    if isinstance(x, Kept):
+        room = buffer_pool().alloc(x.nbytes)
+        return room.address, room
     if x.dtype == float0:
         return 0, None
     buffer = on_host(x).buffer if isinstance(x, ConcreteArray) else host_buffer(x)

@@ -1,0 +1,118 @@
+"""What programs compute of their constants alone is done once, when they are loaded."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core.config import disabled_passes
+from amdjax.jit.constants import computed_once
+from amdjax.jit.cpu.program import compile_for_cpu, cpu_target
+from amdjax.jit.instructions import Kept
+from amdjax.jit.plan import plan_program
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
+
+
+WEIGHTS = {"a": normal(256, 512), "b": normal(512, 256, seed=1)}
+
+
+def network(weights, x):
+    return jnp.tanh(x @ weights["a"]) @ weights["b"]
+
+
+def closed_over(f, weights, *args):
+    """`f` of weights that are constants of its program."""
+    held = amdjax.tree.map(jnp.asarray, weights)
+    return amdjax.make_jaxpr(lambda *rest: f(held, *rest))(*args)
+
+
+def launched(plan):
+    return [k.name for k in plan.kernels()]
+
+
+def test_packing_of_weights_is_left_out():
+    closed = closed_over(network, WEIGHTS, jnp.zeros((128, 256)))
+    rest, first = computed_once(plan_program(closed, cpu_target()))
+    assert "pack" in launched(first) and "pack" not in launched(rest)
+    assert computed_once(rest) is None
+
+
+def test_results_are_those_of_arguments():
+    held = amdjax.tree.map(jnp.asarray, WEIGHTS)
+    run = amdjax.jit(lambda x: network(held, x), dynamic="auto")
+    with_arguments = amdjax.jit(network)
+    for n in (128, 77, 3, 1, 128):
+        x = normal(n, 256, seed=n)
+        want = np.asarray(with_arguments(WEIGHTS, x), np.float64)
+        assert np.abs(run(x) - want).max() <= 64 * np.finfo(np.float32).eps * np.abs(want).max()
+
+
+def test_constants_stay_as_they_are_and_results_are_new():
+    """A result that follows from constants is written in every call, and is the caller's."""
+    c = jnp.asarray(normal(4096))
+    before = np.array(c)
+
+    def f(x):
+        table = jnp.cumsum(jnp.sort(c))
+        return jnp.cumsum(c), x + table[::-1]
+
+    run = amdjax.jit(f)
+    first = run(jnp.zeros(4096))
+    kept = [np.array(y) for y in first]
+    change = amdjax.jit(lambda y: y * 0, donate_argnums=0)
+    change(first[0])
+    for _ in range(2):
+        for got, want in zip(run(jnp.zeros(4096)), kept):
+            np.testing.assert_array_equal(got, want)
+    np.testing.assert_array_equal(c, before)
+
+
+def test_loops_and_branches():
+    w = jnp.asarray(normal(64, 64)) / 16
+
+    def f(x, many):
+        x, _ = lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, None, length=5)
+        return lax.cond(many, lambda x: x @ w.T, lambda x: x + jnp.sort(w, 0), x)
+
+    x = normal(64, 64, seed=3)
+    run, with_arguments = amdjax.jit(f), amdjax.jit(lambda w, x, many: f(x, many))
+    for many in (True, False, True):
+        np.testing.assert_allclose(run(x, many), with_arguments(w, x, many), rtol=0, atol=1e-5)
+
+
+def test_what_grows_is_computed_in_every_call():
+    """An array that is much larger than the constants it is made of is not kept."""
+    c = jnp.asarray(normal(64))
+    closed = closed_over(
+        lambda c, x: x @ jnp.sort(jnp.outer(c, jnp.ones(4096)), 1), c, normal(8, 64)
+    )
+    found = computed_once(plan_program(closed, cpu_target()))
+    assert found is None or not any("sort" in name for name in launched(found[1]))
+
+
+@pytest.mark.parametrize("off", [(), ("compute_constants_once",)])
+def test_switch(off):
+    with disabled_passes(off):
+        closed = closed_over(network, WEIGHTS, jnp.zeros((128, 256)))
+        plan = compile_for_cpu(closed).plan
+    assert any(isinstance(x, Kept) for x in plan.constants) != bool(off)
+
+
+def test_threads():
+    held = amdjax.tree.map(jnp.asarray, WEIGHTS)
+    run = amdjax.jit(lambda x: network(held, x))
+    x, found = jnp.asarray(normal(64, 256)), []
+    workers = [threading.Thread(target=lambda: found.append(np.asarray(run(x)))) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert len(found) == 4
+    for y in found:
+        np.testing.assert_array_equal(y, found[0])
