@@ -5,15 +5,17 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import amdjax
+from amdjax.core.config import State
 from amdjax.core.dims import SymbolicScope, symbolic_shape
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import Shape, shapes
+from amdjax.driver.parsing import near
 from amdjax.driver.reading import Subject
 from amdjax.runtime.devices import devices
 
@@ -78,14 +80,32 @@ def device_of(options: argparse.Namespace) -> Iterator[Any]:
     Raises:
       BadUsage: there is none.
     """
+    names = getattr(options, "disable_passes", None)
+    if names:
+        check_passes(names, "--disable-passes")
     chosen = [f"--{name}" for name in PLACES if getattr(options, name)]
     if len(chosen) > 1:
         raise BadUsage(f"{' and '.join(chosen)} exclude each other")
     with contextlib.ExitStack() as stack:
         stack.enter_context(amdjax.enable_x64(True))
+        if names:
+            stack.enter_context(State("disabled_passes")(",".join(names)))
         if chosen:
             stack.enter_context(amdjax.default_device(_device(options)))
         yield devices()[0] if not chosen else _device(options)
+
+
+def check_passes(names: Sequence[str], flag: str) -> None:
+    """Raise BadUsage unless these are passes that may be switched."""
+    # late: they load with the compiler
+    from amdjax.passes import PASSES
+
+    known = {p.name: p for p in PASSES}
+    for name in names:
+        if name not in known:
+            raise BadUsage(f"{flag}: there is no pass {name!r}.{near(name, known)}")
+        if known[name].is_needed:
+            raise BadUsage(f"{flag}: no program can do without the pass {name!r}")
 
 
 def _device(options: argparse.Namespace) -> Any:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from amdjax.driver.compiling import described, traced
+from amdjax.core.config import State
+from amdjax.driver.compiling import check_passes, described, traced
+from amdjax.driver.errors import BadUsage
 from amdjax.driver.output import Answer, Table, in_bytes
 from amdjax.driver.reading import Subject, read_model
 
@@ -16,12 +18,52 @@ from amdjax.driver.reading import Subject, read_model
 def read(options: argparse.Namespace) -> Answer:
     """The graph of a model, or the program that it is traced to."""
     subject = read_model(options)
-    if options.jaxpr:
-        text = str(traced(subject, options).jaxpr)
-    else:
-        text = str(subject.model)
+    text = _text(subject, options)
     data = {**summary(subject), "text": text}
     return written(Answer(data, [text]), options, text)
+
+
+def _text(subject: Subject, options: argparse.Namespace) -> str:
+    forms = ("jaxpr", "text", "optimize", "passes", "python", "svg", "graphviz")
+    chosen = [f"--{name}" for name in forms if getattr(options, name)]
+    if len(chosen) > 1:
+        raise BadUsage(f"{' and '.join(chosen)} exclude each other")
+    if options.svg or options.graphviz:
+        # late: loads where something is drawn
+        from amdjax.driver.drawing import graphviz, svg
+        from amdjax.driver.graphs import graph_of
+
+        if options.svg and options.output is None:
+            raise BadUsage("--svg: name the file: -o graph.svg")
+        graph = graph_of(subject, options)
+        return svg(graph) if options.svg else graphviz(graph)
+    if options.python:
+        if not hasattr(subject.model, "to_python"):
+            raise BadUsage(f"--python: {subject.path} cannot be written as Python source")
+        return python_source(subject, options)
+    if options.optimize or options.passes:
+        return _after_passes(traced(subject, options).jaxpr, options.passes)
+    return str(traced(subject, options).jaxpr if options.jaxpr else subject.model)
+
+
+def _after_passes(closed: Any, names: Sequence[str] | None) -> str:
+    """What passes change in a program; or the program after those that were named."""
+    # late: they load with the compiler
+    from amdjax.passes import PASSES, Changed, changes_text, prepare
+
+    if names is None:
+        changes: list[Changed] = []
+        after = prepare(closed, note=lambda *changed: changes.append(Changed(*changed)))
+        return f"{changes_text(changes)}\n\n# after all passes\n{after}"
+    check_passes(names, "--passes")
+    others = {p.name for p in PASSES if not p.is_needed} - set(names)
+    with State("disabled_passes")(",".join(sorted(others))):
+        return str(prepare(closed))
+
+
+def python_source(subject: Subject, options: argparse.Namespace) -> str:
+    """The model as source; where it writes a file of weights itself, that lies beside it."""
+    return str(subject.model.to_python())
 
 
 def written(answer: Answer, options: argparse.Namespace, text: str) -> Answer:

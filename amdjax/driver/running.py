@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.driver.building import FOREVER, tune_steps
 from amdjax.driver.compiling import described, device_of
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import arguments, shapes
@@ -25,7 +26,10 @@ def run(options: argparse.Namespace) -> Answer:
     if options.output and not options.output.endswith(".npz"):
         raise BadUsage(f"run --output: outputs are written as .npz, not {options.output!r}")
     with device_of(options) as device:
-        made = {n: np.asarray(x) for n, x in runnable(subject, options).call(**given).items()}
+        model = runnable(subject, options)
+        if options.exhaustive_tune:
+            tune_steps(model, given, device, FOREVER, exhaustive=True, quiet=True)
+        made = {n: np.asarray(x) for n, x in model.call(**given).items()}
     data: dict[str, Any] = {"file": str(subject.path), "device": str(device)}
     data["outputs"] = [_summary(name, value) for name, value in made.items()]
     rows = [_row(d, made[d["name"]]) for d in data["outputs"]]

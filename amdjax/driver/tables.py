@@ -91,6 +91,11 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(("--calibrate",), "inputs that scales are taken from: a folder of .npz, an .npz, or "
              "random (the default)", "PATH"),
     ),
+    "compiler": (
+        Flag(("--disable-passes",), "passes of the compiler that are left out (docs/passes.md)",
+             "NAME", "words"),
+        Flag(("--exhaustive-tune",), "search the fastest of all plans of every step first"),
+    ),
     "output": (
         Flag(("--output", "-o"), "write to this file", "FILE"),
         Flag(("--json",), "one JSON document on the standard output, nothing else"),
@@ -99,11 +104,14 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
 }  # fmt: skip
 
 _READ = ("what is read", "sizes")
-_RUN = (*_READ, "arguments", "where")
+_RUN = (*_READ, "arguments", "where", "compiler")
 _NARROW = (*_RUN, "precision")
 _DETAILED = Flag(("--detailed", "-d"), "tell more")
 _RUNS = Flag(("--iterations", "-n"), "how many runs are timed (default: 100, or as many as fit in "
              "10 s)", "N", "count")  # fmt: skip
+
+STAGES = ("jaxpr", "simplified", "fusion", "schedule", "tiles", "passes", "plan", "llvm", "asm",
+          "amdgcn", "ptx", "resources")  # fmt: skip
 
 COMMANDS: dict[str, Command] = {
     "read": Command(
@@ -112,9 +120,25 @@ COMMANDS: dict[str, Command] = {
         (
             Flag(("--jaxpr",), "the program that it is traced to"),
             Flag(("--text",), "the graph, a node a line (the default)"),
+            Flag(("--optimize", "-O"), "what each pass changes in that program"),
+            Flag(("--passes", "-p"), "the program after these passes only", "NAME", "words"),
+            Flag(("--python",), "the model as Python source, with a file of weights beside it: -o"),
+            Flag(("--svg",), "draw the graph: -o graph.svg"),
+            Flag(("--graphviz",), "the graph as text for Graphviz"),
         ),
     ),
     "params": Command("List inputs, outputs and weights.", "look:params", (*_READ, "output")),
+    "compile": Command(
+        "Compile a model, for several targets if need be; show stages, save the program.",
+        "building:compile_model", (*_NARROW, "output"),
+        (
+            Flag(("--targets",), "what it is compiled for: cpu, names of GPUs that need not be "
+                 "here", "NAME", "words"),
+            Flag(("--stage",), "show the program at a stage", "STAGE", "choice", STAGES),
+            Flag(("--binary",), "save the compiled program, which -o m.amdjax names"),
+            Flag(("--detailed", "-d"), "what each pass changed, and the kernels' resources"),
+        ),
+    ),
     "run": Command(
         "Compile a model, run it once, and show or save its outputs.", "running:run",
         (*_NARROW, "output"),
@@ -132,8 +156,9 @@ COMMANDS: dict[str, Command] = {
     ),
     "verify": Command(
         "Compare a compiled model with NumPy; find the first operation that differs.",
-        "checking:verify", (*_RUN, "output"),
+        "checking:verify", (*_READ, "arguments", "where", "output"),
         (
+            GROUPS["compiler"][0],
             Flag(("--each", "-i"), "also each operation, compiled alone"),
             Flag(("--bisect", "-b"), "find the first operation with which the program differs"),
             Flag(("--ref-use-double",), "let the reference keep all floats in float64"),
@@ -142,6 +167,26 @@ COMMANDS: dict[str, Command] = {
             Flag(("--atol",), "of an element (0.001, 0.04, 0.4)", "X", "number"),
             Flag(("--rtol",), "of an element, relative (0.001, 0.04, 0.4)", "X", "number"),
             _DETAILED,
+        ),
+    ),
+    "quantize": Command(
+        "Quantize a model, report what that costs, save it.", "quantizing:quantize_model",
+        (*_READ, "arguments", "where", "precision", "output"),
+        (
+            Flag(("--exclude",), "products that stay as they are: names or patterns of weights",
+                 "NAME", "words"),
+            Flag(("--method",), "how ranges are taken from calibration", "NAME", "choice",
+                 ("minmax", "percentile", "entropy", "mse")),
+            Flag(("--targets",), "what -o m.amdjax is compiled for", "NAME", "words"),
+        ),
+    ),
+    "tune": Command(
+        "Search the fastest plans of a model's steps; what is found is kept.",
+        "building:tune_model", (*_READ, "arguments", "where", "precision", "output"),
+        (
+            Flag(("--budget",), "how long, such as 60s (the default); a later search goes on from "
+                 "there", "TIME", "time"),
+            Flag(("--exhaustive",), "try all plans"),
         ),
     ),
     "ops": Command(

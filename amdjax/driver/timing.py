@@ -14,6 +14,7 @@ import numpy as np
 import amdjax
 import amdjax.numpy as jnp
 from amdjax.core.pytree import tree_leaves
+from amdjax.driver.building import FOREVER, tune_steps
 from amdjax.driver.compiling import device_of
 from amdjax.driver.errors import Failed
 from amdjax.driver.inputs import arguments, shapes
@@ -38,6 +39,8 @@ def perf(options: argparse.Namespace) -> Answer:
         if options.best_batch:
             return _best_batch(subject, options, model, sizes, device)
         given = {n: jnp.asarray(x) for n, x in arguments(subject, options, sizes).items()}
+        if options.exhaustive_tune:
+            tune_steps(model, given, device, FOREVER, exhaustive=True, quiet=True)
         start = time.perf_counter()
         _wait(model.call(**given))
         first = time.perf_counter() - start

@@ -15,7 +15,7 @@ TYPOS = [
     (["run", "MODEL", "other.onnx"], "takes one FILE"),
     (["ops", "MODEL"], "takes no FILE"),
     (["run", "MODEL", "--bath", "3"], "Did you mean --batch?"),
-    (["read", "MODEL", "--fill0", "x"], "a flag of run"),
+    (["read", "MODEL", "--fill0", "x"], "a flag of compile"),
     (["run", "MODEL", "--batch", "three"], "--batch takes an integer"),
     (["run", "MODEL", "--batch", "0"], "at least 1"),
     (["run", "MODEL", "--batch"], "--batch"),

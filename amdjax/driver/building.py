@@ -1,0 +1,189 @@
+"""Commands that work on programs: `compile` and `tune`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax.core.jaxpr import jaxpr_as_fun
+from amdjax.core.pytree import tree_leaves
+from amdjax.driver.compiling import device_of
+from amdjax.driver.errors import BadUsage
+from amdjax.driver.inputs import arguments, shapes
+from amdjax.driver.output import Answer, Table, in_bytes, in_time, progress
+from amdjax.driver.precision import Runnable, runnable
+from amdjax.driver.reading import Subject, read_model
+
+BUDGET = 60.0  # seconds
+FOREVER = 1e9
+
+
+def compile_model(options: argparse.Namespace) -> Answer:
+    """What a model is compiled to."""
+    subject = read_model(options)
+    given = arguments(subject, options, shapes(subject, options))
+    check_saving(subject, options)
+    with device_of(options) as device:
+        model = runnable(subject, options)
+        if options.exhaustive_tune:
+            tune_steps(model, given, device, FOREVER, exhaustive=True, quiet=True)
+        targets = options.targets or [target_of(device)]
+        check_targets(targets)
+        rows, texts = [], []
+        start = time.perf_counter()
+        lowered, _ = model.lower(**given)
+        traced_in = time.perf_counter() - start
+        with progress("compiling", len(targets)) as step:
+            for target in targets:
+                step(target)
+                compiled, seconds = compiled_for(lowered, target)
+                rows.append({"target": target, "seconds": seconds, **_facts(compiled)})
+                texts += _stages(compiled, target, options)
+        data: dict[str, Any] = {"file": str(subject.path), "traced": traced_in, "targets": rows}
+        if texts:
+            data["text"] = "\n\n".join(texts)
+        cells = [
+            [
+                r["target"], in_time(r["seconds"]), str(r["kernels"]), in_bytes(r["arguments"]),
+                in_bytes(r["results"]), in_bytes(r["workspace"]), f"{r['operations']:.3g}",
+            ]
+            for r in rows
+        ]  # fmt: skip
+        headings = ("target", "compiled in", "kernels", "arguments", "results", "workspace",
+                    "operations")  # fmt: skip
+        title = f"{subject.name}, traced in {in_time(traced_in)}"
+        shown: list[str | Table] = [*texts, Table(headings, cells, title)]
+        if options.output:
+            save(subject, model, options.output, targets, given)
+            data["output"] = options.output
+            shown.append(f"written to {options.output}")
+    return Answer(data, shown)
+
+
+def target_of(device: Any) -> str:
+    """The name of what a device is compiled for."""
+    target = getattr(device, "target", None)
+    return "cpu" if target is None else target.name
+
+
+def check_targets(targets: Sequence[str]) -> None:
+    """Raise BadUsage unless all are known."""
+    # late: they load with the compiler
+    from amdjax.targets import get
+
+    for name in targets:
+        if name != "cpu":
+            try:
+                get(name)
+            except ValueError as e:
+                raise BadUsage(f"--targets: {e}") from None
+
+
+def compiled_for(lowered: Any, target: str) -> tuple[Any, float]:
+    """A program compiled for a target, and in how many seconds."""
+    start = time.perf_counter()
+    if target != "cpu":
+        return lowered.compile(target), time.perf_counter() - start
+    with amdjax.default_device("cpu"):
+        return lowered.compile(), time.perf_counter() - start
+
+
+def _facts(compiled: Any) -> dict[str, Any]:
+    memory = compiled.memory_analysis()
+    return {
+        "kernels": len({id(k) for k in compiled.executable.plan.kernels()}),
+        "arguments": memory.argument_size_in_bytes, "results": memory.output_size_in_bytes,
+        "workspace": memory.temp_size_in_bytes, "operations": compiled.cost_analysis()["flops"],
+    }  # fmt: skip
+
+
+def _stages(compiled: Any, target: str, options: argparse.Namespace) -> list[str]:
+    """The stages that are asked for, as text."""
+    stages = [options.stage] if options.stage else []
+    if options.detailed:
+        stages += ["passes", *(["resources"] if target != "cpu" else [])]
+    texts = []
+    for stage in dict.fromkeys(stages):
+        try:
+            texts.append(f"# {target}: {stage}\n{compiled.as_text(stage)}")
+        except ValueError as e:
+            raise BadUsage(f"--stage: {e}") from None
+    return texts
+
+
+# Saving
+
+
+def check_saving(subject: Subject, options: argparse.Namespace) -> None:
+    """Raise BadUsage unless the output can be a saved program."""
+    if options.output is None:
+        if options.binary:
+            raise BadUsage("--binary: name the file: -o m.amdjax")
+        return
+    if not options.output.endswith(".amdjax"):
+        raise BadUsage(f"compile --output: programs are saved as .amdjax, not {options.output!r}")
+    if not hasattr(subject.model, "save"):
+        raise BadUsage(f"{subject.path}: this version saves no programs of such models")
+
+
+def save(
+    subject: Subject, model: Runnable, path: str, targets: Sequence[str], given: Mapping[str, Any]
+) -> None:
+    """Write a compiled program."""
+    if model.quantized is None:
+        subject.model.save(path, targets=tuple(targets), example=dict(given))
+        return
+    lowered, _ = model.lower(**given)
+    compiled, _ = compiled_for(lowered, targets[0])
+    if not hasattr(compiled, "save"):
+        raise BadUsage(f"{path}: this version saves no quantized programs")
+    compiled.save(path)
+
+
+# Tuning
+
+
+def tune_model(options: argparse.Namespace) -> Answer:
+    """What searching for faster plans gains."""
+    subject = read_model(options)
+    given = arguments(subject, options, shapes(subject, options))
+    budget = BUDGET if options.budget is None else options.budget
+    with device_of(options) as device:
+        model = runnable(subject, options)
+        quiet = options.json or not sys.stdout.isatty()
+        found = tune_steps(model, given, device, budget, exhaustive=options.exhaustive, quiet=quiet)
+    rows = [
+        {"problem": s.problem.name, "seconds": s.time, "solver": s.solver, "plan": s.plan}
+        for s in found.solutions
+    ]
+    data: dict[str, Any] = {
+        "file": str(subject.path), "device": str(device), "before": found.before,
+        "after": found.after, "speedup": found.speedup, "solutions": rows,
+        "unsolved": [{"problem": p.name, "reason": reason} for p, reason in found.unsolved],
+    }  # fmt: skip
+    cells = [[r["problem"], in_time(r["seconds"]), r["solver"], r["plan"]] for r in rows]
+    table = Table(("problem", "time", "solver", "plan"), cells)
+    return Answer(data, [table, str(found)] if quiet else [table])
+
+
+def tune_steps(
+    model: Runnable, given: Mapping[str, Any], device: Any, budget: float, *, exhaustive: bool,
+    quiet: bool,
+) -> Any:  # fmt: skip
+    """Search the steps of a model's program; what is found goes to the user's database."""
+    # late: loads where it is asked for
+    from amdjax import find
+
+    arrays = {n: jnp.asarray(x) for n, x in given.items()}
+    lowered, before = model.lower(**arrays)
+    f = amdjax.jit(jaxpr_as_fun(lowered.traced.jaxpr))
+    is_emulated = str(device).startswith("emulated")
+    return find.tune(
+        f, *tree_leaves((before, arrays)), budget=budget, exhaustive=exhaustive, quiet=quiet,
+        target=target_of(device), model=is_emulated,
+    )  # fmt: skip

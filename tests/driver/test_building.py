@@ -1,0 +1,122 @@
+"""`compile`, `tune`, `quantize`, and what `read` shows of passes."""
+
+import numpy as np
+import onnx as onnx_package
+import pytest
+
+from amdjax import onnx, quantize
+from amdjax.driver.tables import STAGES
+from amdjax.passes import PASSES
+from tests.support import model_files
+
+
+def test_compile_for_several_targets(network, ok, amdjax_command):
+    found = ok("compile", network, "--targets", "cpu", "gfx942", "sm_90", "--batch", 2)
+    assert [r["target"] for r in found["targets"]] == ["cpu", "gfx942", "sm_90"]
+    assert all(r["kernels"] > 2 and r["results"] == 80 for r in found["targets"])
+    assert "text" not in found
+    said = amdjax_command("compile", network, "--detailed", "--target", "gfx1100").out
+    assert "# gfx1100: passes" in said
+    assert "# gfx1100: resources" in said
+    for words in (["--targets", "gfx94"], ["-o", "m.onnx"], ["--binary"], ["--stage", "lvm"]):
+        assert amdjax_command("compile", network, *words).code == 2
+    assert "Did you mean llvm?" in amdjax_command("compile", network, "--stage", "lvm").err
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_stages(affine, amdjax_command, stage):
+    target = "sm_90" if stage == "ptx" else "gfx942"
+    done = amdjax_command("compile", affine, "--stage", stage, "--targets", target)
+    assert done.code == 0, done.err
+    assert f"# {target}: {stage}\n" in done.out
+
+
+def test_stages_that_a_target_does_not_have(affine, amdjax_command):
+    done = amdjax_command("compile", affine, "--stage", "ptx")
+    assert done.code == 2
+    assert "stage must be one of" in done.err
+
+
+def test_read_shows_what_passes_change(network, ok, amdjax_command):
+    text = ok("read", network, "--optimize")["text"]
+    assert "# simplify: " in text
+    assert "# after all passes" in text
+    plain = ok("read", network, "-p", "eliminate_dead_code")["text"]
+    simple = ok("read", network, "-p", "simplify", "eliminate_dead_code")["text"]
+    assert simple.count("\n") < plain.count("\n")
+    for words, said in (
+        (["-p", "simplfy"], "Did you mean simplify?"),
+        (["-p", "flatten_calls"], "no program can do without"),
+        (["-p", "simplify", "-O"], "exclude each other"),
+    ):
+        done = amdjax_command("read", network, *words)
+        assert done.code == 2
+        assert said in done.err
+
+
+def test_passes_may_be_left_out(network, ok, amdjax_command):
+    names = [p.name for p in PASSES if not p.is_needed]
+    whole = ok("compile", network)["targets"][0]["kernels"]
+    assert ok("compile", network, "--disable-passes", *names)["targets"][0]["kernels"] > whole
+    assert ok("verify", network, "--disable-passes", *names)["equal"]
+    assert amdjax_command("run", network, "--disable-passes", "fuze_regions").code == 2
+
+
+def test_tune(affine, ok, amdjax_command, tmp_path, monkeypatch):
+    from amdjax.core.config import config
+
+    before = config.db_path
+    config.update("db_path", str(tmp_path / "find.db"))
+    try:
+        found = ok("tune", affine, "--budget", "2s", "--batch", 16)
+        assert found["before"] > 0
+        assert found["solutions"] or found["unsolved"]
+        assert (tmp_path / "find.db").exists()
+        assert "problems measured" in amdjax_command("tune", affine, "--budget", "1s").out
+        assert ok("run", affine, "--exhaustive-tune")["outputs"]
+    finally:
+        config.update("db_path", before)
+    assert amdjax_command("tune", affine, "--budget", "soon").code == 2
+
+
+def test_quantize_reports_and_writes_qdq(network, ok, amdjax_command, tmp_path):
+    path = tmp_path / "quantized.onnx"
+    found = ok("quantize", network, "-o", path)
+    assert {r["name"] for r in found["rows"]} == {"stem.w", "body.w", "head.w"}
+    assert found["sqnr"] > 25
+    assert len(found["worst"]) == 3
+    ops = [n.op_type for n in onnx_package.load(path).graph.node]
+    assert (ops.count("QuantizeLinear"), ops.count("DequantizeLinear")) == (3, 6)
+    x = np.random.default_rng(7).standard_normal((4, 3, 8, 8), np.float32)
+    want, got = (np.asarray(onnx.load(p)(x=x)["probs"]) for p in (network, path))
+    assert quantize.sqnr(want, got) > 25
+    assert path.stat().st_size < 2 * network.stat().st_size
+    said = amdjax_command("quantize", network, "--exclude", "head.w", "--method", "entropy").out
+    assert "head.w" in said
+    assert "dB" in said
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--exclude", "heaad.w"], "heaad.w"),
+        (["--fp16", "-o", "x.onnx"], "--int8 or --fp8"),
+        (["-o", "x.bin"], "takes .onnx (QDQ) or .amdjax"),
+        (["--method", "max"], "--method takes one of minmax"),
+        (["--bf16", "--method", "mse"], "is for --int8 and --fp8"),
+        (["--int8", "--fp8"], "exclude each other"),
+    ],
+)
+def test_quantize_refuses(network, amdjax_command, words, said):
+    done = amdjax_command("quantize", network, *words)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_qdq_of_shared_inputs_and_products(tmp_path, ok):
+    path = model_files.affine(tmp_path / "affine.onnx", shape=("n", 16))
+    made = ok("quantize", path, "-o", tmp_path / "q.onnx", "--batch", 32)
+    assert made["output"] == str(tmp_path / "q.onnx")
+    x = np.random.default_rng(0).standard_normal((8, 16), np.float32)
+    want, got = (np.asarray(onnx.load(p)(x=x)["y"]) for p in (path, tmp_path / "q.onnx"))
+    assert quantize.sqnr(want, got) > 30
