@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+import amdjax
 from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.dtypes import canonicalize_dtype
 
@@ -87,8 +88,12 @@ def _fitting(value: Value, given: Any, sizes: dict[str, Any] | None) -> Any:
     if value.dtype == object or given.dtype.kind in "OSU":
         return given
     said = value.dtype
-    if said is not None and given.dtype not in (said, canonicalize_dtype(said)):
-        raise ValueError(f"input {value} must be {said}, got {given.dtype}")
+    if said is not None and given.dtype != said:
+        with amdjax.enable_x64(False):
+            narrow = canonicalize_dtype(said)  # that of arrays which are made without 64 bits
+        if given.dtype != narrow:
+            raise ValueError(f"input {value} must be {said}, got {given.dtype}")
+        given = given.astype(canonicalize_dtype(said))
     if value.shape is not None:
         _check_shape(value, value.shape, given.shape, sizes)
     return given
