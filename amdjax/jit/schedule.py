@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from amdjax.core.config import config, disabled_passes
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.core.lowering import Shaped
 from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
@@ -38,14 +39,20 @@ class Schedule:
     Args:
       fixed: variables that the loop around the program does not change.
       resident: of that loop, if it is one launch.
+      off: the passes that were off when it was compiled.
     """
 
     fusion: Fusion
     target: Machine
     fixed: Collection[Var] = ()
     resident: Resident | None = None
+    off: tuple[str, ...] = field(default_factory=lambda: config.disabled_passes)
 
     def __str__(self) -> str:
+        with disabled_passes(self.off):
+            return self._text()
+
+    def _text(self) -> str:
         lines = []
         texts = str(self.fusion).splitlines()
         for text, step in zip(texts, self.fusion.steps, strict=True):

@@ -140,6 +140,8 @@ PASSES: tuple[Pass, ...] = (
          None, "schedule/fusion.py"),
     Pass("fuse_regions", "reductions and elementwise work over one domain share a kernel",
          None, "schedule/fusion.py"),
+    Pass("split_reductions", "few long rows are summed by several programs each",
+         None, "schedule/row_plan.py"),
     Pass("fuse_epilogues", "elementwise work behind a product or convolution is part of it",
          None, "schedule/fusion.py"),
     Pass("run_together", "kernels that are independent share a launch",

@@ -14,6 +14,7 @@ from functools import cached_property
 from amdjax.core.dims import Dim, choosing, divisor, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
+from amdjax.passes import is_on
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Region, Root
 from amdjax.schedule.index import Index, LoopVar
@@ -443,7 +444,7 @@ def _segmented(domain: Domain) -> Domain | None:
 def _most_splits(plan: CpuRowPlan, target: Machine) -> int:
     """Programs that share the reductions of a row, where rows are too few for the threads."""
     wanted = _programs(target)
-    if plan.levels or not plan.inner:
+    if plan.levels or not plan.inner or not is_on("split_reductions"):
         return 1
     with choosing():
         if plan.domain.size < SPLIT_WORK or plan.grid >= wanted:

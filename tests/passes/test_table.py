@@ -10,7 +10,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax.core.config import config, disabled_passes
 from amdjax.passes import PASSES, Changed, Facts, changes_text, prepare
-from tests.support.jit_helpers import run_python
+from tests.support.jit_helpers import on_machine, run_python
 
 ROOT = Path(__file__).parents[2]
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -112,6 +112,17 @@ def test_without_fusion_each_equation_is_a_kernel():
     assert steps("") == 1
     assert steps("inline_elementwise,fuse_regions") == 2
     assert steps(SWITCHED) == 4
+
+
+def test_long_rows_are_split_unless_that_is_off(monkeypatch):
+    on_machine(monkeypatch, threads=4)
+    lowered = amdjax.jit(lambda x: x.sum()).lower(np.ones(1 << 20, np.float32))
+    texts = [
+        lowered.compile(target, compiler_options={"disabled_passes": name}).as_text("schedule")
+        for target in (None, "gfx942")
+        for name in ("", "split_reductions")
+    ]
+    assert [" ways along" in text for text in texts] == [True, False] * 2
 
 
 def test_memory_is_shared_unless_that_is_off():

@@ -18,6 +18,7 @@ from functools import cached_property
 from amdjax.core.dims import choosing, size_hint
 from amdjax.core.integers import ceil_div, floor_power_of_two, power_of_two
 from amdjax.core.jaxpr import Var
+from amdjax.passes import is_on
 from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Region, Root
 from amdjax.schedule.gpu.calls import scratch_limit
@@ -376,6 +377,8 @@ def with_stash(plan: GpuRowPlan, target: GpuTarget) -> GpuRowPlan:
 def splits_of(plan: GpuRowPlan, target: GpuTarget) -> list[GpuRowPlan]:
     """The plan, and those with reductions split among programs, where there are too few of them."""
     domain = plan.domain
+    if not is_on("split_reductions"):
+        return [plan]
     with choosing():
         if plan.levels > 0 or not plan.inner or domain.size < CUT or plan.rescaled:
             return [plan]
