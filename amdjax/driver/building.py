@@ -49,13 +49,16 @@ def compile_model(options: argparse.Namespace) -> Answer:
             data["text"] = "\n\n".join(texts)
         cells = [
             [
-                r["target"], in_time(r["seconds"]), str(r["kernels"]), in_bytes(r["arguments"]),
+                r["target"], in_time(r["seconds"]), str(r["kernels"]), in_bytes(r["constants"]),
+                in_bytes(r["arguments"]),
                 in_bytes(r["results"]), in_bytes(r["workspace"]), f"{r['operations']:.3g}",
             ]
             for r in rows
         ]  # fmt: skip
-        headings = ("target", "compiled in", "kernels", "arguments", "results", "workspace",
-                    "operations")  # fmt: skip
+        headings = (
+            "target", "compiled in", "kernels", "constants", "arguments", "results", "workspace",
+            "operations",
+        )  # fmt: skip
         title = f"{subject.name}, traced in {in_time(traced_in)}"
         shown: list[str | Table] = [*texts, Table(headings, cells, title)]
         if options.output:
@@ -97,6 +100,7 @@ def _facts(compiled: Any) -> dict[str, Any]:
     memory = compiled.memory_analysis()
     return {
         "kernels": len({id(k) for k in compiled.executable.plan.kernels()}),
+        "constants": memory.constant_size_in_bytes,
         "arguments": memory.argument_size_in_bytes, "results": memory.output_size_in_bytes,
         "workspace": memory.temp_size_in_bytes, "operations": compiled.cost_analysis()["flops"],
     }  # fmt: skip

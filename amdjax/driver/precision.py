@@ -77,12 +77,8 @@ def quantized(
         how.setdefault("rules", grouped(how["dtype"]))
     function = lambda params, **inputs: subject.function(params, **inputs)
     made = quantize.quantize(function, dict(subject.params), data, progress=False, **how)
-    compiled = amdjax.jit(lambda params, **inputs: made(params, **inputs), dynamic="auto")
-    return Runnable(
-        lambda **inputs: compiled(made.params, **inputs),
-        lambda **inputs: (compiled.lower(made.params, **inputs), (made.params,)),
-        made, name,
-    )  # fmt: skip
+    compiled = amdjax.jit(lambda **inputs: made(made.params, **inputs), dynamic="auto")
+    return Runnable(compiled, lambda **inputs: (compiled.lower(**inputs), ()), made, name)
 
 
 GROUP = 32  # neighbors of a weight that share a scale

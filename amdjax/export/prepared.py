@@ -61,18 +61,17 @@ class Prepared:
             another object than it was.
           inputs: arrays by name.
         """
-        return self._with_arrays(None, params, inputs)[0]
+        return self._with_arrays(lambda compiled: compiled, params, inputs)[0]
 
     def lower(self, params: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Any, Any]:
-        """What such a call runs, ready to compile, and its first two arguments."""
-        return self._with_arrays(self._compiled.lower, params, inputs)
+        """What such a call runs, ready to compile, and its arguments before the inputs."""
+        return self._with_arrays(lambda compiled: compiled.lower, params, inputs)
 
     def _with_arrays(
-        self, run: Callable[..., Any] | None, params: Mapping[str, Any], inputs: Mapping[str, Any]
-    ) -> tuple[Any, Any]:
-        """A function of what calls read and of inputs, by default the compiled one: its result, and
-        what they read.
-        """
+        self, method: Callable[[Any], Callable[..., Any]], params: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+    ) -> tuple[Any, Any]:  # fmt: skip
+        """What a method of the compiled function gives, and its arguments before the inputs."""
         state = self._state
         if state is None or not state.serves(params):
             state = self._prepared(dict(params), inputs)
@@ -81,12 +80,14 @@ class Prepared:
             self._state = state
         while True:
             try:
-                call = run or state.run or self._compiled
-                return call(state.arrays, state.made, **inputs), (state.arrays, state.made)
+                if state.compiled is not None:
+                    return method(state.compiled)(**inputs), ()
+                before = state.arrays, state.made
+                return method(self._compiled)(*before, **inputs), before
             except _Lacking as e:  # another size reads other parameters
                 more = {n: self._as_array(params[n]) for n in e.names}
                 state = state._replace(arrays={**state.arrays, **more})
-                if state.run is not None:
+                if state.compiled is not None:
                     state = self._with_constants(state)
                 self._state = state
 
@@ -97,7 +98,7 @@ class Prepared:
         """
         arrays, made = state.arrays, state.made
         compiled = amdjax.jit(lambda **inputs: self._rest(arrays, made, **inputs), dynamic="auto")
-        return state._replace(run=lambda arrays, made, **inputs: compiled(**inputs))
+        return state._replace(compiled=compiled)
 
     @property
     def prepared_bytes(self) -> int:
@@ -139,13 +140,13 @@ class _State(NamedTuple):
       given: the parameters as they were given.
       arrays: those that are read as they are.
       made: what was computed, by keys that say how.
-      run: the compiled function whose constants these are, called as with arguments.
+      compiled: the compiled function of inputs alone, whose constants these are.
     """
 
     given: dict[str, Any]
     arrays: dict[str, Any]
     made: dict[str, Any]
-    run: Callable[..., Any] | None = None
+    compiled: Any = None
 
     def serves(self, params: Mapping[str, Any]) -> bool:
         """Whether it was made of these very parameters."""
