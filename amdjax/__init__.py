@@ -150,6 +150,7 @@ _ELSEWHERE = {
     "print_environment_info": "doctor",
     "fwd_and_bwd": "backward",
     **dict.fromkeys(("make_mesh", "reshard"), "sharding"),
+    "load_artifact": "export",
     **dict.fromkeys(("new_ref", "empty_ref", "freeze", "free_ref"), "ref"),
     **dict.fromkeys(
         ("make_array_from_callback", "make_array_from_process_local_data",

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 import amdjax
 from amdjax.numpy import asarray
 
+from .container import write_file
+from .parts import parts
 from .prepared import Prepared
+from .program import Exported
 from .values import Value, bound
 
 __all__ = ["FileModel"]
@@ -88,6 +93,49 @@ class FileModel:
         given = self._bound(args, inputs)
         with amdjax.enable_x64(True):
             return self._prepared.lower(self.params, given)
+
+    def save(
+        self, path: Any, *, targets: Sequence[str] = ("cpu",), example: Any = None, key: Any = None,
+        calibration: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """Write the model to a file, with machine code, which `amdjax.load_artifact` reads.
+
+        Dimensions that are symbolic stay so: one file serves all sizes.
+
+        Args:
+          path: the file, mostly `*.amdjax`. It is written beside it and renamed.
+          targets: what machine code is made for: "cpu" for this computer, names of GPUs that need
+            not be there.
+          example: inputs by name, whose sizes machine code is made for, or several such; usual
+            small sizes if there is none.
+          key: None, or a name and bytes, by which the file is signed (HMAC-SHA256).
+          calibration: more that the manifest says, in JSON.
+
+        Raises:
+          ValueError: an input is no tensor, or nothing is said of its shape; what is computed
+            depends on values of inputs, or cannot be for all sizes; there is no such target.
+        """
+        # late: only what is saved needs it
+        from .saving import exported_model, interface, sizes_in
+
+        several = [example or {}] if example is None or isinstance(example, Mapping) else example
+        examples = [dict(x) for x in several]
+        try:
+            exported = self._exported_for(exported_model, examples[0])
+            sizes = [sizes_in(exported, x) for x in examples] if examples[0] else None
+        except ValueError as e:
+            raise e if isinstance(e, self.error) else self.error(str(e)) from None
+        said = {
+            "interface": interface(self, exported), "calibration": calibration,
+            "metadata": {str(k): str(v) for k, v in self.metadata.items()},
+        }  # fmt: skip
+        params = {name: np.asarray(value) for name, value in self.params.items()}
+        made = parts(exported, said, params, targets=targets, example=sizes)
+        write_file(path, *made, key=key)
+
+    def _exported_for(self, trace: Callable[..., Exported], example: Any) -> Exported:
+        """The program of the model, which `trace(self, example)` makes."""
+        return trace(self, example)
 
     @staticmethod
     def _to_device(value: Any) -> Any:

@@ -10,9 +10,9 @@ import numpy as np
 
 import amdjax
 from amdjax.core.dims import is_symbolic_dim
-from amdjax.core.dtypes import canonicalize_dtype
+from amdjax.core.dtypes import canonicalize_dtype, dtype_from_short_name, short_dtype_name
 
-__all__ = ["Value", "bound"]
+__all__ = ["Value", "bound", "read_value", "told", "value_of"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,28 @@ class Value:
             shape = ",".join("?" if n is None else str(n) for n in self.shape)
         dtype = "?" if self.dtype is None else np.dtype(self.dtype).name
         return f"{self.name}: {dtype}[{shape}]" + ("" if self.kind == "tensor" else f" {self.kind}")
+
+
+def value_of(name: str, aval: Any) -> Value:
+    """What is said of a value of a type."""
+    shape = tuple(n if isinstance(n, int) else str(n) for n in aval.shape)
+    return Value(name, aval.dtype, shape)
+
+
+def told(value: Value) -> dict[str, Any]:
+    """A value in JSON."""
+    assert value.dtype is not None
+    assert value.shape is not None
+    shape = list(value.shape)
+    return {"name": value.name, "dtype": short_dtype_name(value.dtype), "shape": shape}
+
+
+def read_value(said: Any) -> Value:
+    """The value that `told` wrote; any exception tells that it is none."""
+    shape = said["shape"]
+    if not all(type(n) in (int, str) for n in shape):
+        raise ValueError("a shape has neither sizes nor names")
+    return Value(str(said["name"]), np.dtype(dtype_from_short_name(said["dtype"])), tuple(shape))
 
 
 def bound(

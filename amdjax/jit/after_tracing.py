@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,9 @@ from amdjax.core.pytree import tree_flatten
 from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer
 
-__all__ = ["AfterTracing", "MemoryStats", "called_with", "check_types", "leaf_names", "leaves_of"]
+__all__ = [
+    "AfterTracing", "MemoryStats", "Saved", "called_with", "check_types", "leaf_names", "leaves_of",
+]  # fmt: skip
 
 
 def _of_traced(name: str, doc: str) -> Any:
@@ -38,6 +41,31 @@ class AfterTracing:
     donate_argnums = _of_traced(
         "donate_argnums", "Positions of the donated ones among the leaves of the arguments."
     )
+
+
+class Saved(AfterTracing):
+    """Compiled programs, which may be kept in a file."""
+
+    @property
+    def target_name(self) -> str:
+        """What it was compiled for: "cpu", or the name of a GPU."""
+        raise NotImplementedError
+
+    def save(self, path: Any, *, targets: Sequence[str] | None = None, **options: Any) -> None:
+        """Write the program to a file, with machine code, which `amdjax.load_artifact` reads.
+
+        Args:
+          path: the file, mostly `*.amdjax`. It is written beside it and renamed.
+          targets: what machine code is made for; by default what it was compiled for.
+          **options: `example`, `key` and `metadata` as for `export.Exported.save`.
+
+        Raises:
+          ValueError: the program calls Python functions, works on references, takes random keys, or
+            its arguments or results are in containers other than tuples, lists and dictionaries.
+        """
+        # A room above the compiler.
+        of_traced = importlib.import_module("amdjax.export").Exported.of_traced
+        of_traced(self.traced).save(path, targets=targets or (self.target_name,), **options)
 
 
 def called_with(traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -11,12 +13,45 @@ from amdjax.codegen.compile_worker import Machine
 from amdjax.codegen.engine import Compilation
 from amdjax.runtime.cache import entry_key, object_cache
 
-__all__ = ["KernelGenerator", "KernelLoader", "clear_loaded"]
+__all__ = [
+    "KernelGenerator", "KernelLoader", "clear_loaded", "is_carried", "kernels_from",
+    "kernels_recorded",
+]  # fmt: skip
 
 Loaded = TypeVar("Loaded")
 LoadedIn = TypeVar("LoadedIn", covariant=True)
 
 _loaded: dict[bytes, Any] = {}  # by cache key
+
+
+_source: ContextVar[Mapping[bytes, bytes] | None] = ContextVar("kernel source", default=None)
+_record: ContextVar[dict[bytes, bytes] | None] = ContextVar("kernel record", default=None)
+
+
+@contextmanager
+def kernels_from(source: Mapping[bytes, bytes]) -> Iterator[None]:
+    """In here kernels are taken from a source, by their keys, before any other place."""
+    token = _source.set(source)
+    try:
+        yield
+    finally:
+        _source.reset(token)
+
+
+@contextmanager
+def kernels_recorded() -> Iterator[dict[bytes, bytes]]:
+    """A dictionary that gets the kernels of what is compiled in here, as a source has them."""
+    record: dict[bytes, bytes] = {}
+    token = _record.set(record)
+    try:
+        yield record
+    finally:
+        _record.reset(token)
+
+
+def is_carried() -> bool:
+    """Whether kernels come from elsewhere or are made for elsewhere, where lines tell nothing."""
+    return _source.get() is not None or _record.get() is not None
 
 
 def clear_loaded() -> None:
@@ -73,6 +108,7 @@ class KernelLoader(Generic[Loaded]):
         self._found: dict[bytes, Loaded] = {}
         self._compiling: dict[bytes, tuple[tile.Kernel, str]] = {}
         self._compilation = Compilation(opt=generator.opt, machine=generator.machine)
+        self._source, self._record = _source.get(), _record.get()
 
     @cached_property
     def _facts(self) -> Sequence[str]:
@@ -92,8 +128,8 @@ class KernelLoader(Generic[Loaded]):
         self._keys[id(kernel)] = kernel, key
         if key in self._found or key in self._compiling:
             return
-        found = _loaded.get(key)
-        if found is None and (entry := object_cache().get(key)) is not None:
+        found = None if self._record is not None else _loaded.get(key)
+        if found is None and (entry := self._entry(key, kernel.name)) is not None:
             found = _loaded.setdefault(key, made.load(named, entry))
         if found is not None:
             self._found[key] = found
@@ -102,12 +138,30 @@ class KernelLoader(Generic[Loaded]):
         self._compiling[key] = named, llvm
         self._compilation.add(made.module(llvm))
 
+    def _entry(self, key: bytes, name: str) -> bytes | None:
+        """A kernel that was compiled before, from a source or the disk."""
+        found = None
+        if self._source is not None and (found := self._source.get(key)) is None:
+            # late: programs that log have it loaded
+            import logging
+
+            logging.getLogger("amdjax.jit").debug(
+                "kernel %s is compiled here: no source has it", name
+            )
+        if found is None:
+            found = object_cache().get(key)
+        if found is not None and self._record is not None:
+            self._record[key] = found
+        return found
+
     def load(self) -> dict[int, Loaded]:
         """What was added, by the ids of the tile programs."""
         compiled = self._compilation.finish()
         for (key, (kernel, llvm)), data in zip(self._compiling.items(), compiled, strict=True):
             entry = self.generator.entry(kernel, llvm, data)
             object_cache().put(key, entry)
+            if self._record is not None:
+                self._record[key] = entry
             self._found[key] = _loaded.setdefault(key, self.generator.load(kernel, entry))
         return {number: self._found[key] for number, (_, key) in self._keys.items()}
 

@@ -28,7 +28,13 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_unflatten
 from amdjax.core.sharding import Format, Layout, SingleDeviceSharding
 from amdjax.jit import report
-from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, check_types
+from amdjax.jit.after_tracing import (
+    AfterTracing,
+    MemoryStats,
+    Saved,
+    called_with,
+    check_types,
+)
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
 from amdjax.jit.gpu.executable import GpuExecutable
 from amdjax.jit.gpu.records import KernelRecord
@@ -259,7 +265,7 @@ class Lowered(AfterTracing):
         options = compiler_options or {}
         if has_symbolic_dims(self.traced.jaxpr.in_avals):
             with _options(options):  # raises now for what there is not
-                _default_target() if target is None else _target(target)
+                gpu = _default_target() if target is None else _target(target)
 
             def of_sizes(traced: Traced) -> Compiled:
                 with _options(options):
@@ -268,7 +274,10 @@ class Lowered(AfterTracing):
             closed, donated, variants = self.traced.jaxpr, self.traced.donated, None
             if target is None:
                 variants = Variants(closed, donated, (), get_backend().program_placement())
-            return SymbolicCompiled(self.traced, of_sizes, variants, lambda: _options(options))
+            name = "cpu" if gpu is None else gpu.name
+            return SymbolicCompiled(
+                self.traced, of_sizes, variants, lambda: _options(options), name
+            )
         with _options(options):
             return self._compile(target)
 
@@ -287,7 +296,7 @@ class Lowered(AfterTracing):
 
 
 @dataclass(frozen=True)
-class Compiled(AfterTracing):
+class Compiled(Saved):
     """A compiled program; call it with arguments of the signature it was lowered for.
 
     Args:
@@ -340,6 +349,11 @@ class Compiled(AfterTracing):
                 "arguments and results have no place"
             )
         return SingleDeviceSharding(device)
+
+    @property
+    def target_name(self) -> str:
+        """What it was compiled for: "cpu", or the name of a GPU."""
+        return "cpu" if isinstance(self.executable, CpuProgram) else self.executable.target.name
 
     def runtime_executable(self) -> CpuProgram | GpuExecutable:
         """The program as the runtime has it."""

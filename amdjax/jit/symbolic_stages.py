@@ -18,7 +18,7 @@ from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.core.pytree import tree_unflatten
-from amdjax.jit.after_tracing import AfterTracing, MemoryStats, called_with, leaf_names
+from amdjax.jit.after_tracing import MemoryStats, Saved, called_with, leaf_names
 from amdjax.jit.symbolic import checked_sizes, given_sizes, shape_of
 from amdjax.jit.variants import Variants
 from amdjax.schedule.equations import own_cost
@@ -27,7 +27,7 @@ __all__ = ["SymbolicCompiled"]
 
 
 @dataclass(frozen=True)
-class SymbolicCompiled(AfterTracing):
+class SymbolicCompiled(Saved):
     """A compiled program of symbolic shapes; call it with arguments of any sizes that it serves.
 
     Args:
@@ -36,6 +36,7 @@ class SymbolicCompiled(AfterTracing):
       variants: makes programs for the sizes of calls, few of them; None where there is a target,
         for which each size is compiled.
       settings: the context in which it does.
+      target_name: what it is compiled for: "cpu", or the name of a GPU.
 
     Example:
       >>> spec = amdjax.ShapeDtypeStruct(("b", 3), jnp.float32)
@@ -48,6 +49,7 @@ class SymbolicCompiled(AfterTracing):
     compile: Callable[[Any], Any] = field(repr=False)
     variants: Variants | None = field(default=None, repr=False)
     settings: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
+    target_name: str = "cpu"
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property

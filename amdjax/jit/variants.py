@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amdjax.core.backend import get_backend
 from amdjax.core.dims import (
@@ -29,6 +29,9 @@ from amdjax.core.instantiate import check_values, instantiate
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import Runner, SizedRunner
+
+if TYPE_CHECKING:
+    from amdjax.targets import GpuTarget
 
 __all__ = ["Variants"]
 
@@ -164,6 +167,20 @@ class Variant:
         return "\n   or ".join(", ".join(filter(None, (known, str(g)))) for g in self.guards)
 
 
+def _compile_for(program: ClosedJaxpr, target: GpuTarget, donated: Sequence[bool]) -> SizedRunner:
+    """A program that is compiled for a GPU that need not be there; it cannot be run."""
+    # late: loads the generator for GPUs
+    from amdjax.jit.gpu.kernels import compile_device
+
+    plan, kernels = compile_device(program, target, donated)
+    code = lambda kernel: kernels[id(kernel)].code
+
+    def make(sizes: Mapping[str, int]) -> Runner:
+        raise RuntimeError(f"the program was compiled for {target.name}, which is not here")
+
+    return SizedRunner(make, plan.identity(code), plan.launches(code), plan.peaks)
+
+
 def _scope(closed: ClosedJaxpr) -> SymbolicScope | None:
     """What is known of the dimension variables of a program."""
     # What a gradient of a sum takes has no axes.
@@ -224,13 +241,17 @@ class Variants:
       donated: which of its arguments it may overwrite, `refs` left out.
       refs: its leading arguments, which are references known now.
       place: where it runs; None for the host.
+      target: a GPU that need not be there, in place of `place`: programs are compiled for it, by
+        `prepare`, and cannot be run.
     """
 
     def __init__(
-        self, closed: ClosedJaxpr, donated: Sequence[bool], refs: Sequence[Any], place: Any
-    ):
+        self, closed: ClosedJaxpr, donated: Sequence[bool], refs: Sequence[Any], place: Any,
+        target: GpuTarget | None = None,
+    ):  # fmt: skip
         self.closed, self.donated, self.refs, self.place = closed, donated, refs, place
-        self.on_gpu = place is not None and place.device.platform != "cpu"
+        self.target = target
+        self.on_gpu = target is not None or (place is not None and place.device.platform != "cpu")
         self.aligning = _aligning(closed) if self.on_gpu else frozenset()
         self.known: list[Variant] = []
         self.reason: str | None = None  # why programs are compiled for single sizes
@@ -260,6 +281,16 @@ class Variants:
                 self._instances.pop(oldest, None)
         self._instances[key] = made
         return run
+
+    def prepare(self, sizes: Mapping[str, int]) -> None:
+        """Compile the program for given sizes; raises as `runner` does."""
+        check_values(self.closed, sizes)
+        if self._variant_or_none(sizes) is None:
+            program = instantiate(self.closed, sizes)
+            if self.target is None:
+                get_backend().compile(program, self.donated, self.refs, self.place)
+            else:
+                _compile_for(program, self.target, self.donated)
 
     def most_used(self) -> Variant | None:
         """Of variants that fix no size the one that most calls asked for; None without any."""
@@ -314,9 +345,11 @@ class Variants:
         left = {name: size for name, size in sizes.items() if name not in fixed}
         scope = SizedScope(left, _scope(self.closed), units)
         program = instantiate(self.closed, {**fixed, **scope.variables()})
-        compiled: SizedRunner = get_backend().compile_sized(
-            program, self.donated, self.refs, self.place
-        )
+        compiled: SizedRunner
+        if self.target is not None:
+            compiled = _compile_for(program, self.target, self.donated)
+        else:
+            compiled = get_backend().compile_sized(program, self.donated, self.refs, self.place)
         guards = Guards(scope.required, scope.preferred, LARGER if self.on_gpu else 1)
         scope.close()
         for variant in alike:

@@ -36,7 +36,9 @@ from llvmlite import binding as llvm
 from amdjax.codegen.engine import CODEGEN_VERSION, compile_ir, compile_many, host
 from amdjax.core.config import config
 
-__all__ = ["ObjectCache", "compile_cached", "entry_key", "key_for", "object_cache"]
+__all__ = [
+    "ObjectCache", "compile_cached", "compiler_version", "entry_key", "key_for", "object_cache",
+]  # fmt: skip
 
 # Format mark, then a digest of the rest of the file: key and payload.
 _MAGIC = b"AMDJAX1\n"
@@ -71,7 +73,7 @@ def configured_directory() -> Path | None:
     return Path(text).expanduser() if text else default_directory()
 
 
-def _compiler() -> tuple[str, ...]:
+def compiler_version() -> tuple[str, ...]:
     """What makes machine code here, to the version."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return version, llvmlite.__version__, str(CODEGEN_VERSION), sources_digest()
@@ -98,7 +100,7 @@ def entry_key(text: str, *facts: str) -> bytes:
       text: what identifies it.
       facts: what else decides it: the machine, options.
     """
-    return hashlib.sha256("\0".join((*facts, *_compiler(), text)).encode()).digest()
+    return hashlib.sha256("\0".join((*facts, *compiler_version(), text)).encode()).digest()
 
 
 def key_for(text: str, opt: int = 2) -> bytes:

@@ -11,6 +11,7 @@ PAGES = [
     "docs/quickstart.md",
     "docs/training.md",
     "docs/layers.md",
+    "docs/artifacts.md",
     "docs/quantize.md",
 ]
 

@@ -24,7 +24,7 @@ from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.core.collector import rare_collections
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.instructions import Plan
-from amdjax.jit.kernels import KernelLoader
+from amdjax.jit.kernels import KernelLoader, is_carried
 from amdjax.jit.plan import plan_program
 from amdjax.targets import GpuTarget
 
@@ -55,7 +55,7 @@ def compile_device(
     Raises:
       CompileError: LLVM cannot make code of a kernel; the message names it.
     """
-    generator = GpuGenerator(target, debug)
+    generator = GpuGenerator(target, debug and not is_carried())
     loader = KernelLoader(generator)
     try:
         plan = plan_program(closed, target, donated, observe, loader, by_line=generator.debug)

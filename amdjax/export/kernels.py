@@ -1,0 +1,220 @@
+"""Machine code that goes with a program, and where a program finds it again.
+
+Kernels have the keys of the cache on disk: hashes of their text, the machine and the generator.
+What another version of it, another machine or other settings would make has other keys, is not
+found, and is compiled.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from amdjax.core.array import asarray_concrete
+from amdjax.core.config import enable_x64
+from amdjax.core.dims import Dim, scope_of
+from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.pprint import format_jaxpr
+
+from .container import Data, Members
+from .written import read_program, read_scope, read_unequal
+
+__all__ = ["Made", "TargetKernels", "example_sizes", "log_differences", "made_for", "usual_sizes"]
+
+_logger = logging.getLogger("amdjax.export")
+#: Sizes of dimension variables that machine code is made for where no others are named.
+SIZES = (2, 8)
+_TRIED = (*range(1, 65), *(1 << n for n in range(7, 15)))
+
+
+@dataclass(frozen=True)
+class Made:
+    """Machine code for some targets.
+
+    Attributes:
+      members: kernels by the names of members.
+      facts: for each target what it was made by and for.
+      choices: what `amdjax.find` knew of the program's problems.
+    """
+
+    members: dict[str, Data]
+    facts: dict[str, Any]
+    choices: dict[str, Any]
+
+
+def made_for(
+    exported: Any, known: dict[str, Any], targets: Sequence[str], sizes: Sequence[dict[str, int]]
+) -> Made:
+    """The kernels of a program for some targets.
+
+    Args:
+      exported: an `Exported`.
+      known: what is known of its dimension variables.
+      targets: "cpu", or names of GPUs.
+      sizes: those of the variables to compile for.
+
+    Raises:
+      ValueError: there is no such target.
+    """
+    # late: load the compiler
+    from amdjax.jit.kernels import kernels_recorded
+    from amdjax.targets import get
+
+    if isinstance(targets, str) or not all(isinstance(name, str) for name in targets):
+        raise ValueError(f"save: targets must be a list of names, got {targets!r}")
+    found = {name: None if name == "cpu" else get(name) for name in dict.fromkeys(targets)}
+    members: dict[str, Data] = {}
+    facts: dict[str, Any] = {}
+    work = [(name, at) for name in found for at in sizes]
+    with enable_x64(exported.enable_x64):
+        for name, at in _shown(work, "compiling"):
+            with kernels_recorded() as kernels:
+                _compile(_as_read(exported.serving(at).program, known), found[name], at)
+            members.update((_member(name, key), code) for key, code in kernels.items())
+            facts.setdefault(name, _facts(found[name]) | {"sizes": []})["sizes"].append(at)
+    return Made(members, facts, {})
+
+
+def _as_read(program: ClosedJaxpr, known: dict[str, Any]) -> ClosedJaxpr:
+    """The program as it is read again: of places in the user's code nothing is written."""
+    scope = read_scope(known)
+    consts = [asarray_concrete(x) for x in program.consts]
+    read = read_program(format_jaxpr(program, exact=True), scope, consts)
+    read_unequal(known, scope)
+    return read
+
+
+def _compile(program: ClosedJaxpr, target: Any, sizes: Mapping[str, int]) -> None:
+    # late: load the compiler
+    from amdjax.jit.cpu.program import compile_for_cpu
+    from amdjax.jit.gpu.kernels import compile_device
+    from amdjax.jit.variants import Variants
+
+    dims = [n for a in program.in_avals for n in a.shape if isinstance(n, Dim)]
+    if dims:
+        left = {name: sizes[name] for name in set().union(*(n.variables() for n in dims))}
+        Variants(program, (False,) * len(program.in_avals), (), None, target).prepare(left)
+    elif target is None:
+        compile_for_cpu(program)
+    else:
+        compile_device(program, target)
+
+
+def example_sizes(exported: Any, example: Any) -> list[dict[str, int]] | None:
+    """Sizes of the dimension variables as users give them: one or several such, or None."""
+    # late: loads the compiler
+    from amdjax.jit.symbolic import given_sizes
+
+    scope = scope_of(exported.in_avals)
+    if example is None or scope is None:
+        return None
+    several = [example] if isinstance(example, Mapping) else list(example)
+    return [given_sizes(sizes, scope, exported.in_avals) for sizes in several]
+
+
+def usual_sizes(exported: Any) -> list[dict[str, int]]:
+    """Sizes of the dimension variables that an artifact is made for where no others are named.
+
+    Some small ones, and for each variable the size 1, for which many functions are traced apart;
+    one without variables where there are none, and none where constraints forbid all.
+    """
+    avals = exported.in_avals
+    scope = scope_of(avals)
+    if scope is None:
+        return [{}]
+    dims = [n for a in avals for n in a.shape if isinstance(n, Dim)]
+    names = sorted(set().union(*(n.variables() for n in dims)))
+    # Unequal ones, as equal ones may be traced apart.
+    usual: Callable[[int], dict[str, int]] = lambda n: {name: n + i for i, name in enumerate(names)}
+    ones = [dict.fromkeys(chosen, 1) for chosen in _subsets(names)]
+    found = [usual(n) for n in SIZES] + [usual(SIZES[-1]) | one for one in ones]
+    fitting = [sizes for sizes in found if scope.violated(sizes) is None]
+    if fitting:
+        return fitting
+    tried = [*map(usual, _TRIED), *(dict.fromkeys(names, n) for n in _TRIED)]
+    return [sizes for sizes in tried if scope.violated(sizes) is None][:1]
+
+
+def _subsets(names: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Subsets of few names; of many those of one, and all."""
+    for count in range(1, len(names) + 1):
+        if len(names) <= 3 or count in (1, len(names)):
+            yield from itertools.combinations(names, count)
+
+
+def _shown(work: Sequence[Any], what: str) -> Iterable[Any]:
+    """The items, with a bar on a terminal where tqdm is installed."""
+    if len(work) > 1 and sys.stderr.isatty():
+        try:
+            # late: only people who look on need it
+            from tqdm.auto import tqdm  # type: ignore[import-untyped]
+        except ImportError:
+            return work
+        return iter(tqdm(work, desc=what, unit="program"))
+    return work
+
+
+def _member(target: str, key: bytes) -> str:
+    return f"kernels/{target}/{key.hex()}"
+
+
+def _facts(target: Any) -> dict[str, Any]:
+    """What machine code of a target depends on besides its text."""
+    # late: load the compiler
+    from amdjax.codegen.engine import host
+    from amdjax.runtime.cache import compiler_version
+
+    machine = host()
+    own = [machine.triple, machine.cpu, machine.features] if target is None else [repr(target)]
+    return {"compiler": list(compiler_version()), "machine": own}
+
+
+def log_differences(told: Any) -> None:
+    """Log why machine code will not be found: of each target that another compiler made."""
+    # late: loads the compiler
+    from amdjax.targets import names
+
+    if not _logger.isEnabledFor(logging.DEBUG) or not isinstance(told, dict):
+        return
+    from amdjax.targets import get
+
+    for name, facts in told.items():
+        target = None
+        if name != "cpu":
+            target = get(name) if name in names() else None
+            if target is None:
+                _logger.debug("kernels for %s are left aside: there is no such target", name)
+                continue
+        for what, now in _facts(target).items():
+            if not isinstance(facts, dict) or facts.get(what) != now:
+                _logger.debug("kernels for %s are compiled again: the %s differs", name, what)
+
+
+class TargetKernels(Mapping[bytes, bytes]):
+    """The kernels of an artifact, of all targets, by their keys."""
+
+    def __init__(self, members: Members):
+        self._members = members
+        names = (name for name in members.names() if name.startswith("kernels/"))
+        self._names = {_key(name): name for name in names}
+
+    def __getitem__(self, key: bytes) -> bytes:
+        return bytes(self._members[self._names[key]])
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _key(name: str) -> bytes:
+    """The key of a kernel; of a member that is none what is the key of nothing."""
+    try:
+        return bytes.fromhex(name.rsplit("/", 1)[1])
+    except ValueError:
+        return b""

@@ -1,0 +1,100 @@
+"""What an artifact consists of: its members, and what the manifest says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from amdjax.core.config import enable_x64
+
+from .container import Data
+from .kernels import example_sizes, made_for, usual_sizes
+from .weights import described, pack
+from .written import described_tree, program_text, scope_told
+
+__all__ = ["CHOICES", "FORMAT", "PROGRAM", "SCHEMA", "WEIGHTS", "parts"]
+
+FORMAT, SCHEMA = "amdjax-artifact", 1
+PROGRAM, WEIGHTS, CHOICES = "program.txt", "weights.safetensors", "choices.json"
+
+
+def parts(
+    exported: Any, told: Mapping[str, Any] | None = None,
+    params: Mapping[str, np.ndarray] | None = None, *, targets: Sequence[str] = (),
+    example: Any = None,
+) -> tuple[dict[str, Data], dict[str, Any]]:  # fmt: skip
+    """The members of an artifact, and its manifest.
+
+    Args:
+      exported: an `Exported`.
+      told: more that the manifest says.
+      params: arrays by name that are kept with it.
+      targets, example: as for `Exported.save`.
+
+    Raises:
+      ValueError: as `Exported.save`.
+    """
+    with enable_x64(exported.enable_x64):
+        wanted = [at for at in usual_sizes(exported) if _is_served(exported, at)]
+        if (named := example_sizes(exported, example)) is not None:
+            wanted = named
+        for at in named or ():
+            if exported.serving(at) is None:
+                raise ValueError(f"save: no program serves {at}")
+        if targets and not wanted:
+            raise ValueError("save: no usual sizes fit the constraints: give some as example")
+    known = scope_told(exported.in_avals)
+    arrays, members = dict(params or {}), dict[str, Data]()
+    programs = {}
+    for number, e in enumerate((exported, *exported.apart.values())):
+        name = f"program.{number}.txt" if number else PROGRAM
+        members[name] = program_text(e.program, known).encode()
+        constants = [_constant(arrays, np.asarray(c)) for c in e.program.consts]
+        programs[f"apart.{number}" if number else "main"] = {
+            "text": name, "constants": constants, "out_tree": described_tree(e.out_tree),
+        }  # fmt: skip
+    members[WEIGHTS] = pack(arrays)
+    manifest = {
+        "format": FORMAT, "schema": SCHEMA, "amdjax": _version(), "metadata": {},
+        "interface": None, "calibration": None, **(told or {}), "name": exported.fun_name,
+        "enable_x64": exported.enable_x64, "platforms": list(exported.platforms),
+        "in_tree": described_tree(exported.in_tree), "dimensions": known, "programs": programs,
+        "arrays": described(arrays), "targets": {},
+    }  # fmt: skip
+    if targets:
+        made = made_for(exported, known, targets, wanted)
+        manifest["targets"] = made.facts
+        members.update(made.members)
+        if made.choices:
+            members[CHOICES] = json.dumps(made.choices, indent=1).encode()
+    return members, manifest
+
+
+def _is_served(exported: Any, sizes: dict[str, int]) -> bool:
+    """Whether there is a program for sizes, which functions need not take."""
+    try:
+        return exported.serving(sizes) is not None
+    except Exception:
+        return False
+
+
+def _constant(arrays: dict[str, np.ndarray], value: np.ndarray) -> str:
+    """The name of a constant among arrays, where it is once."""
+    for name, known in arrays.items():
+        if known is value:
+            return name
+    name = f"constant.{len(arrays)}"
+    while name in arrays:
+        name += "_"
+    arrays[name] = value
+    return name
+
+
+def _version() -> str:
+    # late: the package is there when something is saved
+    from amdjax import __version__
+
+    return __version__

@@ -1,0 +1,180 @@
+"""Programs in files: what is read is what was saved, with machine code only where it is trusted."""
+
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import load as load_safetensors
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import export
+from amdjax.codegen.engine import Compilation
+from amdjax.emulator.device import emulated_device
+from amdjax.jit.kernels import clear_loaded
+
+W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
+X = np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 8)
+
+
+def function(x):
+    return {"y": jnp.tanh(x @ W), "sum": [x.sum(0), None]}
+
+
+def exported(text="b, 8"):
+    spec = amdjax.ShapeDtypeStruct(export.symbolic_shape(text), np.float32)
+    return export.export(amdjax.jit(function))(spec)
+
+
+@pytest.fixture
+def compiled(monkeypatch, tmp_path):
+    """Counts kernels that are compiled; none is found on disk or in memory."""
+    monkeypatch.setenv("AMDJAX_CACHE_DIR", str(tmp_path / "cache"))
+    before, add, texts = amdjax.config.cache_dir, Compilation.add, []
+    amdjax.config.update("jax_compilation_cache_dir", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        Compilation, "add", lambda self, text: (texts.append(text), add(self, text))
+    )
+
+    def forget():
+        texts.clear()
+        clear_loaded()
+        amdjax.config.update("jax_compilation_cache_dir", str(tmp_path / str(os.urandom(4).hex())))
+
+    forget()
+    yield texts, forget
+    amdjax.config.update("jax_compilation_cache_dir", before)
+    clear_loaded()
+
+
+def right(got, x=X):
+    np.testing.assert_allclose(got["y"], np.tanh(x @ W), rtol=1e-6)
+    np.testing.assert_allclose(got["sum"][0], x.sum(0), rtol=1e-6)
+    assert got["sum"][1] is None
+
+
+def test_what_is_read_is_what_was_saved(tmp_path):
+    path = tmp_path / "f.amdjax"
+    exported().save(path, metadata={"by": "me"})
+    artifact = amdjax.load_artifact(path)
+    right(artifact(X))
+    right(artifact(X[:1]), X[:1])
+    right(export.deserialize(path.read_bytes()).call(X))
+    assert artifact.metadata == {"by": "me"} and not artifact.targets and not artifact.is_trusted
+    assert str(artifact.inputs[0]) == "0: float32[b,8]"
+    assert artifact.manifest["schema"] == 1 and artifact.params == {}
+
+
+def test_others_transform_what_was_read(tmp_path):
+    exported().save(tmp_path / "f")
+    f = lambda x: amdjax.load_artifact(tmp_path / "f").function({}, x)["y"]
+    expected = (1 - np.tanh(X @ W) ** 2) @ W.T
+    np.testing.assert_allclose(amdjax.grad(lambda x: f(x).sum())(X), expected, rtol=1e-5)
+    np.testing.assert_allclose(amdjax.vmap(f)(X[None])[0], np.tanh(X @ W), rtol=1e-6)
+    np.testing.assert_allclose(amdjax.jit(f)(X), np.tanh(X @ W), rtol=1e-6)
+
+
+def test_the_file_is_a_plain_archive(tmp_path):
+    exported().save(tmp_path / "f", targets=["cpu"])
+    with zipfile.ZipFile(tmp_path / "f") as archive:
+        assert archive.testzip() is None
+        names = archive.namelist()
+        assert names[0] == "manifest.json" and "program.txt" in names
+        assert any(n.startswith("kernels/cpu/") for n in names)
+        manifest = json.loads(archive.read("manifest.json"))
+        assert sorted(manifest["hashes"]) == sorted(names[1:])
+        arrays = load_safetensors(archive.read("weights.safetensors"))
+        np.testing.assert_array_equal(arrays["constant.0"], W)
+        data = (tmp_path / "f").read_bytes()
+        for name in names:
+            assert data.index(archive.read(name)) % 64 == 0
+    exported().save(tmp_path / "g", targets=["cpu"])
+    assert (tmp_path / "g").read_bytes() == data
+    assert sorted(os.listdir(tmp_path)) == ["f", "g"]
+
+
+@pytest.mark.parametrize("trusted", [{"trust": True}, {"keys": {"k": b"secret"}}, {}])
+@pytest.mark.parametrize("shape", ["b, 8", "2, 8"])
+def test_machine_code_runs_where_it_is_trusted(tmp_path, compiled, trusted, shape):
+    texts, forget = compiled
+    exported(shape).save(tmp_path / "f", targets=["cpu"], key=("k", b"secret"))
+    assert texts
+    forget()
+    artifact = amdjax.load_artifact(tmp_path / "f", **trusted)
+    right(artifact(X))
+    assert bool(texts) != bool(trusted) and artifact.is_trusted == bool(trusted)
+
+
+@pytest.mark.parametrize("shape", ["b, 8", "2, 8"])
+def test_machine_code_is_made_without_a_gpu(tmp_path, compiled, shape):
+    texts, forget = compiled
+    exported(shape).save(tmp_path / "f", targets=["gfx1100", "sm_90"], example=None)
+    forget()
+    artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
+    assert artifact.targets == ("gfx1100", "sm_90")
+    with amdjax.default_device(emulated_device("gfx1100")):
+        right(artifact(X))
+        assert not texts
+        right(amdjax.load_artifact(tmp_path / "f")(X))
+        assert texts
+
+
+def test_what_others_made_is_compiled_again(tmp_path, compiled, monkeypatch, caplog):
+    texts, forget = compiled
+    with monkeypatch.context() as changed:
+        changed.setattr("amdjax.runtime.cache.CODEGEN_VERSION", -1)
+        exported().save(tmp_path / "f", targets=["cpu"])
+    forget()
+    with caplog.at_level("DEBUG", "amdjax"):
+        right(amdjax.load_artifact(tmp_path / "f", trust=True)(X))
+    assert texts and "kernels for cpu are compiled again: the compiler differs" in caplog.text
+    assert "is compiled here: no source has it" in caplog.text
+
+
+def test_sizes_that_machine_code_is_made_for(tmp_path):
+    e = exported()
+    e.save(tmp_path / "f", targets=["cpu"], example={"b": 40})
+    assert amdjax.load_artifact(tmp_path / "f").manifest["targets"]["cpu"]["sizes"] == [{"b": 40}]
+    spec = amdjax.ShapeDtypeStruct(export.symbolic_shape("b, 8", constraints=["b >= 20"]), "f4")
+    export.export(amdjax.jit(function))(spec).save(tmp_path / "f", targets=["cpu"])
+    assert amdjax.load_artifact(tmp_path / "f").manifest["targets"]["cpu"]["sizes"] == [{"b": 20}]
+    with pytest.raises(ValueError, match="sizes lacks 'b'"):
+        e.save(tmp_path / "f", targets=["cpu"], example={"c": 40})
+    with pytest.raises(ValueError, match="gfx1"):
+        e.save(tmp_path / "f", targets=["gfx1"])
+    with pytest.raises(ValueError, match="targets must be a list"):
+        e.save(tmp_path / "f", targets="cpu")
+
+
+def test_a_file_is_there_as_a_whole_or_as_it_was(tmp_path, monkeypatch):
+    exported().save(tmp_path / "f")
+    before = (tmp_path / "f").read_bytes()
+
+    def fail(handle):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="no space left"):
+        exported("2, 8").save(tmp_path / "f")
+    assert (tmp_path / "f").read_bytes() == before and os.listdir(tmp_path) == ["f"]
+
+
+def test_types_of_64_bits_are_those_it_was_traced_with(tmp_path):
+    with amdjax.enable_x64(True):
+        spec = amdjax.ShapeDtypeStruct((3,), np.int64)
+        e = export.export(amdjax.jit(lambda x: x * np.int64(1 << 40)))(spec)
+        e.save(tmp_path / "f")
+    made = amdjax.load_artifact(tmp_path / "f")(np.arange(3))
+    assert made.dtype == np.int64 and made.tolist() == [0, 1 << 40, 2 << 40]
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int4", "bfloat16", "float8_e4m3fnuz", "complex64"])
+def test_constants_of_dtypes_that_the_format_lacks(tmp_path, dtype):
+    table = jnp.asarray([[1, 0, 1]]).astype(dtype)
+    e = export.export(amdjax.jit(lambda x: (table, x)))(jnp.ones(2))
+    e.save(tmp_path / "f")
+    got = amdjax.load_artifact(tmp_path / "f")(np.ones(2, np.float32))[0]
+    assert got.dtype == table.dtype and got.shape == (1, 3)
+    np.testing.assert_array_equal(got.astype(np.complex64), table.astype(np.complex64))

@@ -1,0 +1,125 @@
+"""Models and compiled functions in files: one file for all sizes."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import onnx
+from amdjax.export.model import FileModel
+from amdjax.export.values import Value
+
+RNG = np.random.default_rng(0)
+W = RNG.normal(size=(8, 4)).astype(np.float32)
+
+
+def perceptron(batch="batch size", wide="x"):
+    """`tanh(x @ w) + b` and the sum over rows, whose first dimension has a name of its own."""
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("MatMul", [wide, "w"], ["h"]),
+        helper.make_node("Tanh", ["h"], ["t"]),
+        helper.make_node("Add", ["t", "i"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [info(wide, TensorProto.FLOAT, [batch, 8]), info("i", TensorProto.FLOAT, [4])],
+        [info("y", TensorProto.FLOAT, None)], [numpy_helper.from_array(W, "w")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.metadata_props.add(key="by", value="me")
+    return onnx.load(model)
+
+
+def test_a_model_stays_what_it_is(tmp_path):
+    model, path = perceptron(), tmp_path / "m.amdjax"
+    model.save(path, targets=["cpu", "gfx942"])
+    for artifact in (amdjax.load_artifact(path), amdjax.load_artifact(path, trust=True)):
+        assert [str(v) for v in artifact.inputs] == ["x: float32[batch_size,8]", "i: float32[4]"]
+        assert str(artifact.outputs[0]) == "y: float32[batch_size,4]"
+        assert artifact.metadata["by"] == "me" and artifact.targets == ("cpu", "gfx942")
+        np.testing.assert_array_equal(artifact.params["w"], W)
+        for size in (1, 2, 5):
+            x, i = RNG.normal(size=(size, 8)).astype(np.float32), np.ones(4, np.float32)
+            expected = np.tanh(x @ W) + 1
+            np.testing.assert_allclose(artifact(x, i)["y"], expected, rtol=1e-5, atol=3e-7)
+            np.testing.assert_allclose(artifact(i=i, x=x)["y"], expected, rtol=1e-5, atol=3e-7)
+        f = lambda w: artifact.function({"w": w}, x, i=i)["y"].sum()
+        np.testing.assert_allclose(
+            amdjax.grad(f)(W), x.T @ (1 - np.tanh(x @ W) ** 2), rtol=1e-4, atol=1e-5
+        )
+        double = {"w": 2 * W}
+        made = amdjax.jit(artifact.function)(double, x, i)["y"]
+        np.testing.assert_allclose(made, np.tanh(2 * x @ W) + 1, rtol=1e-5, atol=3e-7)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"i": np.ones(4, np.float32)}, "input 'x' is missing"),
+        ({"x": np.ones((2, 8)), "i": np.ones(4, np.float32)}, "must be float32, got float64"),
+        ({"x": np.ones((2, 7), np.float32), "i": np.ones(4, np.float32)}, "must have 8 elements"),
+        ({"z": 1}, "the artifact has no input 'z'"),
+    ],
+)
+def test_inputs_are_checked(tmp_path, inputs, told):
+    perceptron().save(tmp_path / "m", targets=[])
+    with pytest.raises(ValueError, match=told):
+        amdjax.load_artifact(tmp_path / "m")(**inputs)
+
+
+def test_an_example_tells_sizes(tmp_path):
+    x = np.ones((3, 8), np.float32)
+    perceptron().save(tmp_path / "m", example={"x": x})
+    artifact = amdjax.load_artifact(tmp_path / "m")
+    assert artifact.manifest["targets"]["cpu"]["sizes"] == [{"batch_size": 3}]
+    artifact.save(tmp_path / "n", targets=["gfx1100"], example=[{"x": x}, {"x": x[:1]}])
+    again = amdjax.load_artifact(tmp_path / "n")
+    assert again.targets == ("gfx1100",) and again.metadata == artifact.metadata
+    sizes = again.manifest["targets"]["gfx1100"]["sizes"]
+    assert sizes == [{"batch_size": 3}, {"batch_size": 1}]
+    np.testing.assert_array_equal(
+        again(x, np.zeros(4, np.float32))["y"], artifact(x, np.zeros(4, np.float32))["y"]
+    )
+
+
+def test_what_cannot_be_saved(tmp_path):
+    class Sized(FileModel):
+        def _computed(self, params, given):
+            return {"y": jnp.zeros(3)[: given["x"].shape[0]] if given["x"].shape[0] < 2 else 1}
+
+    f32 = np.dtype("float32")
+    with pytest.raises(ValueError, match="is no tensor"):
+        Sized({}, [Value("x", f32, (), "sequence(tensor)")], [], {}, ()).save(tmp_path / "m")
+    with pytest.raises(ValueError, match="nothing is said of the shape"):
+        Sized({}, [Value("x", f32)], [], {}, ()).save(tmp_path / "m")
+    with pytest.raises(ValueError, match="targets must be a list"):
+        perceptron().save(tmp_path / "m", targets="cpu")
+
+
+def test_integers_of_64_bits(tmp_path):
+    class Table(FileModel):
+        def _computed(self, params, given):
+            return {"y": jnp.asarray(params["t"])[given["at"]], "n": given["at"] + (1 << 40)}
+
+    values = [Value("at", np.dtype("int64"), ("n",))]
+    table = Table({"t": np.arange(5, dtype=np.float32)}, values, [Value("y"), Value("n")], {}, ())
+    table.save(tmp_path / "m")
+    artifact = amdjax.load_artifact(tmp_path / "m", trust=True)
+    for at in (np.array([4, 0]), np.array([4, 0], np.int32), [4, 0]):
+        made = artifact(at)
+        assert made["y"].tolist() == [4, 0] and made["n"].tolist() == [4 + (1 << 40), 1 << 40]
+    assert artifact.function(artifact.params, jnp.array([1]))["n"].dtype == np.int32
+
+
+@pytest.mark.parametrize("shape", ["n, 8", "3, 8"])
+@pytest.mark.parametrize("target", [None, "gfx1100"])
+def test_compiled_functions(tmp_path, shape, target):
+    spec = amdjax.ShapeDtypeStruct(amdjax.export.symbolic_shape(shape), np.float32)
+    compiled = amdjax.jit(lambda x, *, y: (x @ W) * y).lower(spec, y=2.0).compile(target)
+    compiled.save(tmp_path / "f")
+    artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
+    assert artifact.targets == (target or "cpu",)
+    for n in (3,) if shape == "3, 8" else (3, 1):
+        x = np.ones((n, 8), np.float32)
+        np.testing.assert_allclose(artifact(x, y=3.0), 3 * x @ W, rtol=1e-5)
