@@ -179,3 +179,25 @@ def test_a_missing_package_is_named(package, tmp_path):
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert 'pip install "amdjax[examples]"' in done.stderr
+
+
+def test_classify(tmp_path):
+    from tests.support.model_files import network
+
+    model = network(tmp_path / "network.onnx")
+    rows = np.random.default_rng(0).integers(0, 256, (12, 16, 3)).astype(np.uint8)
+    np.save(tmp_path / "image.npy", rows)
+    (tmp_path / "image.ppm").write_bytes(b"P6\n# made by hand\n16 12\n255\n" + rows.tobytes())
+    (tmp_path / "labels.txt").write_text("\n".join(f"thing {i}" for i in range(10)))
+    outputs = [
+        run("classify.py", model, tmp_path / f"image.{kind}", "--labels", tmp_path / "labels.txt")
+        for kind in ("npy", "ppm")
+    ]
+    found = [re.findall(r"([\d.]+)%  thing (\d)", output) for output in outputs]
+    assert found[0] == found[1]
+    assert len(found[0]) == 5
+    shares = [float(share) for share, _ in found[0]]
+    assert shares == sorted(shares, reverse=True)
+    (tmp_path / "image.ppm").write_bytes(b"P6\n16 12\n255\n" + rows.tobytes()[:50])
+    assert "cut off" in run("classify.py", model, tmp_path / "image.ppm", fails=True)
+    assert "no file" in run("classify.py", model, tmp_path / "none.npy", fails=True)
