@@ -38,12 +38,10 @@ class Made:
     Attributes:
       members: kernels by the names of members.
       facts: for each target what it was made by and for.
-      choices: what `amdjax.find` knew of the program's problems.
     """
 
     members: dict[str, Data]
     facts: dict[str, Any]
-    choices: dict[str, Any]
 
 
 def made_for(
@@ -76,7 +74,7 @@ def made_for(
                 _compile(_as_read(exported.serving(at).program, known), found[name], at)
             members.update((_member(name, key), code) for key, code in kernels.items())
             facts.setdefault(name, _facts(found[name]) | {"sizes": []})["sizes"].append(at)
-    return Made(members, facts, {})
+    return Made(members, facts)
 
 
 def _as_read(program: ClosedJaxpr, known: dict[str, Any]) -> ClosedJaxpr:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,10 +14,10 @@ from .kernels import example_sizes, made_for, usual_sizes
 from .weights import described, pack
 from .written import described_tree, program_text, scope_told
 
-__all__ = ["CHOICES", "FORMAT", "PROGRAM", "SCHEMA", "WEIGHTS", "parts"]
+__all__ = ["FORMAT", "PROGRAM", "SCHEMA", "WEIGHTS", "parts"]
 
 FORMAT, SCHEMA = "amdjax-artifact", 1
-PROGRAM, WEIGHTS, CHOICES = "program.txt", "weights.safetensors", "choices.json"
+PROGRAM, WEIGHTS = "program.txt", "weights.safetensors"
 
 
 def parts(
@@ -68,8 +67,6 @@ def parts(
         made = made_for(exported, known, targets, wanted)
         manifest["targets"] = made.facts
         members.update(made.members)
-        if made.choices:
-            members[CHOICES] = json.dumps(made.choices, indent=1).encode()
     return members, manifest
 
 
