@@ -12,11 +12,12 @@ import numpy as np
 
 from amdjax import ensure_compile_time_eval, named_scope, numpy as jnp
 from amdjax.core.errors import ConcretizationTypeError, InconclusiveDimensionOperation
+from amdjax.core.trace import Tracer
 
 from .errors import NotTraceable, OnnxError
 from .graph import Function, Graph, Node, Program, Reference
 from .reading import dtype_of, read_body
-from .registry import Rule, find_rule, is_host
+from .registry import Rule, find_rule, has_symbols, is_host
 
 Values = MutableMapping[str, Any]
 
@@ -78,16 +79,19 @@ class Evaluation:
         node = call.node
         custom = self.custom.get((node.domain, node.op))
         if custom is not None:
-            return _as_outputs(custom(*inputs, **attributes))
+            return as_outputs(custom(*inputs, **attributes))
         rule = find_rule(node.domain, node.op, node.version)
         if rule is None:
             return self.function(read_body(node, inputs, attributes), inputs, attributes)
         # Subgraphs read what lies around the node, too.
         if not all(is_host(call.values.get(name)) for name in node.reads):
-            return _as_outputs(apply_rule(rule, call, inputs, attributes))
+            return as_outputs(apply_rule(rule, call, inputs, attributes))
+        if any(has_symbols(call.values.get(name)) for name in node.reads):
+            made = as_outputs(apply_rule(rule, call, inputs, attributes))
+            return [v if isinstance(v, Tracer) else to_host(v) for v in made]
         # Of what is known now the result is known now, whatever functions the rule uses.
         with ensure_compile_time_eval():
-            made = _as_outputs(apply_rule(rule, call, inputs, attributes))
+            made = as_outputs(apply_rule(rule, call, inputs, attributes))
         return [to_host(value) for value in made]
 
     def function(
@@ -158,7 +162,8 @@ def _resolved(value: Any, bound: Mapping[str, Any]) -> Any:
     return bound.get(value.name) if isinstance(value, Reference) else value
 
 
-def _as_outputs(made: Any) -> Sequence[Any]:
+def as_outputs(made: Any) -> Sequence[Any]:
+    """What a rule gave, which may be one value, as several."""
     return made if isinstance(made, tuple) else (made,)
 
 

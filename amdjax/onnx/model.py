@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from amdjax import nn
 from amdjax.export.model import FileModel
 from amdjax.export.values import Value
 from amdjax.quantize import integer_products
@@ -17,6 +20,7 @@ from .errors import NotTraceable, OnnxError
 from .evaluation import Evaluation, to_device
 from .graph import Graph, Program, walk
 from .reading import parse, read_program
+from .source import Source
 
 #: Integers of more elements are parameters: tables and weights, not shapes.
 LARGE = 4096
@@ -95,6 +99,7 @@ class Model(FileModel):
         )
         inputs = [v for v in graph.inputs if v.name not in defaults]
         super().__init__(params, inputs, graph.outputs, program.metadata, defaults)
+        self._custom = dict(custom)
         self._evaluation = Evaluation(self.program, custom)
         self._is_quantized = any(n.op == "DequantizeLinear" for n in walk(self.program.graph))
         self._traceable = all(map(_is_tensor, self.inputs))
@@ -118,6 +123,43 @@ class Model(FileModel):
             except NotTraceable:
                 self._traceable = False
         return self.function(self._prepared.arrays(self.params), **given)
+
+    def to_python(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The model as source, to be read and changed: a line for each node.
+
+        The source has a function `model(params, ...)` of the parameters and of the inputs in their
+        order, and functions for the scopes that names of nodes tell. Where there is a function of
+        amdjax that gives the same it is called, else the operator of ONNX.
+
+        Args:
+          path: where to write it, mostly "*.py"; parameters are written beside it, as
+            "*.safetensors", which `load_params` of the source reads.
+
+        Returns:
+          The source.
+
+        Raises:
+          OnnxError: the model has operators that are functions of the user.
+
+        Example:
+          >>> from onnx import helper, TensorProto
+          >>> x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n"]) for n in "xy")
+          >>> graph = helper.make_graph([helper.make_node("Exp", ["x"], ["y"])], "g", [x], [y])
+          >>> print(load(helper.make_model(graph)).to_python().split("def model")[1])
+          (params, x):
+              \"\"\"The outputs by name.\"\"\"
+              params = {name: to_device(value) for name, value in params.items()}
+              x = to_device(x)
+              y = jnp.exp(x)
+              return {'y': to_device(y)}
+          <BLANKLINE>
+        """
+        made = Source(self.program, self.params, self.inputs, self._optional, self._custom).text()
+        if path is not None:
+            path = Path(path)
+            nn.save(path.with_suffix(".safetensors"), self.params)
+            path.write_text(made, "utf-8")
+        return made
 
     def __str__(self) -> str:
         opsets = ", ".join(f"{d or 'ai.onnx'} {v}" for d, v in self.program.opsets.items())

@@ -121,9 +121,24 @@ def is_host(value: Any) -> bool:
     return value is None or isinstance(value, (np.ndarray, np.generic, int, float, str, bytes))
 
 
+def has_symbols(value: Any) -> bool:
+    """Whether a value is a host array that holds symbolic dimensions."""
+    return (
+        isinstance(value, np.ndarray) and value.dtype == object
+        and any(map(is_symbolic_dim, value.ravel()))
+    )  # fmt: skip
+
+
 def namespace(*values: Any) -> Any:
     """NumPy where all values are host arrays, else `amdjax.numpy`."""
     return np if all(map(is_host, values)) else jnp
+
+
+def alike(*values: Any) -> tuple[Any, ...]:
+    """The values; beside arrays that are computed, symbolic dimensions are numbers of these."""
+    if all(map(is_host, values)):
+        return values
+    return tuple(jnp.asarray(v.tolist()) if has_symbols(v) else v for v in values)
 
 
 def static(value: Any, name: str) -> np.ndarray:

@@ -110,6 +110,35 @@ def test_shapes_are_computed_while_tracing():
         np.testing.assert_array_equal(run(x), x.reshape(2 * n, 3))
 
 
+def test_positions_and_tables_of_symbolic_sizes():
+    """Positions behind a cache, a table as long as the input, a size as a number: one program."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "first"], ["n"]),
+        helper.make_node("Range", ["zero", "n", "one"], ["r"]),
+        helper.make_node("Add", ["r", "n"], ["places"]),
+        helper.make_node("Cast", ["places"], ["floats"], to=F),
+        helper.make_node("Cast", ["n"], ["count"], to=F),
+        helper.make_node("Unsqueeze", ["n", "axis"], ["end"]),
+        helper.make_node("Slice", ["table", "axis", "end"], ["part"]),
+        helper.make_node("Cast", ["part"], ["own"], to=F),
+        helper.make_node("Where", ["is", "floats", "own"], ["chosen"]),
+        helper.make_node("Mul", ["chosen", "count"], ["y"]),
+    ]
+    constants = {
+        "first": np.int64(0), "zero": np.int64(0), "one": np.int64(1), "axis": np.int64([0]),
+        "table": np.arange(64), "is": np.array([False]),
+    }  # fmt: skip
+    made = load(model(nodes, [value("x", ["n"])], [value("y")], constants))
+    with amdjax.enable_x64(True):
+        shape = amdjax.export.symbolic_shape("n", constraints=["n <= 64"])
+        x = amdjax.ShapeDtypeStruct(shape, np.float32)
+        run = amdjax.jit(lambda x: made.function({}, x=x)["y"]).lower(x).compile()
+        for n in (2, 5, 64):
+            want = np.float32(n) * np.arange(n, dtype=np.float32)
+            np.testing.assert_array_equal(run(np.zeros(n, np.float32)), want)
+
+
 def test_values_that_shapes_depend_on():
     """Outside of `jit` a model may have as many outputs as there are nonzero elements."""
     made = load(model([helper.make_node("NonZero", ["x"], ["y"])], [value("x", [4])], [value("y")]))

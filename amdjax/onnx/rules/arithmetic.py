@@ -11,7 +11,7 @@ import numpy as np
 from amdjax import lax, numpy as jnp
 from amdjax.scipy import special
 
-from ..registry import integer, is_host, namespace, rule
+from ..registry import alike, has_symbols, integer, is_host, namespace, rule
 
 # Functions of one operand that are NumPy's
 
@@ -66,6 +66,7 @@ def _aligned(x: Any, y: Any, axis: int | None) -> Any:
 
 
 def _binary(function: Any, x: Any, y: Any) -> Any:
+    x, y = alike(x, y)
     return getattr(namespace(x, y), function)(x, y) if isinstance(function, str) else function(x, y)
 
 
@@ -129,7 +130,7 @@ def modulo(x: Any, y: Any, *, fmod: int = 0) -> Any:
 for _name, _function in {"Max": "maximum", "Min": "minimum", "Sum": "add"}.items():
 
     def _of_several(*xs: Any, consumed_inputs: Any = None, _function: str = _function) -> Any:
-        return functools.reduce(getattr(namespace(*xs), _function), xs)
+        return functools.reduce(getattr(namespace(*xs), _function), alike(*xs))
 
     rule(_name)(_of_several)
 
@@ -156,6 +157,7 @@ def bit_cast(x: Any, *, to: Any) -> Any:
 
 @rule("Where", since=9)
 def where(condition: Any, x: Any, y: Any) -> Any:
+    condition, x, y = alike(condition, x, y)
     return namespace(condition, x, y).where(condition, x, y)
 
 
@@ -234,6 +236,8 @@ def det(x: Any) -> Any:
 def cast(x: Any, *, to: Any, saturate: int = 1, round_mode: str = "up") -> Any:
     """The values in another dtype; floats of eight bits and less take the nearest they have."""
     to = np.dtype(to)
+    if has_symbols(x):
+        return x if to.kind in "iu" else cast(jnp.asarray(x.tolist()), to=to)
     if x.dtype == object or to.hasobject:
         return x if to == x.dtype else _of_text(x, to)
     if to == np.bool_:

@@ -11,7 +11,7 @@ from amdjax import numpy as jnp
 from amdjax.core.dims import is_symbolic_dim
 
 from ..errors import OnnxError
-from ..registry import integer, ints, namespace, rule
+from ..registry import integer, ints, is_host, namespace, rule
 
 
 def sizes(values: Any) -> np.ndarray:
@@ -113,6 +113,8 @@ def slice_(x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) 
     index = [slice(None)] * x.ndim
     for axis, low, high, step in zip(over, first, last, by):
         index[axis] = _bounds(low, high, step, x.shape[axis])
+    if is_host(x) and any(is_symbolic_dim(n) for n in (*first, *last, *by)):
+        x = jnp.asarray(x)  # of which a part is taken whose size is symbolic
     return x[tuple(index)]
 
 
@@ -140,7 +142,8 @@ def expand(x: Any, shape: Any) -> Any:
     own = [1] * (rank - x.ndim) + list(x.shape)
     wanted = [1] * (rank - len(wanted)) + wanted
     common = tuple(o if isinstance(w, int) and w == 1 else w for o, w in zip(own, wanted))
-    return namespace(x).broadcast_to(x, common)
+    xp = jnp if any(map(is_symbolic_dim, common)) else namespace(x)
+    return xp.broadcast_to(x, common)
 
 
 @rule("Tile", since=6)
