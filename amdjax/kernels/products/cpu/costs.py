@@ -12,7 +12,7 @@ from amdjax.targets.cpu import PARALLEL_FROM, CpuTarget
 from amdjax.tile import itemsize
 
 ALIASED = 2048  # bytes between rows that share few sets of the caches
-PAGE = 4096  # bytes, beyond which processors do not look ahead
+FAR_APART = 2048  # bytes between lines, from which on processors do not look ahead
 HIDDEN = 0.2  # of multiplying, what stores of the tile before take meanwhile
 
 
@@ -72,9 +72,9 @@ def packing(
 
 
 def comes_in_runs(source: Source, target: CpuTarget) -> bool:
-    """Whether steps along the depth are pages apart in what only the last cache holds."""
-    nbytes, stride = itemsize(source.dtype), source.depth[-1].stride
-    return stride * nbytes >= PAGE and source.depth_count * stride * nbytes > private_cache(target)
+    """Whether steps along the depth are far apart in what only the last cache holds."""
+    step = source.depth[-1].stride * itemsize(source.dtype)
+    return step >= FAR_APART and source.depth_count * step > private_cache(target)
 
 
 def return_cycles(nbytes: float, target: CpuTarget) -> float:
