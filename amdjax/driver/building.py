@@ -17,7 +17,7 @@ from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import arguments, shapes
 from amdjax.driver.output import Answer, Table, in_bytes, in_time, progress
 from amdjax.driver.precision import Runnable, runnable
-from amdjax.driver.reading import Subject, read_model
+from amdjax.driver.reading import read_model
 
 BUDGET = 60.0  # seconds
 FOREVER = 1e9
@@ -27,7 +27,7 @@ def compile_model(options: argparse.Namespace) -> Answer:
     """What a model is compiled to."""
     subject = read_model(options)
     given = arguments(subject, options, shapes(subject, options))
-    check_saving(subject, options)
+    check_saving(options)
     with device_of(options) as device:
         model = runnable(subject, options)
         if options.exhaustive_tune:
@@ -62,7 +62,7 @@ def compile_model(options: argparse.Namespace) -> Answer:
         title = f"{subject.name}, traced in {in_time(traced_in)}"
         shown: list[str | Table] = [*texts, Table(headings, cells, title)]
         if options.output:
-            save(subject, model, options.output, targets, given)
+            save(model, options.output, targets, given)
             data["output"] = options.output
             shown.append(f"written to {options.output}")
     return Answer(data, shown)
@@ -123,7 +123,7 @@ def _stages(compiled: Any, target: str, options: argparse.Namespace) -> list[str
 # Saving
 
 
-def check_saving(subject: Subject, options: argparse.Namespace) -> None:
+def check_saving(options: argparse.Namespace) -> None:
     """Raise BadUsage unless the output can be a saved program."""
     if options.output is None:
         if options.binary:
@@ -131,22 +131,11 @@ def check_saving(subject: Subject, options: argparse.Namespace) -> None:
         return
     if not options.output.endswith(".amdjax"):
         raise BadUsage(f"compile --output: programs are saved as .amdjax, not {options.output!r}")
-    if not hasattr(subject.model, "save"):
-        raise BadUsage(f"{subject.path}: this version saves no programs of such models")
 
 
-def save(
-    subject: Subject, model: Runnable, path: str, targets: Sequence[str], given: Mapping[str, Any]
-) -> None:
+def save(model: Runnable, path: str, targets: Sequence[str], given: Mapping[str, Any]) -> None:
     """Write a compiled program."""
-    if model.quantized is None:
-        subject.model.save(path, targets=tuple(targets), example=dict(given))
-        return
-    lowered, _ = model.lower(**given)
-    compiled, _ = compiled_for(lowered, targets[0])
-    if not hasattr(compiled, "save"):
-        raise BadUsage(f"{path}: this version saves no quantized programs")
-    compiled.save(path)
+    model.model.save(path, targets=tuple(targets), example=dict(given))
 
 
 # Tuning

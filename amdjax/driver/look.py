@@ -40,10 +40,15 @@ def _text(subject: Subject, options: argparse.Namespace) -> str:
     if options.python:
         if not hasattr(subject.model, "to_python"):
             raise BadUsage(f"--python: {subject.path} cannot be written as Python source")
-        return python_source(subject, options)
+        return str(subject.model.to_python(options.output))
     if options.optimize or options.passes:
         return _after_passes(traced(subject, options).jaxpr, options.passes)
-    return str(traced(subject, options).jaxpr if options.jaxpr else subject.model)
+    if options.jaxpr:
+        return str(traced(subject, options).jaxpr)
+    if subject.kind == "amdjax":
+        targets = ", ".join(subject.model.targets)
+        return f"{subject.model!r}\n# for {targets}\n{subject.model.exported.program}"
+    return str(subject.model)
 
 
 def _after_passes(closed: Any, names: Sequence[str] | None) -> str:
@@ -59,11 +64,6 @@ def _after_passes(closed: Any, names: Sequence[str] | None) -> str:
     others = {p.name for p in PASSES if not p.is_needed} - set(names)
     with State("disabled_passes")(",".join(sorted(others))):
         return str(prepare(closed))
-
-
-def python_source(subject: Subject, options: argparse.Namespace) -> str:
-    """The model as source; where it writes a file of weights itself, that lies beside it."""
-    return str(subject.model.to_python())
 
 
 def written(answer: Answer, options: argparse.Namespace, text: str) -> Answer:

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
-import amdjax
+from amdjax.core.pytree import tree_unflatten
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import Shape, arguments, load_arrays, shapes
 from amdjax.driver.reading import Subject
+from amdjax.export.model import FileModel
+from amdjax.tree_util import keystr, tree_flatten_with_path
 
 #: What flags mean to `amdjax.quantize`.
 MODES: dict[str, dict[str, Any]] = {
@@ -31,16 +33,47 @@ class Runnable:
     """A model to be run.
 
     Args:
-      call: the outputs by name, of inputs by name.
-      lower: of inputs by name the program, ready to compile, and the arguments before them.
+      model: of inputs by name the outputs by name, compiled; has `lower` and `save`.
       quantized: what `amdjax.quantize` made; None where the model is as its file says.
       precision: the flag.
     """
 
-    call: Callable[..., Any]
-    lower: Callable[..., tuple[Any, tuple[Any, ...]]]
+    model: Any
     quantized: Any = None
     precision: str = ""
+
+    @property
+    def call(self) -> Callable[..., Any]:
+        """The outputs by name, of inputs by name."""
+        return self.model
+
+    @property
+    def lower(self) -> Callable[..., tuple[Any, tuple[Any, ...]]]:
+        """Of inputs by name the program, ready to compile, and the arguments before them."""
+        return self.model.lower
+
+
+class QuantizedModel(FileModel):
+    """A model with products in few bits, as it is called, lowered and saved.
+
+    Args:
+      subject: the model that was quantized.
+      made: what `amdjax.quantize` made of it.
+    """
+
+    whose = "the quantized model"
+
+    def __init__(self, subject: Subject, made: Any) -> None:
+        found, self._tree = tree_flatten_with_path(made.params)
+        self._names = [keystr(path, simple=True, separator="/") for path, _ in found]
+        self._made = made
+        params = {name: np.asarray(x) for name, (_, x) in zip(self._names, found)}
+        metadata = dict(subject.model.metadata)
+        super().__init__(params, subject.inputs, subject.outputs, metadata, ())
+
+    def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        tree = tree_unflatten(self._tree, [params[name] for name in self._names])
+        return self._made(tree, **given)
 
 
 def chosen(options: argparse.Namespace) -> str:
@@ -58,7 +91,7 @@ def runnable(subject: Subject, options: argparse.Namespace) -> Runnable:
     """The model as flags want it computed."""
     name = chosen(options)
     if not name:
-        return Runnable(subject.model, subject.model.lower)
+        return Runnable(subject.model)
     return quantized(subject, options, name)
 
 
@@ -77,8 +110,8 @@ def quantized(
         how.setdefault("rules", grouped(how["dtype"]))
     function = lambda params, **inputs: subject.function(params, **inputs)
     made = quantize.quantize(function, dict(subject.params), data, progress=False, **how)
-    compiled = amdjax.jit(lambda **inputs: made(made.params, **inputs), dynamic="auto")
-    return Runnable(compiled, lambda **inputs: (compiled.lower(**inputs), ()), made, name)
+    model = QuantizedModel(subject, made)
+    return Runnable(model, made, name)
 
 
 GROUP = 32  # neighbors of a weight that share a scale

@@ -76,4 +76,4 @@ def _write(subject: Subject, options: argparse.Namespace, model: Runnable, endin
         write_qdq(subject.path, options.output, model.quantized)
         return
     given = arguments(subject, options, shapes(subject, options))
-    save(subject, model, options.output, options.targets or ["cpu"], given)
+    save(model, options.output, options.targets or ["cpu"], given)

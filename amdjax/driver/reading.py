@@ -66,7 +66,7 @@ def read_model(options: argparse.Namespace) -> Subject:
             return _onnx(path)
         if kind == "tf":
             return _tf(path, options)
-        return _artifact(path)
+        return _artifact(path, options)
     except (ValueError, TypeError, OSError, NotImplementedError) as e:
         said = str(e)
         raise BadUsage(said if path.name in said else f"{path}: {said}") from e
@@ -116,11 +116,11 @@ def _tf(path: Path, options: argparse.Namespace) -> Subject:
     return Subject(path, "tf", model, model.function)
 
 
-def _artifact(path: Path) -> Subject:
+def _artifact(path: Path, options: argparse.Namespace) -> Subject:
     # late: loads with the first model
-    import amdjax
+    from amdjax.export import load_artifact
 
-    if not hasattr(amdjax, "load_artifact"):
-        raise BadUsage(f"{path}: this version reads no saved programs")
-    model = amdjax.load_artifact(path)
-    return Subject(path, "amdjax", model, lambda params, **inputs: model(**inputs))
+    model = load_artifact(path, trust=options.trust)
+    if model.manifest["interface"] is None:
+        raise BadUsage(f"{path} holds a function, not a model: load_artifact calls it from Python")
+    return Subject(path, "amdjax", model, model.function)

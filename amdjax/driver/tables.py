@@ -55,6 +55,7 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
         Flag(("--tf",), "the file is a graph of TensorFlow"),
         Flag(("--nhwc",), "images of a graph of TensorFlow are given with channels last"),
         Flag(("--nchw",), "images of a graph of TensorFlow are given with channels first"),
+        Flag(("--trust",), "run the machine code of a .amdjax; without, its program is compiled"),
         Flag(("--output-names",), "nodes of a graph of TensorFlow to compute", "NAME", "words"),
     ),
     "sizes": (

@@ -130,7 +130,7 @@ def _by_layers(
         ("layer", "operations", "kernels", "median", "share"),
         [
             [
-                _cut(Layer(tuple(r["nodes"]), ()).name or "results", options.detailed),
+                _cut(_shown_name(r), options.detailed),
                 _cut(", ".join(r["operations"]), options.detailed),
                 " ".join(dict.fromkeys(r["kernels"])), in_time(r["median"]), f"{r['share']:.1%}",
             ]
@@ -141,6 +141,11 @@ def _by_layers(
     rest = len(ordered) - len(shown)
     more = [f"{rest} more layers: --detailed"] if rest else []
     return {**data, "layers": rows}, [table, *more]
+
+
+def _shown_name(row: Mapping[str, Any]) -> str:
+    """The nodes of a layer; programs from files do not tell theirs."""
+    return Layer(tuple(row["nodes"]), ()).name or ("-" if row["operations"] else "results")
 
 
 def _cut(text: str, is_whole: bool) -> str:

@@ -109,6 +109,7 @@ class Prepared:
         """All parameters as arrays."""
         state = self._state
         if state is None or not state.serves(params) or len(state.arrays) < len(params):
+            self._avals = {n: _aval(v) for n, v in params.items()}
             arrays = {n: self._as_array(v) for n, v in params.items()}
             state = self._state = _State(dict(params), arrays, {})
         return state.arrays
