@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -37,6 +38,21 @@ def test_external_data_is_mapped(tmp_path):
     made = load(save(tmp_path, external("weights", offset=16, length=16)))
     assert isinstance(made.params["w"].base, np.memmap)
     np.testing.assert_array_equal(made(np.zeros(4, np.float32))["y"], data[4:])
+
+
+def test_mapped_data_takes_no_memory(tmp_path):
+    """A weight of a GiB, of whose file there are holes in place of bytes."""
+    count = 1 << 28
+    with open(tmp_path / "weights", "wb") as file:
+        file.truncate(4 * count)
+    path = save(tmp_path, external("weights", (count // 4, 4), offset=0, length=4 * count))
+    tracemalloc.start()
+    try:
+        made = load(path)
+        assert made.params["w"][-1].sum() == 0
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
