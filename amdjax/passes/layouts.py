@@ -109,9 +109,12 @@ class _Relayout:
     def run(self, closed: ClosedJaxpr) -> ClosedJaxpr:
         jaxpr = closed.jaxpr
         self.plain.update((v, v) for v in (*jaxpr.constvars, *jaxpr.invars))
+        results = {v for v in jaxpr.outvars if isinstance(v, Var)}
         for eqn in jaxpr.eqns:
             self.source = eqn.source
             self.equation(eqn)
+            for v in results.intersection(eqn.outvars):
+                self.in_order(v)  # now, so that what it is made of need not stay
         outvars = [self.in_order(v) for v in jaxpr.outvars]
         new = Jaxpr(jaxpr.constvars, jaxpr.invars, outvars, self.eqns, None, jaxpr.debug_info)
         return closed.replace(jaxpr=new)
@@ -162,12 +165,17 @@ class _Relayout:
             known[order] = self.transposed(self.in_order(x), order) if made is None else made
         return known[order]
 
-    def moving(self, x: Any, order: Order) -> Any:
-        """What it takes to have a value in that order."""
-        at_hand = order == (self.layout(x) or tuple(range(len(order))))
-        if at_hand or order in self.laid_out.get(x, ()) or x in self.late:
-            return 0.0
-        return x.aval.size * NANOSECONDS_PER_ELEMENT
+    def moving(self, way: _Way) -> Any:
+        """What it takes to have operands in these orders, and the result in its own."""
+        x: Any
+        moved: Any = 0.0
+        for x, order in zip(way.eqn.invars, (way.lhs, way.rhs), strict=True):
+            known = order in self.laid_out.get(x, ()) or x in self.late
+            if not known and (order != tuple(range(len(order))) or x not in self.plain):
+                moved = moved + x.aval.size
+        if way.eqn.params["dimension_numbers"][0][0] != 0 and way.out != tuple(range(len(way.out))):
+            moved = moved + way.eqn.outvars[0].aval.size
+        return moved * NANOSECONDS_PER_ELEMENT
 
     def set(self, v: Var, value: Any, order: Order) -> None:
         """Make `value` what is known of `v`: `v` with its axes in that order."""
@@ -236,44 +244,62 @@ class _Relayout:
 
 
 def _convolution(m: _Relayout, eqn: JaxprEqn) -> bool:
-    """Operands are read as they lie, or features last if that pays; results have features last."""
+    """Operands are read as they lie, or features last if that pays; results have features last.
+
+    Those that are gradients of kernels have taps first, if that pays.
+    """
     lhs_spec, rhs_spec, out_spec = eqn.params["dimension_numbers"]
-    numbers = type(eqn.params["dimension_numbers"])
-    rank = len(out_spec)
-    features_last = (0, rank - 1, *range(1, rank - 1))
     turned = _has_channels_first(eqn)
-    plain = tuple(range(rank))
-    choices = []
-    for x, spec, last in zip(eqn.invars, (lhs_spec, rhs_spec), (_last(lhs_spec), _taps(rhs_spec))):
-        order = m.layout(x) or plain
-        ways = [order, last] if turned and last != order else [order]
-        choices.append([(o, tuple(o.index(a) for a in spec), m.moving(x, o)) for o in ways])
-    found = []
-    for (x_order, x_spec, x_moved), (w_order, w_spec, w_moved) in itertools.product(*choices):
-        out = features_last if turned else tuple(out_spec)
-        params = {**eqn.params, "dimension_numbers": numbers(x_spec, w_spec, out)}
-        found.append(((x_order, w_order), params, x_moved + w_moved))
-    best = 0
+    plain = tuple(range(len(out_spec)))
+    ways: list[list[Order]] = []
+    x: Any
+    for x, last in zip(eqn.invars, (_last(lhs_spec), _taps(rhs_spec)), strict=True):
+        orders = [m.layout(x) or plain, *m.laid_out.get(x, ()), *([last] if turned else [])]
+        ways.append(list(dict.fromkeys(orders)))
+    if turned:
+        ways.append([_last(out_spec)])
+    else:
+        first = (*out_spec[2:], *out_spec[:2])
+        ways.append([plain] if lhs_spec[0] == 0 or first == plain else [plain, first])
+    found = [_Way(eqn, *orders) for orders in itertools.product(*ways)]
+    best = found[0]
     if len(found) > 1:
-        best = cheapest([m.estimate(_asked(eqn, *choice[:2])) + choice[2] for choice in found])
-    orders, params, _ = found[best]
-    operands = [m.ordered(x, order) for x, order in zip(eqn.invars, orders, strict=True)]
-    result = m.apply(eqn.primitive, operands, params)
-    m.set(eqn.outvars[0], result, _last(out_spec) if turned else plain)
+        best = found[cheapest([m.estimate(way.asked()) + m.moving(way) for way in found])]
+    operands = [m.ordered(x, o) for x, o in zip(eqn.invars, (best.lhs, best.rhs), strict=True)]
+    m.set(eqn.outvars[0], m.apply(eqn.primitive, operands, best.params), best.out)
     return True
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A convolution of operands in these orders, with its result in that order."""
+
+    eqn: JaxprEqn
+    lhs: Order
+    rhs: Order
+    out: Order
+
+    @property
+    def params(self) -> dict[str, Any]:
+        numbers = self.eqn.params["dimension_numbers"]
+        orders = (self.lhs, self.rhs, self.out)
+        specs = (tuple(map(order.index, spec)) for spec, order in zip(numbers, orders, strict=True))
+        return {**self.eqn.params, "dimension_numbers": type(numbers)(*specs)}
+
+    def asked(self) -> JaxprEqn:
+        """The equation, which is only asked about."""
+        eqn, orders = self.eqn, (self.lhs, self.rhs)
+        avals = [
+            x.aval.update(shape=_permuted(x.aval.shape, o)) for x, o in zip(eqn.invars, orders)
+        ]
+        assert eqn.primitive.abstract_eval is not None
+        out = Var(eqn.primitive.abstract_eval(*avals, **self.params))
+        return eqn.replace(invars=[Var(a) for a in avals], outvars=[out], params=self.params)
 
 
 def _taps(spec: Sequence[int]) -> Order:
     """The axes of a kernel: its taps, then features of the input, then those of the result."""
     return (*spec[2:], spec[1], spec[0])
-
-
-def _asked(eqn: JaxprEqn, orders: Sequence[Order], params: dict[str, Any]) -> JaxprEqn:
-    """A convolution of operands in these orders, which is only asked about."""
-    avals = [x.aval.update(shape=_permuted(x.aval.shape, o)) for x, o in zip(eqn.invars, orders)]
-    assert eqn.primitive.abstract_eval is not None
-    out = Var(eqn.primitive.abstract_eval(*avals, **params))
-    return eqn.replace(invars=[Var(a) for a in avals], outvars=[out], params=params)
 
 
 def _elementwise(m: _Relayout, eqn: JaxprEqn) -> bool:

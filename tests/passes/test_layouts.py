@@ -144,6 +144,21 @@ def test_gradients():
     assert after.eqns
 
 
+def test_gradients_of_kernels_have_taps_first_where_that_is_faster():
+    def cost(eqn):
+        """Results are written along features alone."""
+        return last_is_faster(eqn) if eqn.params["dimension_numbers"][0][0] == 0 else (
+            1.0 if eqn.params["dimension_numbers"][2][1] == 3 else 1e9
+        )  # fmt: skip
+
+    before = prepare(amdjax.make_jaxpr(amdjax.grad(lambda w, x: (conv(x, w) ** 2).sum()))(W, X))
+    after = choose_layouts(before, cost)
+    check_jaxpr(after.jaxpr)
+    assert transposes(after)[-1] == (3, 2, 0, 1)
+    for a, b in zip(run_jaxpr(before, W, X), run_jaxpr(after, W, X), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_what_has_no_rule_gets_the_order_it_was_written_for():
     def f(x, w, v):
         y = jnp.cumsum(conv(x, w), axis=1)
