@@ -7,6 +7,7 @@ import pytest
 
 import amdjax
 from amdjax import jit, lax
+from amdjax.core.config import disabled_passes
 from amdjax.kernels.products.cpu import dispatch, winograd
 from amdjax.schedule.search import Family
 
@@ -133,7 +134,8 @@ def test_errors(solver):
 )  # fmt: skip
 def test_where_it_does_not_apply(solver, case):
     x, w = np.ones((1, 6, 6, 8), np.float32), np.ones((3, 3, 8, 8), np.float32)
-    with amdjax.enable_x64(True):
+    # Of the last case the layout could be another one.
+    with amdjax.enable_x64(True), disabled_passes("choose_layouts"):
         case(x, w)
     assert not solver
 
