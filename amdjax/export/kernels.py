@@ -174,12 +174,10 @@ def _facts(target: Any) -> dict[str, Any]:
 def log_differences(told: Any) -> None:
     """Log why machine code will not be found: of each target that another compiler made."""
     # late: loads the compiler
-    from amdjax.targets import names
+    from amdjax.targets import get, names
 
     if not _logger.isEnabledFor(logging.DEBUG) or not isinstance(told, dict):
         return
-    from amdjax.targets import get
-
     for name, facts in told.items():
         target = None
         if name != "cpu":

@@ -43,8 +43,10 @@ class AfterTracing:
     )
 
 
-class Saved(AfterTracing):
+class Saved:
     """Compiled programs, which may be kept in a file."""
+
+    traced: Any
 
     @property
     def target_name(self) -> str:

@@ -296,7 +296,7 @@ class Lowered(AfterTracing):
 
 
 @dataclass(frozen=True)
-class Compiled(Saved):
+class Compiled(AfterTracing, Saved):
     """A compiled program; call it with arguments of the signature it was lowered for.
 
     Args:

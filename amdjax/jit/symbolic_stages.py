@@ -18,7 +18,7 @@ from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.core.pytree import tree_unflatten
-from amdjax.jit.after_tracing import MemoryStats, Saved, called_with, leaf_names
+from amdjax.jit.after_tracing import AfterTracing, MemoryStats, Saved, called_with, leaf_names
 from amdjax.jit.symbolic import checked_sizes, given_sizes, shape_of
 from amdjax.jit.variants import Variants
 from amdjax.schedule.equations import own_cost
@@ -27,7 +27,7 @@ __all__ = ["SymbolicCompiled"]
 
 
 @dataclass(frozen=True)
-class SymbolicCompiled(Saved):
+class SymbolicCompiled(AfterTracing, Saved):
     """A compiled program of symbolic shapes; call it with arguments of any sizes that it serves.
 
     Args:
