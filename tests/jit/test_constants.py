@@ -1,6 +1,7 @@
 """What programs compute of their constants alone is done once, when they are loaded."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -10,9 +11,10 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.config import disabled_passes
 from amdjax.jit.constants import computed_once
-from amdjax.jit.cpu.program import compile_for_cpu, cpu_target
+from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu, cpu_target
 from amdjax.jit.instructions import Kept
 from amdjax.jit.plan import plan_program
+from amdjax.runtime import vm
 from amdjax.targets.cpu import CpuTarget
 
 
@@ -119,3 +121,28 @@ def test_threads():
     assert len(found) == 4
     for y in found:
         np.testing.assert_array_equal(y, found[0])
+
+
+def test_threads_wait_for_what_is_computed_once(monkeypatch):
+    """Nobody reads memory that another thread still writes."""
+    closed = closed_over(lambda c, x: x + jnp.cumsum(c), normal(4096), jnp.zeros(4096))
+    loaded, native, running = compile_sized_for_cpu(closed), vm.run_program(), []
+
+    def slow(call):
+        running.append("begin")
+        time.sleep(0.05)
+        native(call)
+        running.append("end")
+
+    monkeypatch.setattr(vm, "run_program", lambda: slow)
+
+    def prepare():
+        loaded.prepare()
+        running.append("ready")
+
+    workers = [threading.Thread(target=prepare) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert running == ["begin", "end", "ready", "ready", "ready"]

@@ -6,6 +6,7 @@ import ctypes
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
+from threading import Lock
 from types import MappingProxyType
 from typing import Any
 
@@ -99,20 +100,26 @@ class LoadedPlan:
         self.code = Code(plan, addresses, out_avals)
         self.constants = [None if isinstance(x, Zeros) else _constant(x) for x in plan.constants]
         self._preparation = None if first is None else Code(first, addresses, ())
+        self._lock = Lock()
 
     def at(self, sizes: Mapping[str, int]) -> CpuProgram:
         """The program for sizes, of which the guards of the scope have to hold."""
         return CpuProgram(self, sizes)
 
     def prepare(self) -> None:
-        """Compute what is kept. Threads that come meanwhile write the same numbers there."""
-        code = self._preparation
-        if code is not None:
-            slots = self.plan.constants_at
-            known = ((slots + i, x) for i, x in enumerate(self.constants) if x is not None)
-            words = code.words({}, (), (), {slot: (vm.ZERO, x[0]) for slot, x in known}, ())
-            vm.run_program()(Struct(f"={slots + 1}q").pack(words.buffer_info()[0], *[0] * slots))
-            self._preparation = None
+        """Compute what is kept, once: threads that come meanwhile wait for it."""
+        if self._preparation is None:
+            return
+        with self._lock:
+            if self._preparation is not None:
+                self._keep(self._preparation)
+                self._preparation = None
+
+    def _keep(self, code: Code) -> None:
+        slots = self.plan.constants_at
+        known = ((slots + i, x) for i, x in enumerate(self.constants) if x is not None)
+        words = code.words({}, (), (), {slot: (vm.ZERO, x[0]) for slot, x in known}, ())
+        vm.run_program()(Struct(f"={slots + 1}q").pack(words.buffer_info()[0], *[0] * slots))
 
     def runner(self, make: Callable[[CpuProgram], Runner]) -> SizedRunner:
         """The program as a function of sizes; `make` makes of each instance one of arrays."""
