@@ -53,6 +53,7 @@ def load_artifact(
       FileNotFoundError: there is no such file.
 
     Example:
+      >>> import tempfile
       >>> exported = amdjax.export.export(amdjax.jit(lambda x: x * 2))(jnp.zeros(2))
       >>> with tempfile.TemporaryDirectory() as folder:
       ...     exported.save(folder + "/double.amdjax", metadata={"by": "me"})

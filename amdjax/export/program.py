@@ -259,6 +259,7 @@ class Exported:
           ValueError: as `serialize`; there is no such target; no sizes are known that fit.
 
         Example:
+          >>> import tempfile
           >>> exported = amdjax.export.export(amdjax.jit(jnp.sin))(jnp.zeros(3))
           >>> with tempfile.TemporaryDirectory() as folder:
           ...     exported.save(folder + "/sin.amdjax")

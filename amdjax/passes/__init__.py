@@ -31,7 +31,8 @@ def prepare(
 
     Example:
       >>> program = amdjax.make_jaxpr(lambda x: (x + 0.0) * 2)(1.0)
-      >>> prepare(program, note=lambda name, before, after: print(name, len(after.eqns)))
+      >>> prepare(program)
+      { lambda ; a:f32[]. let b:f32[] = mul a 2.0:f32[] in (b,) }
     """
     is_on("")  # raises for names that are none, whichever passes run
     for p in PASSES:

@@ -35,6 +35,10 @@ def changes_text(changes: Sequence[Changed]) -> str:
 
     Example:
       >>> print(changes_text(amdjax.jit(lambda x: x + 0.0).lower(1.0).compile().passes))
+      # simplify: 1 equation → 0 equations
+      @@ -1 +1 @@
+      -{ lambda ; a:f32[]. let b:f32[] = add a 0.0:f32[] in (b,) }
+      +{ lambda ; a:f32[]. let  in (a,) }
     """
     changes = [c for c in changes if str(c.source) != str(c.result)]
     programs = [p for c in changes for p in (c.source, c.result)]
