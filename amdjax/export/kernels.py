@@ -16,7 +16,7 @@ from typing import Any
 
 from amdjax.core.array import asarray_concrete
 from amdjax.core.config import enable_x64
-from amdjax.core.dims import Dim, scope_of
+from amdjax.core.dims import scope_of, variables_of
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pprint import format_jaxpr
 
@@ -92,9 +92,9 @@ def _compile(program: ClosedJaxpr, target: Any, sizes: Mapping[str, int]) -> Non
     from amdjax.jit.gpu.kernels import compile_device
     from amdjax.jit.variants import Variants
 
-    dims = [n for a in program.in_avals for n in a.shape if isinstance(n, Dim)]
-    if dims:
-        left = {name: sizes[name] for name in set().union(*(n.variables() for n in dims))}
+    names = variables_of(program.in_avals)
+    if names:
+        left = {name: sizes[name] for name in names}
         Variants(program, (False,) * len(program.in_avals), (), None, target).prepare(left)
     elif target is None:
         compile_for_cpu(program)
@@ -124,8 +124,7 @@ def usual_sizes(exported: Any) -> list[dict[str, int]]:
     scope = scope_of(avals)
     if scope is None:
         return [{}]
-    dims = [n for a in avals for n in a.shape if isinstance(n, Dim)]
-    names = sorted(set().union(*(n.variables() for n in dims)))
+    names = sorted(variables_of(avals))
     # Unequal ones, as equal ones may be traced apart.
     usual: Callable[[int], dict[str, int]] = lambda n: {name: n + i for i, name in enumerate(names)}
     ones = [dict.fromkeys(chosen, 1) for chosen in _subsets(names)]

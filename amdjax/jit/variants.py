@@ -21,6 +21,7 @@ from amdjax.core.dims import (
     divisor,
     in_units,
     max_dim,
+    scope_of,
 )
 from amdjax.core.dims.polynomial import Polynomial, common_factor, of, text
 from amdjax.core.dims.sized import counted
@@ -181,14 +182,6 @@ def _compile_for(program: ClosedJaxpr, target: GpuTarget, donated: Sequence[bool
     return SizedRunner(make, plan.identity(code), plan.launches(code), plan.peaks)
 
 
-def _scope(closed: ClosedJaxpr) -> SymbolicScope | None:
-    """What is known of the dimension variables of a program."""
-    # What a gradient of a sum takes has no axes.
-    avals = (*closed.in_avals, *closed.out_avals)
-    dims = (n for aval in avals for n in getattr(aval, "shape", ()))
-    return next((n.scope for n in dims if isinstance(n, Dim)), None)
-
-
 def _aligning(closed: ClosedJaxpr) -> frozenset[str]:
     """The variables on which it depends whether rows of arrays are aligned."""
     outs = [v.aval for eqn in closed.jaxpr.eqns for v in eqn.outvars]
@@ -343,7 +336,8 @@ class Variants:
             return nearest[1]
         fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
         left = {name: size for name, size in sizes.items() if name not in fixed}
-        scope = SizedScope(left, _scope(self.closed), units)
+        known = scope_of((*self.closed.in_avals, *self.closed.out_avals))
+        scope = SizedScope(left, known, units)
         program = instantiate(self.closed, {**fixed, **scope.variables()})
         compiled: SizedRunner
         if self.target is not None:

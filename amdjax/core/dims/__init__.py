@@ -29,6 +29,7 @@ from amdjax.core.dims.shapes import (
     shape_variables,
     solve,
     symbolic_shape,
+    variables_of,
 )
 from amdjax.core.dims.sized import (
     Choice,
@@ -62,4 +63,5 @@ __all__ = [
     "is_multiple", "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest",
     "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape", "scope_of", "shape_variables",
     "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape", "text_at_hand",
+    "variables_of",
 ]  # fmt: skip

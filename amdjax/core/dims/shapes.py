@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from amdjax.core.dims import polynomial
@@ -13,7 +13,7 @@ from amdjax.core.dims.scope import SymbolicScope
 
 __all__ = [
     "ShapeEquations", "Unsolvable", "holds_or_is_assumed", "scope_of", "shape_variables", "solve",
-    "symbolic_shape",
+    "symbolic_shape", "variables_of",
 ]  # fmt: skip
 
 
@@ -99,8 +99,17 @@ def shape_variables(spec: str, scope: SymbolicScope) -> set[str]:
 
 def scope_of(types: Iterable[Any]) -> SymbolicScope | None:
     """The scope of the symbolic dimensions of some types; None if they have none."""
-    dims = (d for x in types for d in getattr(x, "shape", ()) if isinstance(d, Dim))
-    return next((d.scope for d in dims), None)
+    return next((d.scope for d in _dims(types)), None)
+
+
+def variables_of(types: Iterable[Any]) -> set[str]:
+    """The variables of the symbolic dimensions of some types."""
+    return set[str]().union(*(d.variables() for d in _dims(types)))
+
+
+def _dims(types: Iterable[Any]) -> Iterator[Dim]:
+    """The symbolic dimensions of types, of which some have no axes."""
+    return (d for x in types for d in getattr(x, "shape", ()) if isinstance(d, Dim))
 
 
 class Unsolvable(ValueError):
