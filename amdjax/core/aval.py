@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.dims import Dim
+from amdjax.core.dims import Dim, DimSize
 from amdjax.core.dtypes import ExtendedDType
 from amdjax.core.sharding import (
     NamedSharding,
@@ -91,7 +91,8 @@ class ShapedArray(AbstractValue):
         if isinstance(sharding, NamedSharding):
             sharding = _sharding_in_type(sharding, shape)
             key = (*key, sharding)
-        found = ShapedArray._interned.get(key)
+        interned = interned_types(shape)
+        found = interned.get(key)
         if found is not None:
             return found
         self = object.__new__(cls)
@@ -100,7 +101,7 @@ class ShapedArray(AbstractValue):
         self.size = math.prod(shape)
         self._tangent = None
         self._sharding = key[3] if len(key) > 3 else None
-        return ShapedArray._interned.setdefault(key, self)
+        return interned.setdefault(key, self)
 
     def update(self, **changes: Any) -> ShapedArray:
         """The same aval with some of `shape`, `dtype`, `weak_type` and `sharding` changed."""
@@ -176,6 +177,14 @@ class ShapedArray(AbstractValue):
 
     def __deepcopy__(self, memo: Any) -> ShapedArray:
         return self
+
+
+def interned_types(shape: tuple[DimSize, ...]) -> dict[Any, Any]:
+    """Where types of a shape are interned: those of symbolic ones end with their scope."""
+    for n in shape:
+        if type(n) is Dim:
+            return n.scope.types
+    return ShapedArray._interned
 
 
 def _sharding_in_type(sharding: NamedSharding, shape: tuple[int, ...]) -> NamedSharding:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
-from amdjax.core.aval import AbstractValue, ShapedArray, Typed, register_aval
+from amdjax.core.aval import AbstractValue, ShapedArray, Typed, interned_types, register_aval
 from amdjax.core.dtypes import float0
 from amdjax.core.effects import Effect, allow_everywhere
 
@@ -20,16 +20,16 @@ class AbstractRef(AbstractValue):
     """
 
     __slots__ = ("inner_aval", "kind")
-    _interned: ClassVar[dict[Any, AbstractRef]] = {}
     inner_aval: ShapedArray
     kind: str | None
 
     def __new__(cls, inner_aval: ShapedArray, kind: str | None = None) -> AbstractRef:
-        found = cls._interned.get((inner_aval, kind))
+        interned = interned_types(inner_aval.shape)
+        found = interned.get((inner_aval, kind))
         if found is None:
             found = object.__new__(cls)
             found.inner_aval, found.kind = inner_aval, kind
-            found = cls._interned.setdefault((inner_aval, kind), found)
+            found = interned.setdefault((inner_aval, kind), found)
         return found
 
     def of(self, inner_aval: ShapedArray) -> AbstractRef:

@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.array import ConcreteArray
 from amdjax.core.config import refuse_execution
 from amdjax.core.dims import DimSize, ShapeEquations, SymbolicScope, scope_of
 from amdjax.core.instantiate import instantiate, type_at
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, subjaxprs_of_value
 from amdjax.core.lowering import Reduce, Shaped
-from amdjax.core.pytree import tree_unflatten
+from amdjax.core.pytree import tree_structure
 from amdjax.jit.after_tracing import AfterTracing, MemoryStats, Saved, called_with, leaf_names
 from amdjax.jit.symbolic import checked_sizes, given_sizes, shape_of
-from amdjax.jit.variants import Variants
+from amdjax.jit.variants import Variants, keep_recent
 from amdjax.schedule.equations import own_cost
 
 __all__ = ["SymbolicCompiled"]
@@ -51,6 +52,8 @@ class SymbolicCompiled(AfterTracing, Saved):
     settings: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
     target_name: str = "cpu"
     _compiled: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
+    # What serves arguments of types that were met lately.
+    _served: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def scope(self) -> SymbolicScope:
@@ -97,13 +100,29 @@ class SymbolicCompiled(AfterTracing, Saved):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         refuse_execution(self.traced.fun_name)
-        leaves = called_with(self.traced, args, kwargs)
-        sizes = self.sizes(leaves)
-        if self.variants is None or self.scope.is_apart(sizes):
-            return self.at(sizes)(*args, **kwargs)
-        with self.settings():
-            run = self.variants.runner(sizes)
-        return tree_unflatten(self.traced.out_tree, run(leaves))
+        if len(args) == self._flat and not kwargs and {*map(type, args)} == {ConcreteArray}:
+            leaves: Sequence[Any] = args  # the usual call needs no trees
+        else:
+            leaves = called_with(self.traced, args, kwargs)
+        types = tuple([x.aval for x in leaves])
+        found = self._served.get(types)
+        if found is None:
+            sizes = self.sizes(leaves)
+            if self.variants is None or self.scope.is_apart(sizes):
+                return self.at(sizes)(*args, **kwargs)
+            with self.settings():
+                found = self.variants.instance(sizes)
+            keep_recent(self._served, types, found)
+        run, variant = found
+        if variant is not None:
+            variant.uses += 1
+        return self.traced.out_tree.unflatten(run(leaves))
+
+    @cached_property
+    def _flat(self) -> int:
+        """How many arguments there are if each is a leaf, and none has a name; else -1."""
+        count = len(self.traced.jaxpr.in_avals)
+        return count if self.traced.in_tree == tree_structure(((0,) * count, {})) else -1
 
     def sizes(self, leaves: Sequence[Any]) -> dict[str, int]:
         """The sizes that arguments give the variables.

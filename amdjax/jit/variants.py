@@ -34,9 +34,17 @@ from amdjax.jit.arrays import Runner, SizedRunner
 if TYPE_CHECKING:
     from amdjax.targets import GpuTarget
 
-__all__ = ["Variants"]
+__all__ = ["Variant", "Variants", "keep_recent"]
 
 _KEPT = 256  # instances of a program that are ready to run
+
+
+def keep_recent(table: dict[Any, Any], key: Any, value: Any) -> None:
+    """Put an entry at the end of a table, of which the oldest go where there are many."""
+    while len(table) >= _KEPT:
+        for oldest in tuple(table)[:1]:  # other threads may take some, too
+            table.pop(oldest, None)
+    table[key] = value
 
 
 @dataclass(frozen=True, eq=False)
@@ -264,16 +272,17 @@ class Variants:
           KeyError: a variable has no size.
           OverflowError: a size that the program computes with is too large for its dtype.
         """
-        key = tuple(sorted(sizes.items()))
-        made = self._instances.pop(key, None) or self._made(sizes)
-        run, variant = made
+        run, variant = self.instance(sizes)
         if variant is not None:
             variant.uses += 1
-        while len(self._instances) >= _KEPT:
-            for oldest in tuple(self._instances)[:1]:  # other threads may take some, too
-                self._instances.pop(oldest, None)
-        self._instances[key] = made
         return run
+
+    def instance(self, sizes: Mapping[str, int]) -> tuple[Runner, Variant | None]:
+        """As `runner`, with the variant that made it, whose uses the caller counts."""
+        key = tuple(sorted(sizes.items()))
+        made = self._instances.pop(key, None) or self._made(sizes)
+        keep_recent(self._instances, key, made)
+        return made
 
     def prepare(self, sizes: Mapping[str, int]) -> None:
         """Compile the program for given sizes; raises as `runner` does."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import ShapeDtypeStruct, grad, lax, nn, vmap
-from amdjax.core.dims import SymbolicScope
+from amdjax.core.aval import ShapedArray
+from amdjax.core.dims import SizedScope, SymbolicScope
+from amdjax.core.ref import AbstractRef
 from amdjax.export import symbolic_shape
 
 SIZES = (4, 5, 8, 9, 16, 64)
@@ -66,3 +70,22 @@ def test_one_trace(name):
     for sizes in itertools.product(SIZES, repeat=3):
         sizes = dict(zip("bts", sizes))
         assert not scope.is_apart(sizes), (sizes, list(scope.undecided))
+
+
+def test_types_of_symbolic_shapes_end_with_their_scope():
+    """They are interned, one object each, and so is what is made of them."""
+
+    def of_new_scope():
+        b, t = symbolic_shape("b, t")
+        known = ShapedArray((b, 3, t), "float32")
+        assert known is ShapedArray([b, 3, t], np.float32) is known.update(weak_type=False)
+        assert AbstractRef(known) is AbstractRef(known) is not AbstractRef(known, "no_grad")
+        f = amdjax.jit(lambda x: jnp.sin(x).sum(1), symbolic="b, 3, t")
+        f(np.ones((2, 3, 123), np.float32))
+        return weakref.ref(b.scope), weakref.ref(known)
+
+    gone = of_new_scope()
+    gc.collect()
+    assert [ref() for ref in gone] == [None, None]
+    scopes = (x for x in gc.get_objects() if type(x) is SizedScope)
+    assert {"b": 2, "t": 123} not in [scope.sizes for scope in scopes]

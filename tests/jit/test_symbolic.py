@@ -417,6 +417,30 @@ def test_a_call_at_a_known_size_does_no_more_than_any_compiled_call(options):
         assert calls_of(symbolic, *args) <= calls_of(static, *args) + 1
 
 
+def test_a_program_compiled_ahead_of_time_solves_known_sizes_once(monkeypatch):
+    monkeypatch.setattr(variants, "_KEPT", 2)
+    spec = amdjax.ShapeDtypeStruct(("n", 5), jnp.float32)
+    compiled = amdjax.jit(lambda x, y: {"sum": (x + y["z"]).sum(0)}).lower(spec, {"z": spec})
+    compiled, flat = compiled.compile(), amdjax.jit(jnp.tanh).lower(spec).compile()
+    arrays = [jnp.full((n, 5), 0.5) for n in (3, 7)]
+    for x in (*arrays, *arrays):
+        np.testing.assert_array_equal(compiled(x, {"z": x})["sum"], np.full(5, x.shape[0]))
+        np.testing.assert_allclose(flat(x), np.tanh(np.asarray(x)), 1e-6)
+    static = amdjax.jit(jnp.tanh).lower(arrays[0]).compile()
+    for x in arrays:
+        assert calls_of(flat, x) <= calls_of(static, arrays[0])
+        compiled(x, {"z": np.asarray(x)})
+    assert compiled.as_text("variants").startswith("variant 0: 6 calls of 2 sizes")
+    for n in (9, 4, 3, 11):  # of which few are known at once
+        assert flat(jnp.ones((n, 5))).shape == (n, 5)
+    assert len(flat._served) == 2
+    for wrong in (jnp.ones((3, 4)), jnp.ones((3, 5), jnp.int32)):
+        with pytest.raises((TypeError, ValueError)):
+            flat(wrong)
+    with pytest.raises(TypeError, match="structure"):
+        flat(arrays[0], arrays[0])
+
+
 def test_memory_does_not_grow_with_sizes(monkeypatch):
     """What is kept of sizes is bounded: after many more of them there are no more objects."""
     monkeypatch.setattr(programs, "_KEPT", 20)

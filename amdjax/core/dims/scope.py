@@ -92,6 +92,7 @@ class SymbolicScope:
         self.assumed: dict[Polynomial, None] = {}
         """What was taken to be at least zero, and may be less."""
         self._asked: dict[tuple[str, ...], Departures] = {}  # by variables that have sizes
+        self.types: dict[Any, Any] = {}  # those interned of which dimensions are of this scope
         for constraint in constraints:
             self._add(constraint)
 
