@@ -56,13 +56,13 @@ SAMPLED = ("gfx908", "gfx90a", "gfx950", "gfx1030", "gfx1201", "symbolic")
 #: composed of operations that `lax` tests, operations of kernels that `kernels` and `codegen` test,
 #: and targets of a generation share instructions.
 SHARES = {
-    "quantize": 20, "lax": 10, "nn": 10, "jit": 8, "kernels": 6, "codegen": 5, "emulator": 5,
+    "quantize": 20, "lax": 10, "nn": 12, "jit": 10, "kernels": 9, "codegen": 6, "emulator": 5,
 }  # fmt: skip
 #: Of the cases of each test in these folders that are on no emulated GPU, one in so many runs at a
 #: commit: they compile large programs, most of whose parts other cases have, too, or are one
 #: operation after another.
 TURNS = {
-    "jit": 5, "kernels": 5, "experimental": 4, "lax": 4, "nn": 4, "scipy": 4, "transforms": 4,
+    "jit": 5, "kernels": 7, "experimental": 5, "lax": 4, "nn": 5, "scipy": 4, "transforms": 4,
     "dims": 4, "codegen": 3, "numpy": 3, "random": 3, "random_programs": 3, "rnn": 3, "optim": 2,
     "api": 2, "examples": 2, "find": 2, "onnx": 3, "quantize": 4, "runtime": 2, "tf": 2, "tile": 2,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from amdjax.core.array import Array
 from amdjax.core.composite import composite
 from amdjax.core.dims import is_symbolic_dim
 from amdjax.nn._arguments import Ints, check_floating, ints, widened
-from amdjax.nn._taps import adaptive_windows, gather_taps, mean_taps
+from amdjax.nn._taps import adaptive_windows, gather_taps, mean_taps, taps_of
 from amdjax.nn.pooling import avg_pool, max_pool, space_axes
 from amdjax.numpy._util import ArrayLike, as_array, convert
 from amdjax.transforms import custom_jvp
@@ -97,20 +97,8 @@ def _equal_windows(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> tup
 @composite(static_argnames=("new", "axes"))
 def _adaptive_avg_pool(x: Array, new: tuple[int, ...], axes: tuple[int, ...]) -> Array:
     dtype, x = x.dtype, widened(x)
-    symbolic = [axis for axis in axes if is_symbolic_dim(x.shape[axis])]
-    sizes = dict(zip(axes, new))
-    for axis in symbolic:
-        means = jnp.tensordot(x, _mean_weights(x.shape[axis], sizes[axis], x.dtype), (axis, 1))
-        x = jnp.moveaxis(means, -1, axis)
-    taps = {axis: mean_taps(x.shape[axis], sizes[axis]) for axis in axes if axis not in symbolic}
+    taps = {axis: taps_of(mean_taps, x.shape[axis], m) for axis, m in zip(axes, new)}
     return convert(gather_taps(x, taps), dtype)
-
-
-def _mean_weights(size: int, new: int, dtype: Any) -> Array:
-    """The share of each of `size` samples in each of `new` means, for symbolic sizes."""
-    i, place = jnp.arange(new)[:, None], jnp.arange(size)[None]
-    start, end = i * size // new, -(-(i + 1) * size // new)
-    return jnp.where((start <= place) & (place < end), 1 / (end - start).astype(dtype), 0)
 
 
 @composite(static_argnames=("new", "with_indices"))

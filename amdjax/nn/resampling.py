@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Sequence
@@ -13,7 +12,6 @@ import numpy as np
 from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.composite import composite
-from amdjax.core.dims import is_symbolic_dim
 from amdjax.nn._arguments import (
     Ints,
     check_floating,
@@ -24,7 +22,7 @@ from amdjax.nn._arguments import (
     widened,
 )
 from amdjax.nn._resizing import METHODS, resized
-from amdjax.nn._taps import Taps, gather_taps, mean_taps
+from amdjax.nn._taps import Taps, gather_taps, mean_taps, scaled, taps_of
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
 __all__ = ["pixel_shuffle", "pixel_unshuffle", "resize", "upsample"]
@@ -138,35 +136,28 @@ def _upsample(
     if kind.startswith("nearest") and all(repeats):
         return _repeated(x, factors, first)
     axes = list(range(len(new)) if first == 1 else reversed(range(len(new))))
-    symbolic = [i for i in axes if is_symbolic_dim(old[i]) or is_symbolic_dim(new[i])]
-    if kind.startswith("nearest") and any(repeats[i] for i in symbolic):
-        symbolic = [i for i in symbolic if repeats[i]]
-        x = _repeated(x, [factors[i] if i in symbolic else 1 for i in range(len(new))], first)
-    elif kind == "linear" and not align_corners:
-        symbolic = [i for i in symbolic if scales[i] is None or repeats[i]]
-        by_axis = {first + i: new[i] for i in symbolic}
-        shape = tuple(by_axis.get(axis, n) for axis, n in enumerate(x.shape))
-        x = resized(x, shape, kind, False, None) if symbolic else x
-    else:
-        symbolic = []
-    axes = [i for i in axes if i not in symbolic]
+    if kind.startswith("nearest") and any(repeats):
+        x = _repeated(x, [f if r else 1 for f, r in zip(factors, repeats)], first)
+        axes = [i for i in axes if not repeats[i]]
     dtype, x = x.dtype, widened(x)
     taps = {}
     for i in axes:  # where channels come last, they are the lanes; else the axis treated first is
-        n = operator.index(old[i])  # where samples lie is known while tracing
+        sizes = old[i], new[i]
         if kind == "area":
-            along = mean_taps(n, new[i])
+            along = taps_of(mean_taps, *sizes)
         else:
-            scale = scales[i]
-            along = _taps(n, new[i], n / new[i] if scale is None else scale, kind, align_corners)
-        if not _changes_nothing(along, n):
+            scale = None if repeats[i] else scales[i]
+            along = taps_of(_taps, *sizes, scale, kind, align_corners)
+        if not _changes_nothing(along, old[i]):
             taps[first + i] = along
     return convert(gather_taps(x, taps), dtype)
 
 
 def _changes_nothing(taps: Taps, size: int) -> bool:
-    return taps.places.shape == (size, 1) and bool(
-        (taps.places[:, 0] == np.arange(size)).all() and (taps.weights == 1).all()
+    return (
+        taps.known
+        and taps.places.shape == (size, 1)
+        and bool((taps.places[:, 0] == np.arange(size)).all() and (taps.weights == 1).all())
     )
 
 
@@ -184,26 +175,43 @@ def _repeated(x: Array, factors: Sequence[int], first: int) -> Array:
     return lax.reshape(lax.broadcast_in_dim(x, tuple(shape), tuple(dims)), tuple(merged))
 
 
-@functools.lru_cache(256)
-def _taps(size: int, new: int, scale: float, kind: str, align_corners: bool) -> Taps:
+def _taps(
+    xp: Any, size: int, new: int, scale: float | None, kind: str, align_corners: bool
+) -> Taps:
     """The samples between which each new one lies; beyond the edges, the outermost ones."""
+    i = xp.arange(new)
     if kind.startswith("nearest"):
         # In float32, as PyTorch does: which of two samples is nearer may hang on the last bit.
-        step, shift = np.float32(scale), np.float32(0.5 if kind == "nearest_exact" else 0)
-        nearest = np.floor((np.arange(new, dtype=np.float32) + shift) * step).astype(np.int32)
-        return Taps(np.minimum(nearest, size - 1)[:, None], np.ones((new, 1)))
-    if align_corners:
-        at = np.arange(new) * ((size - 1) / (new - 1) if new > 1 else 0.0)
-    else:
-        at = (np.arange(new) + 0.5) * scale - 0.5
-        at = np.maximum(at, 0) if kind == "linear" else at
-    below = np.floor(at).astype(np.int32)
-    after = at - below
+        step = xp.asarray(size / xp.maximum(new, 1) if scale is None else scale).astype(np.float32)
+        shift = np.float32(0.5 if kind == "nearest_exact" else 0)
+        nearest = xp.floor((i.astype(np.float32) + shift) * step).astype(np.int32)
+        return Taps(xp.minimum(nearest, size - 1)[:, None], xp.ones((new, 1)))
+    below, after = _between(xp, i, size, new, scale, align_corners)
     if kind == "linear":
-        places, weights = below[:, None] + np.arange(2), np.stack([1 - after, after], 1)
+        below, after = xp.maximum(below, 0), xp.where(below < 0, 0, after)
+        places, weights = below[:, None] + np.arange(2), xp.stack([1 - after, after], 1)
     else:
-        places, weights = below[:, None] + np.arange(-1, 3), np.stack(cubic_weights(after), 1)
-    return _without_idle(Taps(np.clip(places, 0, size - 1).astype(np.int32), weights))
+        places, weights = below[:, None] + np.arange(-1, 3), xp.stack(cubic_weights(after), 1)
+    places = xp.clip(places, 0, size - 1).astype(np.int32)
+    return _without_idle(Taps(places, weights)) if xp is np else Taps(places, weights)
+
+
+def _between(
+    xp: Any, i: Any, size: int, new: int, scale: float | None, align_corners: bool
+) -> tuple[Any, Any]:
+    """The sample below each new one, and how far behind it that lies."""
+    if align_corners:
+        last = xp.maximum(new - 1, 1)
+        below, rest = scaled(xp, i, size - 1, last)
+        return below, rest / last
+    if scale is None:
+        # (i + 1/2) * size / new - 1/2
+        below, rest = scaled(xp, 2 * i + 1, size, 2 * new)
+        before = rest < new
+        return below - before, rest / (2 * new) - 0.5 + before
+    at = (i + 0.5) * scale - 0.5
+    below = xp.floor(at)
+    return below.astype(np.int32), at - below
 
 
 def _without_idle(taps: Taps) -> Taps:
@@ -227,7 +235,8 @@ def resize(
     """A batch of another spatial size, low-passed where it becomes smaller; `image.resize`.
 
     Unlike `upsample`, which interpolates between the samples around a place, this takes all samples
-    into account that a smaller image stands for.
+    into account that a smaller image stands for. Sums may be products with weights of which most
+    are zero: an element that is no number may reach all of its row.
 
     Args:
       x: batch of shape `(n, *space, channels)`; `(n, channels, *space)` if channels come first.
