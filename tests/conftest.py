@@ -29,6 +29,8 @@ from pathlib import Path
 
 # Several test workers share the machine; a full thread pool in each would only fight over it.
 os.environ.setdefault("AMDJAX_NUM_THREADS", "2")
+# Tests change what plans, which a plan that is kept would not know.
+os.environ.setdefault("AMDJAX_KEEP_PLANS", "0")
 
 import pytest
 from hypothesis import HealthCheck, settings

@@ -14,11 +14,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 import weakref
 from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 from amdjax.core.flags import FLAGS, MISSING, checked, from_environment, resolved, spellings
+
+#: When this process loaded the package: sources that are newer may not be what runs.
+LOADED_AT = time.time()
 
 _SPELLINGS = spellings()
 _TRACED = tuple(flag.name for flag in FLAGS.values() if flag.traced)
@@ -157,6 +161,15 @@ class Config(threading.local):
     def trace_key(self) -> TraceKey:
         """All that changes what tracing produces, as one interned hashable object."""
         return self._trace_key
+
+    def traced(self) -> dict[str, Any]:
+        """The flags that change what tracing produces."""
+        return {name: self.__dict__[name] for name in _TRACED}
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether tracing depends on flags alone: nothing is mapped here, and there is no mesh."""
+        return len(self._trace_key) == 1 + len(_TRACED) and self._trace_key[0] is None
 
     @property
     def axis_env(self) -> dict[Hashable, int]:

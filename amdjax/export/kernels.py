@@ -1,8 +1,8 @@
-"""Machine code that goes with a program, and where a program finds it again.
+"""Machine code and plans that go with a program, and where a program finds them again.
 
-Kernels have the keys of the cache on disk: hashes of their text, the machine and the generator.
-What another version of it, another machine or other settings would make has other keys, is not
-found, and is compiled.
+Kernels have the keys of the cache on disk, hashes of their text, the machine and the generator, and
+plans those of `jit/plan_keys.py`. What another version of the compiler, another machine or other
+settings would make has other keys, is not found, and is made anew.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from .written import read_program, read_scope, read_unequal
 __all__ = ["Made", "TargetKernels", "example_sizes", "log_differences", "made_for", "usual_sizes"]
 
 _logger = logging.getLogger("amdjax.export")
+#: What names of members begin with.
+_KERNELS, _PLANS = "kernels/", "plans/"
 #: Sizes of dimension variables that machine code is made for where no others are named.
 SIZES = (2, 8)
 _TRIED = (*range(1, 65), *(1 << n for n in range(7, 15)))
@@ -36,7 +38,7 @@ class Made:
     """Machine code for some targets.
 
     Attributes:
-      members: kernels by the names of members.
+      members: kernels and plans by the names of members.
       facts: for each target what it was made by and for.
     """
 
@@ -70,9 +72,10 @@ def made_for(
     work = [(name, at) for name in found for at in sizes]
     with enable_x64(exported.enable_x64):
         for name, at in _shown(work, "compiling"):
-            with kernels_recorded() as kernels:
+            with kernels_recorded() as made:
                 _compile(_as_read(exported.serving(at).program, known), found[name], at)
-            members.update((_member(name, key), code) for key, code in kernels.items())
+            for kind, entries in ((_KERNELS, made.kernels), (_PLANS, made.plans)):
+                members.update((_member(kind, name, k), data) for k, data in entries.items())
             facts.setdefault(name, _facts(found[name]) | {"sizes": []})["sizes"].append(at)
     return Made(members, facts)
 
@@ -155,8 +158,8 @@ def _shown(work: Sequence[Any], what: str) -> Iterable[Any]:
     return work
 
 
-def _member(target: str, key: bytes) -> str:
-    return f"kernels/{target}/{key.hex()}"
+def _member(kind: str, target: str, key: bytes) -> str:
+    return f"{kind}{target}/{key.hex()}"
 
 
 def _facts(target: Any) -> dict[str, Any]:
@@ -190,11 +193,11 @@ def log_differences(told: Any) -> None:
 
 
 class TargetKernels(Mapping[bytes, bytes]):
-    """The kernels of an artifact, of all targets, by their keys."""
+    """The kernels and plans of an artifact, of all targets, by their keys."""
 
     def __init__(self, members: Members):
         self._members = members
-        names = (name for name in members.names() if name.startswith("kernels/"))
+        names = (name for name in members.names() if name.startswith((_KERNELS, _PLANS)))
         self._names = {_key(name): name for name in names}
 
     def __getitem__(self, key: bytes) -> bytes:
@@ -208,7 +211,7 @@ class TargetKernels(Mapping[bytes, bytes]):
 
 
 def _key(name: str) -> bytes:
-    """The key of a kernel; of a member that is none what is the key of nothing."""
+    """The key of a kernel or plan; of a member that is none what is the key of nothing."""
     try:
         return bytes.fromhex(name.rsplit("/", 1)[1])
     except ValueError:

@@ -29,7 +29,7 @@ from amdjax.find.problem import (
     problem_of,
     sizes_of,
 )
-from amdjax.jit.finding import database_path
+from amdjax.jit.finding import database_path, trying_choices
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.search import Decision, set_finder
 from amdjax.schedule.writer import Machine
@@ -97,7 +97,8 @@ def applying(decisions: Mapping[Problem, Sequence[Decision]]) -> Iterator[None]:
     before = getattr(_applied, "decisions", None)
     _applied.decisions = decisions
     try:
-        yield
+        with trying_choices():
+            yield
     finally:
         _applied.decisions = before
 

@@ -3,21 +3,65 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
 
 from amdjax.core.backend import load_finder
 from amdjax.core.config import config
 from amdjax.runtime.cache import default_directory
+from amdjax.schedule.search import is_deciding
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-__all__ = ["ask_finder", "database_path", "estimates_of"]
+__all__ = ["ask_finder", "choices_known", "database_path", "estimates_of", "trying_choices"]
 
 #: The folder of estimates that come with the package.
 ESTIMATES = Path(__file__).parents[1] / "find" / "estimates"
 
 _loaded = 0  # 1 is what knows, 2 what measures too
+_trying: ContextVar[bool] = ContextVar("trying choices", default=False)
+
+
+@contextmanager
+def trying_choices() -> Iterator[None]:
+    """In here programs are planned by choices that are tried out."""
+    token = _trying.set(True)
+    try:
+        yield
+    finally:
+        _trying.reset(token)
+
+
+def choices_known(machine: Machine) -> str | None:
+    """What differs where measured choices that are followed may; None where they are tried out."""
+    if _trying.get() or is_deciding():
+        return None
+    if config.find_mode == "off":
+        return "off"
+    if config.find_mode != "fast" or config.find_enforce != "none":
+        return None
+    told = [_contents(estimates_of(machine.name))] if isinstance(machine, GpuTarget) else []
+    if (path := database_path()) is not None:
+        # What other processes write comes into the first file sooner or later.
+        told += [_state(path), _state(path.with_name(path.name + "-wal"))]
+    return " ".join(told)
+
+
+@lru_cache
+def _contents(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def _state(path: Path) -> str:
+    """What differs once a file was written."""
+    try:
+        s = path.stat()
+    except OSError:
+        return ""
+    return f"{s.st_ino} {s.st_size} {s.st_mtime_ns} {s.st_ctime_ns}" if s.st_size else ""
 
 
 def database_path() -> Path | None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 from amdjax import tile
 from amdjax.codegen.compile_worker import Machine
 from amdjax.codegen.engine import Compilation
+from amdjax.jit.instructions import Plan
+from amdjax.jit.plan_keys import PlanKey
+from amdjax.jit.stored_plans import read_plan, written_plan
 from amdjax.runtime.cache import entry_key, object_cache
 
 __all__ = [
-    "KernelGenerator", "KernelLoader", "clear_loaded", "is_carried", "kernels_from",
+    "KernelGenerator", "KernelLoader", "Recorded", "clear_loaded", "is_carried", "kernels_from",
     "kernels_recorded",
 ]  # fmt: skip
 
@@ -24,13 +28,26 @@ LoadedIn = TypeVar("LoadedIn", covariant=True)
 _loaded: dict[bytes, Any] = {}  # by cache key
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """What was compiled, by the keys under which a source has it.
+
+    Attributes:
+      kernels: machine code.
+      plans: of programs.
+    """
+
+    kernels: dict[bytes, bytes] = field(default_factory=dict)
+    plans: dict[bytes, bytes] = field(default_factory=dict)
+
+
 _source: ContextVar[Mapping[bytes, bytes] | None] = ContextVar("kernel source", default=None)
-_record: ContextVar[dict[bytes, bytes] | None] = ContextVar("kernel record", default=None)
+_record: ContextVar[Recorded | None] = ContextVar("kernel record", default=None)
 
 
 @contextmanager
 def kernels_from(source: Mapping[bytes, bytes]) -> Iterator[None]:
-    """In here kernels are taken from a source, by their keys, before any other place."""
+    """In here kernels and plans are taken from a source, by their keys, before any other place."""
     token = _source.set(source)
     try:
         yield
@@ -39,9 +56,9 @@ def kernels_from(source: Mapping[bytes, bytes]) -> Iterator[None]:
 
 
 @contextmanager
-def kernels_recorded() -> Iterator[dict[bytes, bytes]]:
-    """A dictionary that gets the kernels of what is compiled in here, as a source has them."""
-    record: dict[bytes, bytes] = {}
+def kernels_recorded() -> Iterator[Recorded]:
+    """What gets the kernels and plans of what is compiled in here, as a source has them."""
+    record = Recorded()
     token = _record.set(record)
     try:
         yield record
@@ -151,8 +168,50 @@ class KernelLoader(Generic[Loaded]):
         if found is None:
             found = object_cache().get(key)
         if found is not None and self._record is not None:
-            self._record[key] = found
+            self._record.kernels[key] = found
         return found
+
+    # Plans, whose kernels are known by their keys alone
+
+    def read(self, key: PlanKey, consts: Sequence[Any]) -> tuple[Plan, dict[int, Loaded]] | None:
+        """A program's plan that was kept, and its kernels by their ids; None without all of it.
+
+        Args:
+          key: of the plan.
+          consts: the constants of the program.
+        """
+        if self._record is not None:
+            return None
+        data = None if self._source is None else self._source.get(key.carried)
+        for found in (data, object_cache().get(key.local) if data is None else None):
+            try:
+                stored = None if found is None else read_plan(found, consts)
+            except ValueError:
+                continue
+            if stored is not None and (kernels := self._of_keys(stored.keys)) is not None:
+                return stored.plan, kernels
+        return None
+
+    def _of_keys(self, keys: Sequence[tuple[tile.Kernel, bytes]]) -> dict[int, Loaded] | None:
+        """Loaded kernels by ids; None if one is missing."""
+        made: dict[int, Loaded] = {}
+        for kernel, key in keys:
+            found = _loaded.get(key)
+            if found is None:
+                if (entry := self._entry(key, kernel.name)) is None:
+                    return None
+                found = _loaded.setdefault(key, self.generator.load(kernel, entry))
+            made[id(kernel)] = found
+        return made
+
+    def keep(self, key: PlanKey, plan: Plan, consts: Sequence[Any]) -> None:
+        """Keep the plan of a program whose kernels were added."""
+        written = written_plan(plan, consts, {number: k for number, (_, k) in self._keys.items()})
+        if written is None:
+            return
+        object_cache().put(key.local, written)
+        if self._record is not None:
+            self._record.plans[key.carried] = written
 
     def load(self) -> dict[int, Loaded]:
         """What was added, by the ids of the tile programs."""
@@ -161,7 +220,7 @@ class KernelLoader(Generic[Loaded]):
             entry = self.generator.entry(kernel, llvm, data)
             object_cache().put(key, entry)
             if self._record is not None:
-                self._record[key] = entry
+                self._record.kernels[key] = entry
             self._found[key] = _loaded.setdefault(key, self.generator.load(kernel, entry))
         return {number: self._found[key] for number, (_, key) in self._keys.items()}
 

@@ -35,9 +35,10 @@ from amdjax.jit.after_tracing import (
     called_with,
     check_types,
 )
-from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu
+from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu, plan_for_cpu
 from amdjax.jit.gpu.executable import GpuExecutable
 from amdjax.jit.gpu.records import KernelRecord
+from amdjax.jit.observed import Observed
 from amdjax.jit.refs import without_refs
 from amdjax.jit.symbolic import has_symbolic_dims
 from amdjax.jit.symbolic_stages import SymbolicCompiled
@@ -282,17 +283,19 @@ class Lowered(AfterTracing):
             return self._compile(target)
 
     def _compile(self, target: str | GpuTarget | None) -> Compiled:
-        stages: list[tuple[str, Any]] = []
         gpu = _default_target() if target is None else _target(target)
         traced = self.traced
         program, donated, runner = without_refs(traced.jaxpr, traced.donated)
-        observe = lambda s, x: stages.append((s, x))
-        executable: CpuProgram | GpuExecutable
         if gpu is None:
-            executable = compile_for_cpu(program, donated, observe)
+            observed = Observed(
+                lambda observe: compile_for_cpu(program, donated, observe),
+                lambda observe: plan_for_cpu(program, donated, observe),
+            )
         else:
-            executable = GpuExecutable(program, gpu, donated, observe)
-        return Compiled(traced, executable, stages, runner)
+            device = gpu
+            executable = lambda observe: GpuExecutable(program, device, donated, observe)
+            observed = Observed(executable, lambda observe: executable(observe).plan)
+        return Compiled(traced, observed, runner)
 
 
 @dataclass(frozen=True)
@@ -301,15 +304,23 @@ class Compiled(AfterTracing, Saved):
 
     Args:
       traced: the traced program.
-      executable: what a device runs.
-      stages: what each stage of the compiler made, by name.
+      observed: what a device runs, and what each stage of the compiler made.
       runner: calls the executable with the leaves of the arguments.
     """
 
     traced: Traced
-    executable: CpuProgram | GpuExecutable
-    stages: list[tuple[str, Any]] = field(repr=False)
+    observed: Observed = field(repr=False)
     runner: Callable[[Any], Any] = field(repr=False)
+
+    @property
+    def executable(self) -> CpuProgram | GpuExecutable:
+        """What a device runs."""
+        return self.observed.executable
+
+    @property
+    def stages(self) -> list[tuple[str, Any]]:
+        """What each stage of the compiler made, by name."""
+        return self.observed.stages
 
     @property
     def input_shardings(self) -> Any:
@@ -384,7 +395,8 @@ class Compiled(AfterTracing, Saved):
         Raises:
           ValueError: there is no such stage.
         """
-        return report.stage_text(stage, self.traced.jaxpr, self.stages, self.executable.plan)
+        observed = self.observed
+        return report.stage_text(stage, self.traced.jaxpr, observed.stages, observed.plan)
 
     @property
     def passes(self) -> list[Changed]:

@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -34,7 +34,7 @@ import llvmlite
 from llvmlite import binding as llvm
 
 from amdjax.codegen.engine import CODEGEN_VERSION, compile_ir, compile_many, host
-from amdjax.core.config import config
+from amdjax.core.config import LOADED_AT, config
 
 __all__ = [
     "ObjectCache", "compile_cached", "compiler_version", "entry_key", "key_for", "object_cache",
@@ -91,6 +91,53 @@ def sources_digest() -> str:
     for path in sorted(files):
         digest.update(path.read_bytes())
     return digest.hexdigest() if files else ""
+
+
+# Folders and files with nothing that plans programs.
+_NOT_PLANNING = frozenset(
+    ("__pycache__", "doctor", "driver", "emulator", "export", "find", "image", "onnx", "tf")
+)
+
+
+@cache
+def package_digest() -> str | None:
+    """A digest of the code that plans programs.
+
+    None where it is not known: the package is no folder, or was changed after it was loaded.
+
+    To read it all takes a tenth of a second, so that it is kept under what changes with any file.
+    """
+    root = str(Path(__file__).parents[1])
+    files, state = list[str](), hashlib.sha256(b"sources")
+    for path, status in sorted(_sources(root), key=lambda pair: pair[0]):
+        if max(status.st_mtime, status.st_ctime) > LOADED_AT:
+            return None
+        files.append(path)
+        known = status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_dev
+        state.update(f"{path} {known}".encode())
+    if not files:
+        return None
+    key = state.digest()
+    found = object_cache().get(key)
+    if found is None:
+        digest = hashlib.sha256()
+        for path in files:
+            data = Path(path).read_bytes()
+            digest.update(f"{os.path.relpath(path, root)} {len(data)} ".encode())
+            digest.update(data)
+        found = digest.digest()
+        object_cache().put(key, found)
+    return found.hex()
+
+
+def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    for entry in _scandir(folder):
+        if entry.name in _NOT_PLANNING:
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            yield from _sources(entry.path)
+        elif entry.name.endswith(".py"):
+            yield entry.path, entry.stat()
 
 
 def entry_key(text: str, *facts: str) -> bytes:

@@ -18,7 +18,7 @@ from amdjax.core.dims import cheapest, choosing, text_at_hand
 
 __all__ = [
     "FAMILIES", "Decision", "Decisions", "Family", "Solver", "UnknownDecision", "busy_time",
-    "deciding", "planned", "set_finder", "shares",
+    "deciding", "is_deciding", "planned", "set_finder", "shares",
 ]  # fmt: skip
 
 Problem = TypeVar("Problem")
@@ -180,6 +180,11 @@ def deciding(
     decisions = Decisions(wanted, listing)
     with _using(decisions):
         yield decisions
+
+
+def is_deciding() -> bool:
+    """Whether this thread plans by given decisions, or notes estimates."""
+    return _current() is not None or getattr(_state, "estimates", None) is not None
 
 
 Finder = Callable[[Any, Any], Sequence[Decision]]

@@ -36,6 +36,7 @@ from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
 from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
 from amdjax.jit.plan import plan_program
+from amdjax.jit.plan_keys import plan_key
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
@@ -69,16 +70,30 @@ def compile_sized_for_cpu(closed: ClosedJaxpr, donated: Sequence[bool] = ()) -> 
     return LoadedPlan(closed.out_avals, *_compiled(closed, donated, lambda stage, x: None))
 
 
+def plan_for_cpu(
+    closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
+) -> Plan:
+    """The plan of a program as it is run, whether or not one is kept."""
+    plan = plan_program(closed, cpu_target(), donated, observe)
+    return (computed_once(plan) or (plan, None))[0]
+
+
 def _compiled(
     closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
 ) -> tuple[Plan, dict[int, Library]]:
     """The plan of a program, and its kernels by their numbers."""
-    loader = cpu_kernels()
+    loader, target = cpu_kernels(), cpu_target()
+    key = plan_key(closed, donated, target, loader.generator.facts())
+    if key is not None and (found := loader.read(key, closed.consts)) is not None:
+        return found
     try:
         with dumping(config.dump, closed, observe) as observe:
-            plan = plan_program(closed, cpu_target(), donated, observe, loader)
+            plan = plan_program(closed, target, donated, observe, loader)
             observe("plan", plan)
-            return plan, loader.load()
+            libraries = loader.load()
+        if key is not None:
+            loader.keep(key, plan, closed.consts)
+        return plan, libraries
     except BaseException:
         loader.cancel()
         raise
