@@ -291,6 +291,67 @@ def test_queries_without_keys(fill):
         assert np.isnan(out[0, 2]).all() and np.isfinite(out[1]).all()
 
 
+def _without_nan(w):
+    return jnp.where(jnp.isnan(w), 0, w)
+
+
+@pytest.mark.parametrize("kind", ["chosen", "added", "both"])
+def test_weights_that_are_zero_where_they_are_nan(kind):
+    """As exporters write boolean masks: rows of no keys give zeros, in place of NaN."""
+    mask = RNG.random((B, 1, T, S)) < 0.5
+    mask[0, 0, 2], mask[1, 0, 3] = False, True
+    bias = normal(B, N, T, S)
+    bias[1, 0, 3, 1], bias[1, 1, 3, 1] = np.nan, np.inf
+    logits = {
+        "chosen": lambda x: jnp.where(mask, x, -np.inf),
+        "added": lambda x: x + jnp.where(mask, 0, np.full(1, -np.inf, np.float32)),
+        "both": lambda x: jnp.where(mask, x + bias, -np.inf),
+    }[kind]  # fmt: skip
+    f = lambda q, k, v: plain(q, k, v, logits, _without_nan)
+    assert kernels(f, Q, KEYS, V) == (1, 0)
+    out = np.asarray(amdjax.jit(f)(Q, KEYS, V))
+    with amdjax.disable_jit():
+        expected = f(*map(jnp.asarray, (Q, KEYS, V)))
+    np.testing.assert_allclose(out, expected, rtol=2e-5, atol=2e-5)
+    assert not out[0, 2].any() and np.isfinite(out).all()
+
+
+def test_gradients_of_such_weights():
+    mask = RNG.random((B, 1, T, S)) < 0.5
+    mask[..., 0] = True
+    f = lambda q, k, v: plain(q, k, v, lambda x: jnp.where(mask, x, -np.inf), _without_nan)
+    gradient = amdjax.grad(lambda *a: (f(*a) ** 2).sum(), (0, 1, 2))
+    with amdjax.disable_jit():
+        expected = gradient(*map(jnp.asarray, (Q, KEYS, V)))
+    for got, want in zip(amdjax.jit(gradient)(Q, KEYS, V), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("read", [lambda n: n.sum(), lambda n: n])
+def test_where_weights_are_nan_may_be_read(read):
+    def f(q, k, v):
+        w = nn.softmax(jnp.einsum("btnh,bsnh->bnts", q, k))
+        return jnp.einsum("bnts,bsnd->btnd", _without_nan(w), v), read(jnp.isnan(w))
+
+    assert kernels(f, Q, KEYS, V) == (0, 0)
+
+
+def test_factors_of_operands_are_in_the_scale():
+    """What is multiplied behind a transposition of heads makes no copy of queries and keys."""
+    heads = lambda x: x.swapaxes(1, 2)
+
+    def f(q, k, v):
+        logits = (heads(q) * 0.5) @ (heads(k) / 4).swapaxes(2, 3)
+        return heads(nn.softmax(logits) @ heads(v))
+
+    compiled = amdjax.jit(f).lower(Q, KEYS, V).compile()
+    text = compiled.as_text("schedule")
+    assert "attention of" in text and "transpose" not in text and "mul" not in text
+    np.testing.assert_allclose(
+        compiled(Q, KEYS, V), plain(Q, KEYS, V, lambda x: x / 8), rtol=2e-5, atol=2e-5
+    )
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_narrow_operands(dtype):
     q, k, v = (jnp.asarray(x, dtype) for x in (Q, KEYS, V))

@@ -12,7 +12,7 @@ from amdjax.core.jaxpr import Var
 from amdjax.core.primitive import Primitive
 from amdjax.passes.attention.axes import Axis, Layout, extent, flat, whole
 from amdjax.passes.attention.groups import Group, Groups, by_group, combined, groups_of, placed
-from amdjax.passes.attention.logits import Distance, Logits, Placed
+from amdjax.passes.attention.logits import Distance, Logits, Placed, scaled
 from amdjax.passes.attention.program import Atom, Program
 from amdjax.passes.attention.weights import (
     SLOPES,
@@ -66,11 +66,30 @@ def arranged(
             return Placed(*program.root(x.atom, x.layout, through_broadcasts=through))
 
         assert weights.values is not None
-        operands = root(logits.query), root(logits.key), root(weights.values)
+        operands = [root(logits.query), root(logits.key), root(weights.values)]
+        if not is_differentiated:
+            logits = _with_factors(program, logits, operands, root)
         groups = groups_of(logits, operands, flat(layout), whole(keys))
         if groups is not None:
             return _Arrangement(program, logits, weights, layout, groups, operands).call()
     return None
+
+
+def _with_factors(
+    program: Program, logits: Logits, operands: list[Placed], root: Callable[[Placed], Placed]
+) -> Logits:
+    """Logits whose scale has what queries and keys are multiplied by, which are read before that.
+
+    Exporters write a part of the scale to either, behind the transposition of heads.
+    """
+    for i in (0, 1):
+        while (eqn := program.maker(operands[i].atom, "mul", "div")) is not None:
+            found = scaled(program, eqn)
+            if found is None or found[0].aval.shape != eqn.outvars[0].aval.shape:
+                break
+            operands[i] = root(Placed(found[0], operands[i].layout))
+            logits = replace(logits, scale=logits.scale * found[1])
+    return logits
 
 
 def _is_forward(product: Product, keys: Group) -> bool:
@@ -102,10 +121,10 @@ def _along(groups: Sequence[Group], x: Replaced, names: dict[Axis, Axis] | None)
     return replace(x, to=to) if set(to.axes) == {a for g in groups for a in whole(g)} else None
 
 
-def _spoiled(x: Any, where: Any, places: tuple[int, ...]) -> Any:
-    """`x` with NaN where a condition holds, which has the dimensions `places`."""
+def _filled(x: Any, where: Any, places: tuple[int, ...], number: float = np.nan) -> Any:
+    """`x` with a number where a condition holds, which has the dimensions `places`."""
     where = ops.broadcast_in_dim(where, x.aval.shape, places)
-    return ops.select(where, ops.full(x.aval.shape, np.nan, x.aval.dtype), x)
+    return ops.select(where, ops.full(x.aval.shape, number, x.aval.dtype), x)
 
 
 class _Arrangement:
@@ -166,6 +185,8 @@ class _Arrangement:
         if replaced is None:
             return None
         self.replaced_forward, self.replaced_backward = replaced
+        if self.weights.is_nan_zeroed and self.replaced_backward:
+            return None  # gradients choose by what is NaN as well
         if self.may_lack_keys and not self._is_kernels_choice():
             return None
         if not self._choose_dtype():
@@ -301,12 +322,20 @@ class _Arrangement:
         least = ops.full(maximum.aval.shape, LEAST, maximum.aval.dtype)
         return Primitive.by_name["le"].bind(maximum, least)
 
+    def _has_no_weights(self, maximum: Any, total: Any) -> Any:
+        """Which queries have NaN for weights, as they are written."""
+        zero = ops.full(total.aval.shape, 0, total.aval.dtype)
+        empty = Primitive.by_name["not"].bind(Primitive.by_name["gt"].bind(total, zero))
+        if self.is_infinite:
+            empty = Primitive.by_name["or"].bind(empty, self._lacks_keys(maximum))
+        return empty
+
     def _of_lacking_queries(self, d_value: Any, maximum: Any) -> Any:
         """The gradient of values, NaN where one of their queries has NaN for weights."""
         b, heads, queries = maximum.aval.shape
         group = extent(self.groups.shared)
         lacking = ops.reshape(self._lacks_keys(maximum), (b, heads // group, group, queries))
-        return _spoiled(d_value, Primitive.by_name["reduce_or"].bind(lacking, axes=(2, 3)), (0, 2))
+        return _filled(d_value, Primitive.by_name["reduce_or"].bind(lacking, axes=(2, 3)), (0, 2))
 
     def _scaled(self, x: Any, factor: float) -> Any:
         if abs(factor - 1) <= closeness(self.wide):
@@ -317,10 +346,12 @@ class _Arrangement:
     def _forward(self, *xs: Any) -> list[Any]:
         args, params = self._inputs(xs)
         outs = Primitive.by_name["attention"].bind(*args, **params)
-        found = outs[0]
+        found, maximum, total = outs
         if self.is_infinite:
-            lacking = ops.transpose(self._lacks_keys(outs[1]), (0, 2, 1))
-            found = _spoiled(found, lacking, (0, 1, 2))
+            found = _filled(found, ops.transpose(self._lacks_keys(maximum), (0, 2, 1)), (0, 1, 2))
+        if self.weights.is_nan_zeroed:
+            empty = ops.transpose(self._has_no_weights(maximum, total), (0, 2, 1))
+            found = _filled(found, empty, (0, 1, 2), 0.0)
         results = [
             placed(self._scaled(found, x.factor), self.groups.out, x.to)
             for x in self.replaced_forward

@@ -115,6 +115,17 @@ def find_logits(program: Program, atom: Atom, layout: Layout, keys: set[Axis]) -
     return None
 
 
+def scaled(program: Program, eqn: JaxprEqn) -> tuple[Atom, float] | None:
+    """What a product or quotient multiplies by a positive number, and the number."""
+    x, y = eqn.invars
+    number = program.number(y)
+    if number is None and eqn.primitive.name == "mul":
+        x, number = y, program.number(x)
+    if number is None or not np.isfinite(number) or number <= 0:
+        return None
+    return x, number if eqn.primitive.name == "mul" else 1 / number
+
+
 class _Traversal:
     """From logits back to the product; a sum has two ways, of which one leads there."""
 
@@ -158,14 +169,9 @@ class _Traversal:
     def _scaled(
         self, eqn: JaxprEqn, layout: Layout, factor: float, is_biased: bool
     ) -> Iterator[Logits]:
-        x, y = eqn.invars
-        number = self.program.number(y)
-        if number is None and eqn.primitive.name == "mul":
-            x, number = y, self.program.number(x)
-        if number is None or not np.isfinite(number) or number <= 0:
-            return
-        factor = factor * number if eqn.primitive.name == "mul" else factor / number
-        yield from self.ways(x, layout, factor, is_biased)
+        found = scaled(self.program, eqn)
+        if found is not None:
+            yield from self.ways(found[0], layout, factor * found[1], is_biased)
 
     def _biased(self, eqn: JaxprEqn, layout: Layout, factor: float) -> Iterator[Logits]:
         x, y = eqn.invars

@@ -98,9 +98,9 @@ class Program:
     @staticmethod
     def _constant(value: Any) -> float | None:
         aval = getattr(value, "aval", value)
-        if getattr(aval, "shape", None) != () or np.dtype(aval.dtype).kind not in "iuf":
+        if getattr(aval, "size", None) != 1 or np.dtype(aval.dtype).kind not in "iuf":
             return None
-        return _exactly(np.asarray(value))
+        return _exactly(np.asarray(value).reshape(()))
 
     def root(
         self, atom: Atom, layout: Layout, *, through_broadcasts: bool = True

@@ -143,6 +143,7 @@ class Weights:
         it is that where they hold.
       is_zeroed: whether such a choice is made of weights, not only of gradients of logits.
       is_chosen_fully: whether there is one for each choice that logits are made by.
+      is_nan_zeroed: whether weights that are NaN, which all of a row are if one is, become zero.
       close: the relative difference of factors that are equal but for rounding.
       narrowest: the fewest bytes of a dtype that something made of exponentials is rounded to.
     """
@@ -154,6 +155,7 @@ class Weights:
     choices: list[tuple[Placed, bool]] = field(default_factory=list)
     is_zeroed: bool = False
     is_chosen_fully: bool = False
+    is_nan_zeroed: bool = False
     close: float = 0.0
     narrowest: int = 8
 
@@ -182,6 +184,7 @@ class _Search:
         self.found = Weights(close=self.close)
         self.known: dict[Any, Known] = {exponentials: Known({(1, 0, 0, 0): 1.0}, layout)}
         self.cotangent_product: tuple[JaxprEqn, Layout] | None = None
+        self.nan_tests: set[Atom] = set()
 
     def run(self) -> bool:
         """Whether all that reads values made of exponentials was understood."""
@@ -217,6 +220,8 @@ class _Search:
             return self._multiplied(eqn)
         if name == "reduce_sum" and not self._is_over_keys(eqn):
             return self._bias_sum(eqn)
+        if name == "ne":
+            return self._is_for_zeros(eqn)
         rule = _RULES.get(name)
         made = rule(self, eqn) if rule is not None else None
         if made is None:
@@ -299,6 +304,9 @@ class _Search:
         which, *cases = eqn.invars
         if len(cases) != 2 or which in self.known or which.aval.dtype != bool:
             return None
+        if which in self.nan_tests:
+            self.found.is_nan_zeroed = True
+            return self.known[cases[0]]
         for i in (0, 1):
             x = self.known.get(cases[i])
             if x is None or self.program.number(cases[1 - i]) != 0:
@@ -310,6 +318,23 @@ class _Search:
             self.found.is_zeroed |= not all(m[1] or m[3] for m in x.polynomial)
             return x
         return None
+
+    def _is_for_zeros(self, eqn: JaxprEqn) -> bool:
+        """Whether it asks which weights are NaN, for nothing but to have zeros in their place."""
+        (x, y), (which,) = eqn.invars, eqn.outvars
+        readers = [self.program.eqns[place] for place in self.program.readers[which]]
+        if x is not y or which in self.program.results:
+            return False
+        if factor_of(self.known[x].polynomial, WEIGHTS, self.close) is None:
+            return False
+        if not all(
+            e.primitive.name == "select_n" and e.invars[:2] == [which, x]
+            and self.program.number(e.invars[2]) == 0
+            for e in readers
+        ):  # fmt: skip
+            return False
+        self.nan_tests.add(which)
+        return True
 
     # The cotangent of weights
 
