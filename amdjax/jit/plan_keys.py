@@ -83,9 +83,10 @@ def plan_key(
     except _Untold:
         return None
     settings = [(k, v) for k, v in config.traced().items() if k not in _ELSEWHERE]
+    overwritten = [i for i, d in enumerate(donated) if d]
     told = (
         _SCHEMA, sources, *compiler_version(), *_versions(), repr(machine), *facts,
-        repr(settings), repr([bool(d) for d in donated]), program,
+        repr(settings), repr(overwritten), program,
     )  # fmt: skip
     carried = hashlib.sha256("\0".join(told).encode()).digest()
     return PlanKey(hashlib.sha256(carried + choices.encode()).digest(), carried)

@@ -12,7 +12,10 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import export
 from amdjax.codegen.engine import Compilation
+from amdjax.core.config import State
 from amdjax.emulator.device import emulated_device
+from amdjax.export.container import Members, write_file
+from amdjax.jit.cpu import program
 from amdjax.jit.kernels import clear_loaded
 
 W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
@@ -105,6 +108,45 @@ def test_machine_code_runs_where_it_is_trusted(tmp_path, compiled, trusted, shap
     artifact = amdjax.load_artifact(tmp_path / "f", **trusted)
     right(artifact(X))
     assert bool(texts) != bool(trusted) and artifact.is_trusted == bool(trusted)
+
+
+@pytest.fixture
+def planned(monkeypatch, compiled):
+    """Names of what is planned, while plans are kept; none is found on disk."""
+    names, plan = [], program.plan_program
+    monkeypatch.setattr(program, "plan_program", lambda *args: names.append(1) or plan(*args))
+    with State("keep_plans")(True), State("check")(False):
+        yield names
+
+
+def long(x):
+    for i in range(12):
+        x = jnp.sin(x) + jnp.flip(x, i % 2)
+    return x @ W
+
+
+@pytest.mark.parametrize("trusted", [{"trust": True}, {"keys": {"k": b"secret"}}, {}])
+def test_plans_come_with_machine_code(tmp_path, compiled, planned, trusted):
+    e = export.export(amdjax.jit(long))(amdjax.ShapeDtypeStruct(X.shape, X.dtype))
+    wanted = e.call(X)
+    e.save(tmp_path / "f", targets=["cpu"], key=("k", b"secret"))
+    for damaged in (False, True):
+        compiled[1]()
+        planned.clear()
+        if damaged:  # on purpose, so that hashes are right
+            change(tmp_path / "f", lambda name: name.startswith("plans/"))
+            trusted = {name: True for name in trusted if name == "trust"}
+        artifact = amdjax.load_artifact(tmp_path / "f", **trusted)
+        assert np.asarray(artifact(X)).tobytes() == np.asarray(wanted).tobytes()
+        # Who may write a plan may name any memory: it is read where machine code is.
+        assert bool(planned) == (damaged or not trusted)
+
+
+def change(path, chosen):
+    """Put members of an artifact to shame."""
+    members = Members(path)
+    told = {k: v for k, v in members.manifest.items() if k != "hashes"}
+    write_file(path, {n: b"{}" if chosen(n) else bytes(members[n]) for n in members.names()}, told)
 
 
 @pytest.mark.parametrize("shape", ["b, 8", "2, 8"])
