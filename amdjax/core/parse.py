@@ -57,23 +57,31 @@ _TOKENS = re.compile(
 )
 
 
+#: Types as most are: each size is one token, a number or a variable.
+_PLAIN_TYPE = re.compile(
+    r"~?([a-z]\w*)\[((?:(?:\d{1,18}|[A-Za-z_]\w*)(?:,(?=[^\],])|(?=\])))*)\]", re.ASCII
+)
 _DEPTH = 200  # of brackets in brackets
 
 
 def _tokens(text: str) -> list[_Token]:
     found, at, depth = [], 0, 0
-    while at < len(text):
-        match = _TOKENS.match(text, at)
-        if match is None:
-            raise JaxprSyntaxError(f"unexpected {text[at]!r} in {_line(text, at)}")
-        kind = str(match.lastgroup)
-        if kind == "mark":
-            depth += (match.group() in "([{") - (match.group() in ")]}")
-        if depth > _DEPTH:
-            raise JaxprSyntaxError(f"more than {_DEPTH} brackets in brackets in {_line(text, at)}")
-        if kind not in ("space", "comment"):
-            found.append(_Token(kind, match.group(), at, match.end()))
-        at = match.end()
+    for match in _TOKENS.finditer(text):
+        kind, (start, end) = str(match.lastgroup), match.span()
+        if start != at:
+            break
+        at = end
+        if kind == "space" or kind == "comment":
+            continue
+        token = match.group()
+        if kind == "mark" and token in "([{)]}":
+            depth += 1 if token in "([{" else -1
+            if depth > _DEPTH:
+                where = _line(text, start)
+                raise JaxprSyntaxError(f"more than {_DEPTH} brackets in brackets in {where}")
+        found.append(_Token(kind, token, start, end))
+    if at != len(text):
+        raise JaxprSyntaxError(f"unexpected {text[at]!r} in {_line(text, at)}")
     found.append(_Token("end", "the end", at, at))
     return found
 
@@ -120,6 +128,7 @@ class _Parser:
         self.variables: dict[str, Var] = {}
         self.shared: dict[str, ClosedJaxpr] = {}
         self.scope = scope
+        self.types: dict[str, AbstractValue] = {}  # by their texts
         self.dimensions: set[str] = set()  # names of variables in shapes
 
     # Tokens
@@ -218,6 +227,14 @@ class _Parser:
         return var
 
     def type(self) -> AbstractValue:
+        start = self.peek()  # behind line ends
+        match = _PLAIN_TYPE.match(self.text, start.start)
+        if match is not None and (known := self.plain_type(match)) is not None:
+            count = match[2].count(",") + 1 if match[2] else 0
+            while self.tokens[self.at] is not start:
+                self.at += 1
+            self.at += 3 + (start.text == "~") + max(2 * count - 1, 0)
+            return known
         weak = self.accept("~")
         name = self.word("a type")
         if name == "Tok":
@@ -235,6 +252,26 @@ class _Parser:
             self.accept(",")
         return ShapedArray(shape, dtype, weak)
 
+    def plain_type(self, match: re.Match[str]) -> AbstractValue | None:
+        """The type that a text is; None for one that is none."""
+        text = match[0]
+        if text not in self.types:
+            name, sizes = match.groups()
+            try:
+                dtype = dtypes.dtype_from_short_name(name)
+                shape = [self.size(n) for n in sizes.split(",")] if sizes else []
+            except ValueError:
+                return None  # the usual way says what is wrong
+            self.types[text] = ShapedArray(shape, dtype, text[0] == "~")
+        return self.types[text]
+
+    def size(self, text: str) -> DimSize:
+        """The size of a text; raises ValueError for one that is none."""
+        size = int(text) if text.isdecimal() else symbolic_dimension(text, self.scope)
+        if isinstance(size, Dim):
+            self.dimensions |= size.variables()
+        return size
+
     def dimension(self) -> DimSize:
         """A size, which may be symbolic."""
         start = end = self.peek()
@@ -247,12 +284,9 @@ class _Parser:
         if self.at == before:
             raise self.fail("a size")
         try:
-            size = symbolic_dimension(self.text[start.start : end.end], self.scope)
+            return self.size(self.text[start.start : end.end])
         except ValueError as e:
             raise JaxprSyntaxError(f"{e} It stands in {_line(self.text, start.start)}") from None
-        if isinstance(size, Dim):
-            self.dimensions |= size.variables()
-        return size
 
     def ends_dimension(self) -> bool:
         """Whether a comma, what closes the shape, or another parameter follows."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from amdjax import tile
+from amdjax.core.config import config
 from amdjax.core.dims import Dim
 from amdjax.jit.instructions import (
     Instruction,
@@ -24,7 +25,6 @@ from amdjax.jit.instructions import (
     Zeros,
     packed,
 )
-from amdjax.passes import is_on
 from amdjax.runtime import vm
 
 __all__ = ["computed_once", "keeps_constants"]
@@ -35,7 +35,7 @@ _GROWTH, _ALLOWANCE = 4, 1 << 12
 
 def keeps_constants() -> bool:
     """Whether what programs compute of their constants is kept."""
-    return is_on("compute_constants_once")
+    return "compute_constants_once" not in config.disabled_passes
 
 
 def computed_once(plan: Plan) -> tuple[Plan, Plan] | None:

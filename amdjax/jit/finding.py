@@ -8,13 +8,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from amdjax.core.backend import load_finder
 from amdjax.core.config import config
 from amdjax.runtime.cache import default_directory
 from amdjax.schedule.search import is_deciding
-from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
+
+if TYPE_CHECKING:
+    from amdjax.schedule.writer import Machine
 
 __all__ = ["ask_finder", "choices_known", "database_path", "estimates_of", "trying_choices"]
 

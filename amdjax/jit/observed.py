@@ -1,4 +1,4 @@
-"""What the stages of compiling made; where a plan was read, they run when somebody asks."""
+"""What the stages of compiling made; where a plan was read, they run when they are asked for."""
 
 from __future__ import annotations
 

@@ -27,7 +27,6 @@ from amdjax.core.errors import JaxRuntimeError
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_unflatten
 from amdjax.core.sharding import Format, Layout, SingleDeviceSharding
-from amdjax.jit import report
 from amdjax.jit.after_tracing import (
     AfterTracing,
     MemoryStats,
@@ -36,20 +35,19 @@ from amdjax.jit.after_tracing import (
     check_types,
 )
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu, plan_for_cpu
-from amdjax.jit.gpu.executable import GpuExecutable
-from amdjax.jit.gpu.records import KernelRecord
 from amdjax.jit.observed import Observed
 from amdjax.jit.refs import without_refs
 from amdjax.jit.symbolic import has_symbolic_dims
 from amdjax.jit.symbolic_stages import SymbolicCompiled
 from amdjax.jit.variants import Variants
-from amdjax.passes import Changed
 from amdjax.runtime.devices import CpuDevice, default_device, devices
 from amdjax.targets import GpuTarget, get
 
 if TYPE_CHECKING:
     from amdjax.jit.gpu.executable import GpuExecutable
     from amdjax.jit.gpu.profile import Profile
+    from amdjax.jit.gpu.records import KernelRecord
+    from amdjax.passes import Changed
 
 
 @dataclass(frozen=True)
@@ -292,6 +290,9 @@ class Lowered(AfterTracing):
                 lambda observe: plan_for_cpu(program, donated, observe),
             )
         else:
+            # late: loads the generator for GPUs
+            from amdjax.jit.gpu.executable import GpuExecutable
+
             device = gpu
             executable = lambda observe: GpuExecutable(program, device, donated, observe)
             observed = Observed(executable, lambda observe: executable(observe).plan)
@@ -395,6 +396,9 @@ class Compiled(AfterTracing, Saved):
         Raises:
           ValueError: there is no such stage.
         """
+        # late: loads when a text is asked for
+        from amdjax.jit import report
+
         observed = self.observed
         return report.stage_text(stage, self.traced.jaxpr, observed.stages, observed.plan)
 
@@ -411,6 +415,9 @@ class Compiled(AfterTracing, Saved):
           ...         print(name, len(before.eqns), len(after.eqns))
           simplify 1 0
         """
+        # late: loads when a text is asked for
+        from amdjax.jit import report
+
         return report.changes(self.stages)
 
     @property
@@ -467,6 +474,9 @@ class Compiled(AfterTracing, Saved):
           >>> compiled.cost_analysis()["bytes accessed"]
           8000.0
         """
+        # late: loads when a text is asked for
+        from amdjax.jit import report
+
         return report.cost_analysis(self.stages)
 
     def memory_analysis(self) -> MemoryStats:

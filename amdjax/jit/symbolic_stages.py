@@ -22,7 +22,6 @@ from amdjax.core.pytree import tree_structure
 from amdjax.jit.after_tracing import AfterTracing, MemoryStats, Saved, called_with, leaf_names
 from amdjax.jit.symbolic import checked_sizes, given_sizes, shape_of
 from amdjax.jit.variants import Variants, keep_recent
-from amdjax.schedule.equations import own_cost
 
 __all__ = ["SymbolicCompiled"]
 
@@ -225,6 +224,9 @@ class SymbolicCompiled(AfterTracing, Saved):
 
 def _flops(program: Jaxpr | ClosedJaxpr) -> Any:
     """Operations on elements, by equations."""
+    # late: loads where it is asked for
+    from amdjax.schedule.equations import own_cost
+
     total: Any = 0
     for eqn in program.eqns:
         rule = eqn.primitive.lowering

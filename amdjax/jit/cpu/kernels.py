@@ -6,9 +6,7 @@ from dataclasses import replace
 
 from amdjax import tile
 from amdjax.codegen.compile_worker import Machine
-from amdjax.codegen.cpu.writer import emit_kernel
 from amdjax.codegen.engine import Library, host
-from amdjax.codegen.llvm import Module
 from amdjax.jit.kernels import KernelLoader
 from amdjax.runtime import native
 
@@ -24,6 +22,10 @@ def kernel_text(kernel: tile.Kernel) -> str:
 
 def kernel_ir(kernel: tile.Kernel) -> str:
     """The kernel as LLVM IR for this computer."""
+    # late: kernels that were compiled before need no generator
+    from amdjax.codegen.cpu.writer import emit_kernel
+    from amdjax.codegen.llvm import Module
+
     module = Module(native=host().native)
     emit_kernel(module, kernel, SYMBOL)
     return str(module)

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-import amdjax.jit.control
-import amdjax.kernels  # noqa: F401  (both register what plans are made of)
 from amdjax.codegen.engine import Library, host
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.collector import rare_collections
@@ -35,7 +33,6 @@ from amdjax.jit.cpu.code import Code
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
 from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
-from amdjax.jit.plan import plan_program
 from amdjax.jit.plan_keys import plan_key
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
@@ -52,6 +49,16 @@ def cpu_target() -> CpuTarget:
         machine.vector_bits, threads.num_threads(), machine.l1d_bytes, machine.l2_bytes,
         machine.l3_bytes, dot_dtypes=machine.dot_dtypes, matrix_dtypes=amx.dtypes(),
     )  # fmt: skip
+
+
+def plan_program(*args: Any) -> Plan:
+    """`jit.plan.plan_program`."""
+    # late: programs whose plans are kept need nothing that plans
+    import amdjax.jit.control
+    import amdjax.kernels  # noqa: F401  (both register what plans are made of)
+    from amdjax.jit import plan
+
+    return plan.plan_program(*args)
 
 
 @rare_collections

@@ -17,7 +17,7 @@ from amdjax.tile.passes.masked_selects import fold_masked_selects
 from amdjax.tile.passes.positions import mark_positional_comparisons
 from amdjax.tile.passes.prefetches import place_prefetches
 from amdjax.tile.passes.ranges import clamp_conversions, narrow_offsets
-from amdjax.tile.verify import verify
+from amdjax.tile.verifier import verify
 
 __all__ = [
     "Pass", "annotate_accesses", "annotate_divisions", "clamp_conversions", "fold_masked_selects",
