@@ -167,3 +167,56 @@ def test_features():
         "Imputer", [missing], imputed_value_floats=[7.0], replaced_value_float=float("nan")
     )
     assert imputed.tolist() == [[1, 7]]
+
+
+def one_leaf(kind, weights, **attributes):
+    """Trees of one leaf, which gives a weight for each target."""
+    count = len(weights)
+    nodes = {"treeids": [0], "nodeids": [0], "featureids": [0], "values": [0.0], "modes": ["LEAF"],
+             "truenodeids": [0], "falsenodeids": [0]}  # fmt: skip
+    leaf = {"treeids": [0] * count, "nodeids": [0] * count, "ids": list(range(count)),
+            "weights": weights}  # fmt: skip
+    return {f"nodes_{n}": v for n, v in nodes.items()} | {
+        f"{kind}_{n}": v for n, v in leaf.items()
+    } | attributes  # fmt: skip
+
+
+def test_probit_is_the_quantile_of_the_normal_distribution():
+    form = one_leaf("class", [0.975, 0.5, 0.1], classlabels_int64s=[3, 5, 7])
+    label, scores = run(
+        "TreeEnsembleClassifier", [np.zeros((1, 1), np.float32)], 2, post_transform="PROBIT", **form
+    )
+    assert label == 3
+    np.testing.assert_allclose(scores, [[1.959963985, 0, -1.281551566]], rtol=1e-6, atol=1e-7)
+
+
+def test_classes_without_a_leaf_have_their_base_value():
+    """The label is that of the highest score, whether a leaf gave it or not."""
+    x = np.zeros((1, 1), np.float32)
+    form = one_leaf("class", [-0.25, -0.5], classlabels_int64s=[3, 5, 7])
+    label, scores = run("TreeEnsembleClassifier", [x], 2, **form)
+    assert label == 7 and scores.tolist() == [[-0.25, -0.5, 0]]
+    label, scores = run("TreeEnsembleClassifier", [x], 2, base_values=[0, 1, 0.25], **form)
+    assert label == 5 and scores.tolist() == [[-0.25, 0.5, 0.25]]
+    for aggregate in ("SUM", "AVERAGE", "MIN", "MAX"):
+        form = one_leaf("target", [-0.25, -0.5], n_targets=3, base_values=[0, 1, 0.25])
+        y = run("TreeEnsembleRegressor", [x], aggregate_function=aggregate, **form)
+        assert y.tolist() == [[-0.25, 0.5, 0.25]]
+
+
+@pytest.mark.parametrize("op, kind, form", [
+    ("TreeEnsembleRegressor", "target", {"n_targets": 2}),
+    ("TreeEnsembleClassifier", "class", {"classlabels_int64s": [1, 2]}),
+])  # fmt: skip
+def test_base_values_are_one_for_each_score(op, kind, form):
+    outputs = 2 if kind == "class" else 1
+    with pytest.raises(OnnxError, match="base_values must have 2 numbers, or none, not 1"):
+        run(op, [np.zeros((1, 1), np.float32)], outputs, base_values=[1.0],
+            **one_leaf(kind, [0.5, 0.25], **form))  # fmt: skip
+    if kind == "class":  # one score of two classes has one
+        single = one_leaf(kind, [0.5], **form)
+        label, scores = run(
+            op, [np.zeros((1, 1), np.float32)], 2, base_values=[-1.0], post_transform="LOGISTIC",
+            **single,
+        )  # fmt: skip
+        assert label == 1 and scores[0, 1] < 0.5

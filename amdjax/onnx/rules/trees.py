@@ -173,6 +173,9 @@ def _run_legacy(
         raise OnnxError(f"a weight is that of node {error.args[0]}, which is not there") from None
     table, given = _spread(len(places), targets, at, leaf["ids"], leaf["weights"], dtype)
     base = _parts(attributes, "base_").get("values")
+    of_one_score = kind == "class_" and targets <= 2 and not any(leaf["ids"])
+    if base is not None and len(base) not in (0, targets, *(1,) * of_one_score):
+        raise OnnxError(f"base_values must have {targets} numbers, or none, not {len(base)}")
     return _total(trees.leaves(x), table, given, aggregate, base), leaf
 
 
