@@ -23,7 +23,7 @@ ELEMENT_TYPES = {
         ("f8_e4m3fn", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e4m3b11fnuz", "f8_e4m3",
          "f8_e3m4", "f8_e8m0fnu"), "i8",
     ),
-    "f4_e2m1fn": "i8",
+    **dict.fromkeys(("f4_e2m1fn", "f6_e2m3fn", "f6_e3m2fn"), "i8"),
 }  # fmt: skip
 
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})

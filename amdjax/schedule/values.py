@@ -16,7 +16,7 @@ COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2"
 
 
 def compute_dtype(dtype: str) -> str:
-    if dtype.startswith("f8") or dtype.startswith("f4"):
+    if dtype.startswith(("f8_", "f6_", "f4_")):
         return "f32"
     return COMPUTE.get(dtype, dtype)
 

@@ -236,9 +236,9 @@ NUMPY = {
     "bf16": ml_dtypes.bfloat16, "f4_e2m1fn": ml_dtypes.float4_e2m1fn,
     "i4": np.int8, "u4": np.uint8, "i2": np.int8, "u2": np.uint8,
     **{f"{s}{n}": np.dtype(f"{s}{n // 8}").type for s in "iu" for n in (8, 16, 32, 64)},
-    **{k: getattr(ml_dtypes, "float8" + k[2:]) for k in conv.DTYPES if k.startswith("f8")},
+    **{k: getattr(ml_dtypes, f"float{k[1:]}") for k in conv.DTYPES if k.startswith(("f8_", "f6_"))},
 }  # fmt: skip
-NARROW = [k for k in conv.DTYPES if k.startswith(("f8", "f4"))]
+NARROW = [k for k in conv.DTYPES if k.startswith(("f8_", "f6_", "f4_"))]
 INTEGERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
 
 
@@ -262,7 +262,7 @@ def cast(x, dtype):
 
 
 def codes(dtype):
-    count = 16 if dtype.startswith("f4") else 256
+    count = {"f4": 16, "f6": 64}.get(dtype[:2], 256)
     return np.arange(count, dtype=np.uint8).view(NUMPY[dtype])
 
 

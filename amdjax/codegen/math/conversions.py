@@ -56,6 +56,8 @@ SMALL_FLOATS = {
     "f8_e4m3": SmallFloat(4, 3, 7, "infinite"),
     "f8_e3m4": SmallFloat(3, 4, 3, "infinite"),
     "f4_e2m1fn": SmallFloat(2, 1, 1, "saturating"),
+    "f6_e2m3fn": SmallFloat(2, 3, 1, "saturating"),
+    "f6_e3m2fn": SmallFloat(3, 2, 3, "saturating"),
 }
 
 
