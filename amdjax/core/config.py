@@ -387,6 +387,7 @@ enable_checks = State("check")
 check_tracer_leaks = State("check_tracer_leaks")
 checking_leaks = check_tracer_leaks
 disabled_passes = State("disabled_passes")
+memory_limit = State("memory_limit")
 log_compiles = State("log_compiles")
 explain_cache_misses = State("explain_cache_misses")
 no_tracing = State("no_tracing")

@@ -149,6 +149,15 @@ _FLAGS = (
         "Names of compiler passes that are left out, separated by commas; docs/passes.md has them.",
         traced=True,
     ),
+    Flag(
+        "memory_limit",
+        int,
+        None,
+        "Bytes of intermediates above which programs compute values again rather than keep them.",
+        optional=True,
+        traced=True,
+        minimum=0,
+    ),
     _flag_bool("log_compiles", False, "Log every trace and compile."),
     Flag(
         "logging_level",

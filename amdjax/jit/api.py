@@ -28,6 +28,7 @@ from amdjax.jit.options import (
     check_function,
     checked_dynamic,
     chosen_device,
+    compiling_with,
     padding_of,
     shardings_of,
     symbolic_shapes,
@@ -89,7 +90,8 @@ def jit(
       backend: the platform on whose first device to run; of `device` and `backend`, give one.
       inline: whether the call vanishes into an enclosing traced program.
       abstracted_axes: not supported, must be None.
-      compiler_options: none are needed, and none are allowed where other traced functions call.
+      compiler_options: settings of `amdjax.config` by name, in force while the function compiles,
+        such as `{"memory_limit": 2**30}`; none are allowed where other traced functions call it.
       symbolic: shapes for which one trace serves, as texts of `export.symbolic_shape`: one for all
         arguments, a sequence with an entry for each positional one, or a dictionary by name.
         Entries are pytree prefixes, None where shapes are fixed. Arguments tell the sizes.
@@ -155,7 +157,7 @@ class JitFunction:
         functools.update_wrapper(self, fun)
         self._fun, self._name = fun, fun_name(fun)
         self._inline, self._keep_unused, self._device = inline, keep_unused, device
-        self._shardings, self._compiler_options = shardings, compiler_options
+        self._shardings, self._compiler_options = shardings, compiler_options or {}
         if shardings is not None and device is None:
             self._device = shardings.device
         self._parameters = Parameters(
@@ -167,7 +169,8 @@ class JitFunction:
         self._parameters.refuse_static(
             () if self._buckets is None else self._buckets.lengths.values()
         )
-        kind = self._parameters.kind, inline, keep_unused, device, dynamic
+        asked = tuple((k, repr(v)) for k, v in sorted(self._compiler_options.items()))
+        kind = self._parameters.kind, inline, keep_unused, device, dynamic, asked
         own = shardings is not None or self._shapes is not None
         self._programs = programs = Programs() if own else programs_of(fun, kind)
         self._compiled, self._traced = programs.compiled, programs.traced
@@ -354,7 +357,8 @@ class JitFunction:
             place = self._device.committed
         elif place is None:
             place = get_backend().program_placement()
-        with phase(self._name, "compile", "backend_compile"):
+        options = compiling_with(self._compiler_options)
+        with options, phase(self._name, "compile", "backend_compile"):
             flags = (*donated, *(False,) * len(self._length_types))
             if types is None or not serves:
                 self._programs.single_compiles += 1
@@ -568,7 +572,9 @@ class JitFunction:
         else:
             shardings = shardings_as_traced(closed, leaves)
         again = functools.partial(self._trace, tree=tree, static=static)
-        traced = Traced(closed, tree, out_tree, self._name, donated, shardings, again)
+        traced = Traced(
+            closed, tree, out_tree, self._name, donated, shardings, again, self._compiler_options
+        )
         return traced, tree, static, leaves
 
     @api_boundary

@@ -66,9 +66,9 @@ class _Carry:
     ):  # fmt: skip
         self.p = p = body.p
         rows = rows or {}
-        used = list(
-            eqn.invars
-        )  # a value that is also read as a constant or a slice keeps its memory
+        # A value that is also read as a constant or a slice keeps its memory.
+        name = body.first_name
+        used = [name.get(x, x) if isinstance(x, Var) else x for x in eqn.invars]
         self.invars, self.outs = list(invars), list(outs)
         self.current: list[View] = []
         self.next: list[View] = []
@@ -98,7 +98,7 @@ class _Carry:
                 not beside
                 and not isinstance(init, Literal)
                 and body.overwritable(init)
-                and used.count(init) == 1
+                and used.count(name.get(init, init)) == 1
                 and source.storage.slot is None
             ):
                 first = source

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from amdjax.core.config import State
+from amdjax.core.errors import JaxRuntimeError
 from amdjax.jit.arguments import Parameters
 from amdjax.jit.symbolic import SymbolicShapes
 from amdjax.transforms.flat import fun_name
@@ -85,3 +88,18 @@ def chosen_device(device: Any, backend: str | None) -> Device | None:
     if device is not None and backend is not None:
         raise ValueError("jit: give either device or backend, not both")
     return devices(backend)[0] if device is None else checked_device(device, "jit")
+
+
+@contextlib.contextmanager
+def compiling_with(options: Mapping[str, Any]) -> Iterator[None]:
+    """Settings in force while a program compiles."""
+    with contextlib.ExitStack() as stack:
+        for name, value in options.items():
+            try:
+                stack.enter_context(State(name)(value))
+            except (KeyError, ValueError) as e:
+                raise JaxRuntimeError(
+                    f"No such compile option: '{name}' with the value {value!r}. Options are the "
+                    "settings of amdjax.config that tracing and compiling read."
+                ) from e
+        yield

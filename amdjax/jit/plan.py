@@ -41,13 +41,15 @@ from amdjax.jit.instructions import (
     Zeros,
     packed,
 )
+from amdjax.jit.memory_limit import keep_within
 from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
-from amdjax.jit.updates import changes_in_place, readers_first
+from amdjax.jit.updates import changes_in_place, first_names, readers_first
 from amdjax.jit.workspace import FilledWorkspace
 from amdjax.kernels.shaped import ShapedContext, estimate, has_kernels, lower_shaped
 from amdjax.passes import Changed, Facts, is_on, prepare, prepare_body
+from amdjax.passes.barriers import BARRIER
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.element_loops import separate_numbers
@@ -135,6 +137,15 @@ class Planner:
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder(self.target)
         closed = prepare(closed, replace(self.facts, is_whole=True), self._note)
+        planner = lambda: Planner(self.target, by_line=self.by_line)
+        needed = lambda program: planner().planned(program, donated).arena_bytes
+        within = keep_within(closed, config.memory_limit, needed, self.target)
+        if within is not closed:
+            self._note("recompute_for_memory", closed, within)
+        return self.planned(within, donated)
+
+    def planned(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
+        """The plan of a program after all passes."""
         jaxpr = closed.jaxpr
         env: dict[Var, View] = {}
         inputs = self.next_slot
@@ -388,6 +399,7 @@ class Body:
     ):  # fmt: skip
         self.p, self.fusion, self.env, self.wanted = planner, fusion, env, wanted
         self.outermost, self.hoisted = outermost, hoisted
+        self.first_name = first_names(fusion)
         self.last_use = self._last_uses()
         self.owned: set[int] = set()  # storages this body may overwrite once their value is dead
         self.taken: set[Var] = set()  # dead values whose memory another value has already
@@ -397,12 +409,15 @@ class Body:
         self.in_place = is_on("update_in_place")
 
     def _last_uses(self) -> dict[Var, int]:
+        """The last steps that read values, by whichever name."""
         last: dict[Var, int] = {}
+        first = self.first_name
         for i, step in enumerate(self.fusion.steps):
-            last.update((v, i) for v in step_reads(step) if not isinstance(v, Literal))
+            last.update((first.get(v, v), i) for v in step_reads(step) if isinstance(v, Var))
         for v in self.fusion.jaxpr.outvars:
-            if not isinstance(v, Literal):
-                last[v] = len(self.fusion.steps)
+            if isinstance(v, Var):
+                last[first.get(v, v)] = len(self.fusion.steps)
+        last.update((v, last[x]) for v, x in first.items())
         return last
 
     def run(self) -> None:
@@ -419,7 +434,12 @@ class Body:
 
     def regions(self, regions: Sequence[Region]) -> None:
         """Write the launches of regions that run together."""
-        reads = Counter(v for r in regions for v in {*step_reads(r)} if isinstance(v, Var))
+        first = self.first_name
+        reads = Counter(
+            x
+            for r in regions
+            for x in {first.get(v, v) for v in step_reads(r) if isinstance(v, Var)}
+        )
         self.contested = {v for v, n in reads.items() if n > 1}
         workspace: list[dict[Temp, View]] = [{} for _ in regions]
         for calls in zip_longest(*map(self.region, regions)):
@@ -440,6 +460,10 @@ class Body:
     def single(self, step: Single) -> None:
         eqn, rule = step.eqn, step.eqn.primitive.lowering
         source = eqn.invars[0] if eqn.invars else None
+        if eqn.primitive.name == BARRIER:
+            named = zip(eqn.outvars, eqn.invars, strict=True)
+            self.env.update((v, self.p.view(self.env, x)) for v, x in named)
+            return
         if isinstance(source, Var) and is_bitcast(eqn):
             self.rename(source, eqn.outvars[0])
             return
@@ -470,7 +494,7 @@ class Body:
         """Another name for a value; its memory is not taken over while both are in use."""
         view = self.env[source]
         if self.overwritable(source):
-            self.taken.add(source)
+            self.taken.add(self.first_name.get(source, source))
         else:
             self.owned.discard(id(view.storage))
             view.storage.writable = False
@@ -481,7 +505,10 @@ class Body:
 
     def overwritable(self, v: Any) -> bool:
         """Whether the memory of a value may hold another one after this step."""
-        if not self.in_place or isinstance(v, Literal) or v in self.taken:
+        if not self.in_place or isinstance(v, Literal):
+            return False
+        v = self.first_name.get(v, v)
+        if v in self.taken:
             return False
         if not self.dead_after(v):
             return False
@@ -524,7 +551,7 @@ class Body:
         else:
             return False
         self.env[result] = view
-        self.taken.add(source)
+        self.taken.add(self.first_name.get(source, source))
         return True
 
     def calls(self, calls: Sequence[Call | Copy], temps: dict[Temp, View] | None = None) -> None:

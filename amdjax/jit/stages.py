@@ -10,8 +10,7 @@ Array([0., 0., 0.], dtype=float32)
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,8 +21,7 @@ from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import public_surface
-from amdjax.core.config import State, refuse_execution
-from amdjax.core.errors import JaxRuntimeError
+from amdjax.core.config import refuse_execution
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_unflatten
 from amdjax.core.sharding import Format, Layout, SingleDeviceSharding
@@ -36,6 +34,7 @@ from amdjax.jit.after_tracing import (
 )
 from amdjax.jit.cpu.program import CpuProgram, compile_for_cpu, plan_for_cpu
 from amdjax.jit.observed import Observed
+from amdjax.jit.options import compiling_with
 from amdjax.jit.refs import without_refs
 from amdjax.jit.symbolic import has_symbolic_dims
 from amdjax.jit.symbolic_stages import SymbolicCompiled
@@ -128,6 +127,7 @@ class Traced:
       donated: which leaves of the arguments are donated.
       out_shardings: for each leaf of the results where it is asked to be, None for anywhere.
       again: traces the function for other types of the leaves; None if it is not there.
+      compiler_options: those that `jit` was given.
     """
 
     jaxpr: ClosedJaxpr
@@ -139,6 +139,7 @@ class Traced:
     again: Callable[[Sequence[Any]], tuple[ClosedJaxpr, PyTreeDef]] | None = field(
         default=None, repr=False, compare=False
     )
+    compiler_options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def args_info(self) -> Any:
@@ -241,7 +242,8 @@ class Lowered(AfterTracing):
         Args:
           target: a GPU, or its name as in `gfx942` or `sm_90`; it need not be there, nor its
             driver. The default device if None.
-          compiler_options: settings of `amdjax.config` by name, in force while it compiles.
+          compiler_options: settings of `amdjax.config` by name, in force while it compiles, such as
+            `{"memory_limit": 2**30}`; with those that `jit` was given.
           device_assignment: accepted.
 
         Returns:
@@ -261,13 +263,13 @@ class Lowered(AfterTracing):
           >>> [(k.name, k.scratch_bytes) for k in compiled.kernels]
           [('map_add', 0)]
         """
-        options = compiler_options or {}
+        options = {**self.traced.compiler_options, **(compiler_options or {})}
         if has_symbolic_dims(self.traced.jaxpr.in_avals):
-            with _options(options):  # raises now for what there is not
+            with compiling_with(options):  # raises now for what there is not
                 gpu = _default_target() if target is None else _target(target)
 
             def of_sizes(traced: Traced) -> Compiled:
-                with _options(options):
+                with compiling_with(options):
                     return Lowered(traced)._compile(target)
 
             closed, donated, variants = self.traced.jaxpr, self.traced.donated, None
@@ -275,9 +277,9 @@ class Lowered(AfterTracing):
                 variants = Variants(closed, donated, (), get_backend().program_placement())
             name = "cpu" if gpu is None else gpu.name
             return SymbolicCompiled(
-                self.traced, of_sizes, variants, lambda: _options(options), name
+                self.traced, of_sizes, variants, lambda: compiling_with(options), name
             )
-        with _options(options):
+        with compiling_with(options):
             return self._compile(target)
 
     def _compile(self, target: str | GpuTarget | None) -> Compiled:
@@ -492,21 +494,6 @@ class Compiled(AfterTracing, Saved):
         aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
         constants = sum(np.asarray(c).nbytes for c in self.executable.plan.constants)
         return MemoryStats(arguments, results, aliased, self.executable.plan.arena_bytes, constants)
-
-
-@contextlib.contextmanager
-def _options(options: dict[str, Any]) -> Iterator[None]:
-    """Settings in force while a program compiles."""
-    with contextlib.ExitStack() as stack:
-        for name, value in options.items():
-            try:
-                stack.enter_context(State(name)(value))
-            except (KeyError, ValueError) as e:
-                raise JaxRuntimeError(
-                    f"No such compile option: '{name}' with the value {value!r}. Options are the "
-                    "settings of amdjax.config that tracing and compiling read."
-                ) from e
-        yield
 
 
 def _target(target: str | GpuTarget) -> GpuTarget:

@@ -13,6 +13,7 @@ from typing import Any
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Shaped
 from amdjax.passes import is_on
+from amdjax.passes.barriers import BARRIER
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
 
@@ -40,6 +41,16 @@ def _renames(step: Step, v: Var) -> bool:
         first = params["num_consts"]
         return v in step.eqn.invars[first : first + params["num_carry"]]
     return True
+
+
+def first_names(fusion: Fusion) -> dict[Var, Var]:
+    """What values were called before barriers, which give names and move nothing."""
+    names: dict[Var, Var] = {}
+    for step in fusion.steps:
+        if isinstance(step, Single) and step.eqn.primitive.name == BARRIER:
+            pairs = zip(step.eqn.outvars, step.eqn.invars, strict=True)
+            names.update((v, names.get(x, x)) for v, x in pairs if isinstance(x, Var))
+    return names
 
 
 def readers_first(fusion: Fusion) -> Fusion:

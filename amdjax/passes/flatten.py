@@ -12,9 +12,8 @@ from amdjax.core.lowering import Control, Decompose, Shaped
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import AbstractRef
 from amdjax.core.source_info import SourceInfo, unknown, written_at
+from amdjax.passes.barriers import BARRIER
 from amdjax.transforms.discharge import discharged
-
-BARRIER = "optimization_barrier"
 
 
 def flatten_calls(
@@ -43,26 +42,6 @@ def discharge_refs(closed: ClosedJaxpr) -> ClosedJaxpr:
     """
     own = any(type(v.aval) is AbstractRef for eqn in closed.eqns for v in eqn.outvars)
     return flatten_calls(discharged(closed)) if own else closed
-
-
-def remove_barriers(closed: ClosedJaxpr) -> ClosedJaxpr:
-    """Optimization barriers have done their work when common subexpressions are gone."""
-    if not any(e.primitive.name == BARRIER for e in closed.jaxpr.eqns):
-        return closed
-    names: dict[Var, Any] = {}
-
-    def rename(x: Any) -> Any:
-        return names.get(x, x) if isinstance(x, Var) else x
-
-    eqns = []
-    for eqn in closed.jaxpr.eqns:
-        invars = [rename(x) for x in eqn.invars]
-        if eqn.primitive.name == BARRIER:
-            names.update(zip(eqn.outvars, invars, strict=True))
-        else:
-            eqns.append(eqn.replace(invars=invars))
-    outvars = [rename(v) for v in closed.jaxpr.outvars]
-    return closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns, outvars=outvars))
 
 
 class _Flattener:

@@ -10,9 +10,10 @@ from typing import Any
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.attention import recognize_attention
+from amdjax.passes.barriers import remove_barriers
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
-from amdjax.passes.flatten import discharge_refs, flatten_calls, remove_barriers
+from amdjax.passes.flatten import discharge_refs, flatten_calls
 from amdjax.passes.layouts import choose_layouts
 from amdjax.passes.loop_residuals import Cost, recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops
@@ -124,8 +125,8 @@ PASSES: tuple[Pass, ...] = (
          "passes/attention/rewriting.py"),
     Pass("join_scatters", "updates of one array, one after the other, become one",
          _plain(join_scatters), "passes/scatters.py"),
-    Pass("remove_barriers", "optimization barriers go when they have done their work",
-         _plain(remove_barriers), "passes/flatten.py", is_needed=True),
+    Pass("remove_barriers", "optimization barriers go that keep nothing apart any more",
+         _plain(remove_barriers), "passes/barriers.py", is_needed=True),
     Pass("recompute_in_loops", "a loop computes cheaply what another would stack for it",
          _in_loops, "passes/loop_residuals.py"),
     Pass("read_narrow_operands", "products read operands as they are stored, not converted",
@@ -134,6 +135,8 @@ PASSES: tuple[Pass, ...] = (
          _plain(slice_products_in_loops), "passes/loop_slices.py", only="cpu"),
     Pass("repeat_results", "what several results are is written several times by one kernel",
          _plain(repeat_results), "passes/results.py", only="whole"),
+    Pass("recompute_for_memory", "values are computed again that `memory_limit` lets not stay",
+         None, "jit/memory_limit.py"),
     Pass("run_loops_by_element", "loops over single elements run in registers",
          None, "schedule/element_loops.py"),
     Pass("inline_elementwise", "elementwise values are computed where they are read",

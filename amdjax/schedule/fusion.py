@@ -547,12 +547,29 @@ def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
         readers = [s for s in out if s is not single and id(result) in reads[id(s)]]
         first = readers[0] if readers else None
         if isinstance(first, Region) and _fits_behind(first, result):
-            # The product moves down to its first reader, whose other inputs are ready there.
-            single.epilogue = first
+            single.epilogue = first  # one of them moves to where both can be
+            start, end = out.index(single), out.index(first)
+            del out[end], out[start]
+            out.insert(start + _ready_at(first, out[start : end - 1], reads), single)
             reads[id(single)] = {id(v) for v in step_reads(single)}
-            out.remove(single)
-            out[out.index(first)] = single
     return out
+
+
+def _ready_at(
+    region: Region, before: Sequence[Region | Single], reads: Mapping[int, set[int]]
+) -> int:
+    """From where on a region can run behind a product: what it reads beside it is there.
+
+    What else reads what it may update in place has done so. Earlier is better, for the operands
+    of the product are in memory until then.
+    """
+    other = {v for r in region.roots for v, _ in r.reads}
+    large = {id(v) for v in other if same_shape(_long_axes(v.aval.shape), region.domain)}
+    for i in range(len(before) - 1, -1, -1):
+        step = before[i]
+        if other.intersection(step_writes(step)) or not large.isdisjoint(reads[id(step)]):
+            return i + 1
+    return 0
 
 
 def _takes_epilogue(eqn: JaxprEqn) -> bool:
