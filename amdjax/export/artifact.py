@@ -16,14 +16,13 @@ from amdjax.core.dims import SymbolicScope
 from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten
-from amdjax.numpy import asarray
 
 from .container import MANIFEST, ArtifactError, Data, Members
 from .kernels import TargetKernels, log_differences
 from .model import FileModel
 from .parts import FORMAT, SCHEMA, WEIGHTS
 from .program import Exported, checked_platforms, types_text
-from .values import read_value, value_of
+from .values import as_array, read_value, value_of
 from .weights import unpack
 from .written import TEXT_BYTES, read_program, read_scope, read_tree, read_unequal
 
@@ -64,7 +63,15 @@ def load_artifact(
     if not isinstance(path, (str, os.PathLike)):
         raise TypeError(f"load_artifact: path must be a path, got {type(path).__name__}")
     members = Members(path)
-    return Artifact(members, trust or members.signed_by(dict(keys or {})) is not None)
+    return _artifact(members, trust or members.signed_by(dict(keys or {})) is not None)
+
+
+def _artifact(members: Members, trusted: bool) -> Artifact:
+    """The artifact, if no member is damaged."""
+    try:
+        return Artifact(members, trusted)
+    finally:
+        members.check()  # what it raises tells more than what damaged members lead to
 
 
 def deserialize(blob: Data) -> Exported:
@@ -82,7 +89,7 @@ def deserialize(blob: Data) -> Exported:
     if bytes(blob[: len(_OLD)]) == _OLD:
         raise ArtifactError("deserialize: it was written by a version before 0.2; export it again")
     try:
-        return Artifact(Members(bytes(blob)), False).exported
+        return _artifact(Members(bytes(blob)), False).exported
     except ArtifactError as e:
         raise ArtifactError(f"deserialize: {e}") from None
 
@@ -159,7 +166,7 @@ class Artifact(FileModel):
     @staticmethod
     def _to_device(value: Any) -> Any:
         on_host = get_backend().program_placement() is None and value.flags.c_contiguous
-        return borrowed(value) if on_host else asarray(value)
+        return borrowed(value) if on_host else as_array(value)
 
     def _run(self, given: dict[str, Any]) -> dict[str, Any]:
         return self._computed(self._prepared.arrays(self.params), given)
@@ -174,12 +181,12 @@ class Artifact(FileModel):
     def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         # Inputs of 32 bits stand for those of 64 where these are off.
         with enable_x64(self.exported.enable_x64):
-            given = {v.name: asarray(given[v.name], v.dtype) for v in self.inputs}
-            params = {name: asarray(params[name], v.dtype) for name, v in self.params.items()}
+            given = {v.name: as_array(given[v.name], v.dtype) for v in self.inputs}
+            params = {name: as_array(params[name], v.dtype) for name, v in self.params.items()}
             made = self.exported.call(params, **given)
         if config.enable_x64:
             return made
-        return {k: asarray(y, canonicalize_dtype(y.dtype)) for k, y in made.items()}
+        return {k: as_array(y, canonicalize_dtype(y.dtype)) for k, y in made.items()}
 
 
 def _settings(members: Members) -> Callable[[], AbstractContextManager[Any]]:

@@ -18,9 +18,10 @@ import mmap
 import os
 import re
 import struct
+import threading
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 JSON_BYTES = 64 << 20  # of JSON
 DEPTH = 100  # of values in values
 MOST_MEMBERS = 1 << 16
+_LARGE = 1 << 20  # bytes of a member that is hashed beside others
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}(/[A-Za-z0-9_.-]{1,128}){0,3}")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _LOCAL = struct.Struct("<4s5H3I2H")  # what stands before a member
@@ -121,6 +123,9 @@ def _signed(manifest: bytes, name: str, key: bytes) -> bytes:
 class Members:
     """The members of an archive, whose hashes are those that its manifest has.
 
+    Large ones are hashed while others are read: what is made of the archive counts only once
+    `check` has returned.
+
     Args:
       source: a path, whose file is mapped into memory, or bytes.
 
@@ -144,9 +149,28 @@ class Members:
         for name in self.names() ^ hashes.keys():
             where = MANIFEST if name in self._places else "the archive"
             raise ArtifactError(f"{name} is missing in {where}")
-        for name in hashes:
+        self._damaged: list[str] = []
+        large = [name for name in hashes if len(self[name]) > _LARGE]
+        self._hashing = threading.Thread(target=self._hash, args=(hashes, large), daemon=True)
+        self._hashing.start()
+        self._hash(hashes, [name for name in hashes if len(self[name]) <= _LARGE])
+        if self._damaged:
+            self.check()
+
+    def _hash(self, hashes: Mapping[str, Any], names: Sequence[str]) -> None:
+        for name in names:
             if hashlib.sha256(self[name]).hexdigest() != hashes[name]:
-                raise ArtifactError(f"{name} is damaged: its hash is not that of the manifest")
+                self._damaged.append(name)
+
+    def check(self) -> None:
+        """Wait until all members are hashed.
+
+        Raises:
+          ArtifactError: one is damaged.
+        """
+        self._hashing.join()
+        for name in self._damaged:
+            raise ArtifactError(f"{name} is damaged: its hash is not that of the manifest")
 
     def names(self) -> set[str]:
         """Names of the members that the manifest tells of."""

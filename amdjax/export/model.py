@@ -8,13 +8,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 import amdjax
-from amdjax.numpy import asarray
 
 from .container import write_file
 from .parts import parts
 from .prepared import Prepared
 from .program import Exported
-from .values import Value, bound
+from .values import Value, as_array, bound
 
 __all__ = ["FileModel"]
 
@@ -140,7 +139,7 @@ class FileModel:
     @staticmethod
     def _to_device(value: Any) -> Any:
         """An array of NumPy as one to compute with."""
-        return asarray(value)
+        return as_array(value)
 
     def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         """The outputs by name, of inputs that fit."""

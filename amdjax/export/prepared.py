@@ -23,9 +23,10 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var, eval_jaxpr, s
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
 from amdjax.core.trace import is_concrete
-from amdjax.numpy import asarray
 from amdjax.passes.flatten import flatten_calls
 from amdjax.transforms.flat import FlatFunction, debug_info
+
+from .values import as_array
 
 __all__ = ["Prepared"]
 
@@ -45,7 +46,7 @@ class Prepared:
       as_array: makes an array of a parameter.
     """
 
-    def __init__(self, f: Callable[..., Any], as_array: Callable[[Any], Any] = asarray) -> None:
+    def __init__(self, f: Callable[..., Any], as_array: Callable[[Any], Any] = as_array) -> None:
         self._f, self._as_array = f, as_array
         self._compiled = amdjax.jit(self._rest, dynamic="auto")
         self._is_first = True

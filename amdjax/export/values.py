@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 
 import amdjax
+from amdjax.core.array import ConcreteArray, from_numpy
+from amdjax.core.backend import get_backend
 from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.dtypes import canonicalize_dtype, dtype_from_short_name, short_dtype_name
 
-__all__ = ["Value", "bound", "read_value", "told", "value_of"]
+__all__ = ["Value", "as_array", "bound", "read_value", "told", "value_of"]
 
 
 @dataclass(frozen=True)
@@ -136,3 +138,18 @@ def _check_shape(
             raise ValueError(
                 f"input {value}: axis {axis} must have {said} elements, got shape {tuple(shape)}"
             )
+
+
+def as_array(x: Any, dtype: Any = None) -> Any:
+    """What `numpy.asarray` makes of a value, which loads for other values than plain arrays."""
+    if dtype is None or getattr(x, "dtype", None) == dtype:
+        if isinstance(x, ConcreteArray) and not x.aval.weak_type:
+            return x
+        plain = type(x) is np.ndarray and x.dtype.kind in "biufc"
+        on_host = plain and get_backend().program_placement() is None
+        if on_host and canonicalize_dtype(x.dtype) == x.dtype:
+            return from_numpy(x)
+    # late: see above
+    from amdjax.numpy import asarray
+
+    return asarray(x, dtype)

@@ -19,7 +19,7 @@ from amdjax.core.dims.parse import parse_dimension
 from amdjax.core.errors import JaxprTypeError
 from amdjax.core.jaxpr import ClosedJaxpr, Opaque, subjaxprs_of_value
 from amdjax.core.lowering import Host
-from amdjax.core.parse import parse_jaxpr
+from amdjax.core.parse import JaxprSyntaxError, parse_jaxpr
 from amdjax.core.pprint import format_jaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten
 
@@ -80,7 +80,14 @@ def read_program(text: str, scope: SymbolicScope, consts: Sequence[Any]) -> Clos
       scope: what is known of its dimension variables.
       consts: the values of its constants.
     """
-    program = parse_jaxpr(text, consts, scope)
+    try:
+        program = parse_jaxpr(text, consts, scope)
+    except JaxprSyntaxError:
+        # late: operations on references and on keys are known once these are loaded
+        import amdjax.numpy
+        import amdjax.random  # noqa: F401
+
+        program = parse_jaxpr(text, consts, scope)
     check_program(program, ValueError)
     return program
 

@@ -17,6 +17,7 @@ from amdjax.emulator.device import emulated_device
 from amdjax.export.container import Members, write_file
 from amdjax.jit.cpu import program
 from amdjax.jit.kernels import clear_loaded
+from tests.support.jit_helpers import run_python
 
 W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
 X = np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 8)
@@ -68,6 +69,18 @@ def test_what_is_read_is_what_was_saved(tmp_path):
     assert artifact.metadata == {"by": "me"} and not artifact.targets and not artifact.is_trusted
     assert str(artifact.inputs[0]) == "0: float32[b,8]"
     assert artifact.manifest["schema"] == 1 and artifact.params == {}
+
+
+def test_a_fresh_process_knows_all_operations(tmp_path):
+    f = amdjax.jit(lambda x: x * amdjax.random.gamma(amdjax.random.key(3), 2.0, x.shape))
+    export.export(f)(X).save(tmp_path / "f")
+    made = run_python(f"""
+        import amdjax, numpy as np
+        x = np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 8)
+        made = amdjax.load_artifact({str(tmp_path / "f")!r})(x)
+        print(np.asarray(made).tobytes().hex())
+    """)
+    assert made.strip() == np.asarray(f(X)).tobytes().hex()
 
 
 def test_others_transform_what_was_read(tmp_path):
