@@ -46,6 +46,7 @@ class CpuCosts:
       cache_rate: bytes from the second-level cache, many lines at once.
       stream_rate: bytes from beyond the first-level cache, side by side and prefetched.
       memory_rate: bytes from or to beyond the second-level cache, a panel at a time.
+      panels_rate: the same, of several panels side by side that are read once.
       run_rate: bytes from beyond the second-level cache, in short runs that lie pages apart.
       far_rate: bytes from or to beyond all caches, in short runs.
     """
@@ -72,6 +73,7 @@ class CpuCosts:
     cache_rate: float = 13.0
     stream_rate: float = 24.0
     memory_rate: float = 8.0
+    panels_rate: float = 12.0
     run_rate: float = 5.0
     far_rate: float = 2.0
 

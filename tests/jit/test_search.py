@@ -190,7 +190,7 @@ for name in test_search.FAMILIES:
 MACHINE_SPECIFIC = {
     ("attention on a CPU", "AMX"), ("product on a CPU", "AMX"), ("product on a CPU", "VNNI"),
     ("convolution on a GPU", "padded groups"), ("convolution on a GPU", "depthwise"),
-    ("convolution on a CPU", "depthwise gradient"),
+    ("convolution on a CPU", "depthwise gradient"), ("product on a CPU", "streamed"),
 }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
 from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
+from amdjax.kernels.products.cpu.streamed import STREAMED
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget
@@ -255,6 +256,51 @@ def test_few_rows_times_a_matrix_that_streams(m, k, n, number, batch, dtype, bit
     np.testing.assert_array_equal(plain, exact.astype(dtype))
     if dtype is not np.float16:  # whose sum is rounded before the bias is added, or after
         np.testing.assert_array_equal(fused, np.maximum(exact + bias, 1).astype(dtype))
+
+
+@settings(max_examples=12)
+@given(
+    st.integers(1, 3), st.integers(1, 1200), st.integers(130, 700), st.integers(0, 5),
+    st.sampled_from([(), (3,), (2, 3)]), st.sampled_from([np.float32, np.float64, np.int32]),
+    st.sampled_from([128, 256, 512]), st.sampled_from([1, 3]), st.booleans(),
+)  # fmt: skip
+def test_few_rows_times_a_matrix_that_was_packed(
+    m, k, n, number, batch, dtype, bits, threads, turned
+):
+    x, y = small_integers((*batch, m, k), dtype), small_integers((*batch, k, n), dtype, 1)
+    bias, start = small_integers((n,), dtype, 2), small_integers((*batch, m, n), dtype, 3)
+    weights = np.ascontiguousarray(y.swapaxes(-1, -2)) if turned else y
+    exact = x.astype("d") @ y.astype("d")
+
+    def f(x, bias, total):
+        y = weights.swapaxes(-1, -2) if turned else weights
+        return x @ y, jnp.maximum(x @ y + bias, 1), total + x @ y
+
+    def loop(x, total, y):
+        return lax.fori_loop(0, 3, lambda i, total: jnp.minimum(total, 5) + x @ y, total)
+
+    with pytest.MonkeyPatch.context() as patch, using(STREAMED, number) as applied:
+        on_machine(patch, vector_bits=min(bits, target().vector_bits), threads=threads)
+        with amdjax.enable_x64(True):
+            found = compiled(f, x, bias, start)(x, bias, start)
+            looped = compiled(loop, x, start, y)(x, start, y)
+    assert applied
+    plain, fused, added = map(np.asarray, found)
+    np.testing.assert_array_equal(plain, exact)
+    np.testing.assert_array_equal(fused, np.maximum(exact + bias, 1))
+    np.testing.assert_array_equal(added, start + exact)
+    for _ in range(3):
+        start = np.minimum(start, 5) + exact
+    np.testing.assert_array_equal(looped, start)
+
+
+def test_long_sums_over_packed_panels_are_begun_anew():
+    rng = np.random.default_rng(0)
+    x, y = rng.random((2, 300_000), np.float32), rng.random((300_000, 100), np.float32)
+    with using(STREAMED) as applied:
+        found = compiled(lambda x: x @ y, x)(x)
+    assert applied
+    np.testing.assert_allclose(found, x.astype(np.float64) @ y.astype(np.float64), 2e-6)
 
 
 def test_a_matrix_that_streams_is_read_once(monkeypatch):

@@ -11,7 +11,8 @@ On CPUs (`cpu/dispatch.py`) the solver is taken that is estimated to be fastest 
   lanes (`cpu/lane_convolution.py`), and the gradients of their kernels.
 - `cpu/few_columns.py`: convolutions with very few features in their result.
 - `cpu/direct.py`: plain matrices, read where they lie; `cpu/rank_updates.py`: few rows times a
-  large one, which is read in its own order; `cpu/plain.py`: what these share.
+  large one, which is read in its own order; `cpu/streamed.py`: as few times one that was packed
+  before; `cpu/plain.py`: what these share.
 - `cpu/amx.py`: bfloat16 and bytes where the CPU has AMX.
 - `cpu/vnni.py`: bfloat16 and bytes where vector instructions sum the products in a word.
 - `cpu/implicit.py`: convolutions whose windows overlap, read from a padded copy

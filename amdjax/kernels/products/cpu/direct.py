@@ -8,6 +8,7 @@ Their code is made for one shape: all distances are constants in the instruction
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -43,6 +44,7 @@ from amdjax.schedule.row_plan import counted
 from amdjax.schedule.search import Solver, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
+from amdjax.tile.types import CACHE_LINE
 
 Value = tile.Value
 
@@ -52,6 +54,7 @@ MOST_DOT_ROWS = 16  # whose sums registers hold
 MOST_TILES = 4  # of different shapes that are looked at
 LONG_SUM = 512  # steps of a loop that are summed by themselves
 FEW_ROWS = 4  # for which columns are prefetched, and registers hold many
+WAYS = 8  # of the second-level cache: lines that share a set
 AFAR = 1.5  # times as long, what comes from beyond the second-level cache
 LANE_SUM = 6  # cycles to add the lanes of a sum
 SPLIT_DEPTH = 256  # least part of a depth that programs share
@@ -194,7 +197,10 @@ def _tile_cycles(p: Contraction, shape: TileShape, splits: int, target: CpuTarge
     step = shape.cycles(costs) + conversions(p, shape.rows, shape.vectors, target)
     # The first tile of a column of tiles reads a panel from beyond the first-level cache.
     first = max(step, _arrival(p, shape, target))
-    if p.depth * shape.columns * itemsize(p.b.dtype) > target.l1_bytes or _is_aliased(p):
+    # Rows of the left operand are beside it, and packed panels would be read without all this;
+    # but where they were packed now, that would meet it too.
+    kept = target.l1_bytes * 2 // 3 if p.b.fixed else target.l1_bytes
+    if p.depth * shape.columns * itemsize(p.b.dtype) > kept or _is_aliased(p, target):
         step = first
     step += (first - step) / high + _return(p, shape, target)
     cycles = p.depth / splits * step
@@ -225,15 +231,20 @@ def _arrival(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
     costs, size = target.costs, itemsize(p.b.dtype)
     row = min(shape.columns, p.columns) * size
     runs = row / costs.run_rate if p.b.depth and comes_in_runs(p.b, target) else 0.0
-    if not _is_aliased(p):
+    if not _is_aliased(p, target):
         return max(row / costs.stream_rate, runs)
     near = p.depth * stride_of(p.b.depth) * size <= private_cache(target)
+    near = near or not is_aliased(stride_of(p.b.depth), p.b.dtype)
     return max(costs.aliased_row if near else AFAR * costs.aliased_row, runs)
 
 
-def _is_aliased(p: Contraction) -> bool:
+def _is_aliased(p: Contraction, target: CpuTarget) -> bool:
     """Whether rows of a panel share few sets of the caches and are not prefetched."""
-    return p.rows > FEW_ROWS and is_aliased(stride_of(p.b.depth), p.b.dtype)
+    stride = stride_of(p.b.depth)
+    if p.rows <= FEW_ROWS or is_aliased(stride, p.b.dtype) or not (stride and p.b.fixed):
+        return p.rows > FEW_ROWS and is_aliased(stride, p.b.dtype)
+    apart = math.gcd(stride * itemsize(p.b.dtype), target.l2_bytes // WAYS)
+    return p.depth > target.l2_bytes // max(apart, CACHE_LINE)
 
 
 def _dot_cycles(p: Contraction, group: int, target: CpuTarget) -> float:

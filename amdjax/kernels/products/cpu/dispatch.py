@@ -16,6 +16,7 @@ from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
 from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
+from amdjax.kernels.products.cpu.streamed import STREAMED
 from amdjax.kernels.products.cpu.vnni import VNNI
 from amdjax.kernels.products.cpu.winograd import F23, F43, winograd_solver
 from amdjax.kernels.products.dot import dot_contraction
@@ -73,6 +74,7 @@ def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPl
 PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
     "product on a CPU",
     FEW_COLUMNS,
+    STREAMED,
     RANK_UPDATES,
     DOT_PRODUCTS,
     DIRECT,
