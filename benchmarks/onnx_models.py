@@ -2,8 +2,10 @@
 
 PyTorch exports networks with random weights (`benchmarks.networks`). Each row is a process in
 which all run the same inputs in turns, with as many threads; their results are compared first.
-Times until a program is ready are taken in processes of their own, without disk caches. The table
-becomes the section "Models from files" of ``docs/benchmarks.md``.
+Times until a program is ready are taken in processes of their own, without disk caches. After a
+whole run the tables become the section "Models from files" of ``docs/benchmarks.md``. Parts of it
+are run with ``--only``, ``--parts``, ``--batches`` and ``--precisions``; what ``--json`` has kept
+of them is put together with ``--from``, and ``--resume`` goes on with a run that was stopped.
 """
 
 from __future__ import annotations
@@ -24,13 +26,13 @@ import numpy as np
 
 from . import machine, report
 from .lib import difference
+from .onnx_report import NAMES, Row, Starts, line, section, starts_line
 from .worker import Sampler, short
 from .workload import Prepared
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "benchmarks.md"
-NAMES = ("amdjax", "onnxruntime", "torch", "torch.compile")
-LABELS = report.LABELS | {"onnxruntime": "onnxruntime"}
+PARTS = ("rows", "starts")
 #: The greatest differences that pass, as fractions of the greatest magnitude: in bytes, libraries
 #: scale by ranges of their own.
 TOLERANCE = {"fp32": 2e-3, "int8": 0.3}
@@ -171,7 +173,7 @@ def _host(made: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in made]
 
 
-def measure_row(name: str, path: Path, batch: int, precision: str, options: dict) -> dict:
+def measure_row(name: str, path: Path, batch: int, precision: str, options: dict) -> Row:
     """A row: samples of all libraries in turns; onnxruntime in float32 is the reference."""
     from .networks import batches
 
@@ -205,29 +207,48 @@ def measure_row(name: str, path: Path, batch: int, precision: str, options: dict
     }  # fmt: skip
 
 
-def measure_start(lib: str, name: str, path: Path, threads: int) -> float:
+def measure_start(what: str, name: str, path: Path, threads: int) -> float:
     """Seconds until a program is ready for a batch of one, in this process, after imports."""
     from .networks import batches
 
     (feed,) = batches(name, 1, 1)
-    if lib == "onnxruntime":
+    if what == "onnxruntime":
         import onnxruntime  # noqa: F401
 
         start = time.perf_counter()
         _session(path, threads)
         return time.perf_counter() - start
     import amdjax
+    import amdjax.onnx
     from amdjax import numpy as jnp
 
     # The library's own start (threads, device, first allocation) is not the compiler's time.
     amdjax.block_until_ready(amdjax.jit(lambda x: x + 1)(jnp.ones(4)))
     start = time.perf_counter()
-    run = _amdjax(name, path, feed, False, threads)
+    if what == "artifact":
+        artifact = amdjax.load_artifact(_artifact(path), trust=True)
+        run = lambda: amdjax.block_until_ready(artifact(**feed))
+    else:
+        run = _amdjax(name, path, feed, False, threads)
     run()
     first = time.perf_counter() - start
     start = time.perf_counter()
     run()
     return first - (time.perf_counter() - start)
+
+
+def _artifact(path: Path) -> Path:
+    return path.with_suffix(".amdjax")
+
+
+def save_artifact(name: str, path: Path) -> None:
+    """Write a model to a file, with machine code for a batch of one."""
+    from amdjax import onnx
+
+    from .networks import batches
+
+    (feed,) = batches(name, 1, 1)
+    onnx.load(path).save(_artifact(path), example=feed)
 
 
 def _ask(args: list[str], env: dict[str, str], timeout: float) -> Any:
@@ -251,82 +272,22 @@ def _environment(scratch: Path, threads: int) -> dict[str, str]:
 
 
 def starts_of(name: str, path: Path, env: dict, options: dict) -> dict[str, float]:
-    """Least seconds until ready: without a cache, of onnxruntime, and with what a run has left."""
-    found: dict[str, list[float]] = {"amdjax": [], "onnxruntime": [], "again": []}
+    """Least seconds until ready: without a cache, of onnxruntime, with one, from an artifact."""
+    request = {"name": name, "path": str(path)} | options
+    ask = lambda what, env: _ask([json.dumps(request | what)], env, 600)
+    found: dict[str, list[float]] = {"amdjax": [], "onnxruntime": [], "again": [], "artifact": []}
+    try:
+        ask({"save": True}, env)
+    except Exception as error:
+        print(f"    no artifact: {short(error)}", flush=True)
+        del found["artifact"]
     for _ in range(options["starts"]):
-        with tempfile.TemporaryDirectory() as empty:
-            for what in found:
-                request = {"start": what.replace("again", "amdjax"), "name": name} | options
-                args = [json.dumps(request | {"path": str(path)})]
-                found[what].append(_ask(args, env | {"AMDJAX_CACHE_DIR": empty}, 900))
+        with tempfile.TemporaryDirectory() as cache, tempfile.TemporaryDirectory() as empty:
+            for what, times in found.items():
+                folder = empty if what == "artifact" else cache
+                told = {"start": what.replace("again", "amdjax")}
+                times.append(ask(told, env | {"AMDJAX_CACHE_DIR": folder}))
     return {what: min(seconds) for what, seconds in found.items()}
-
-
-def best_other(row: dict, seconds: str = "seconds") -> tuple[str, float] | None:
-    others = {lib: t for lib, t in row[seconds].items() if lib != "amdjax"}
-    return min(others.items(), key=lambda item: item[1]) if others else None
-
-
-def ratio(row: dict, seconds: str = "seconds") -> float | None:
-    """How many times faster amdjax is than the best of the others."""
-    best, ours = best_other(row, seconds), row[seconds].get("amdjax")
-    return best[1] / ours if best and ours else None
-
-
-def line(row: dict) -> str:
-    cells = "".join(f"{report.cell(row, lib):>12}" for lib in NAMES)
-    name = f"{row['name']}, batch {row['batch']}, {row['precision']}"
-    best = best_other(row)
-    medians, least = (report.ratio_text(ratio(row, s)) for s in ("seconds", "least"))
-    lines = [f"{name:<46}{cells}{medians:>8}{least:>8}  {LABELS[best[0]] if best else ''}"]
-    lines += [f"    error: {LABELS[lib]}: {text}" for lib, text in row["errors"].items()]
-    return "\n".join(lines)
-
-
-def section(rows: list[dict], starts: dict[str, dict[str, float]], about: dict[str, str]) -> str:
-    """The part of the page."""
-    heads = " | ".join(LABELS[lib] for lib in NAMES)
-    lines = [
-        "## Models from files",
-        "",
-        "Written by `python -m benchmarks.onnx_models`: networks with random weights that",
-        "PyTorch exports, with a symbolic batch; one run, libraries in turns, medians. A ratio",
-        "above 1 means that amdjax is faster than the best of the others; the last column is that",
-        "of the least times. int8: `amdjax.quantize`, onnxruntime's static quantization, and",
-        "PyTorch's own, which is static for convolutions and dynamic for transformers.",
-        "",
-        *(f"- {label}: {text}" for label, text in about.items()),
-        "",
-        f"| model | batch | | {heads} | ratio | of least times |",
-        "|---|--:|---|" + "--:|" * (len(NAMES) + 2),
-    ]
-    for row in rows:
-        cells = " | ".join(report.cell(row, lib) for lib in NAMES)
-        ratios = " | ".join(report.ratio_text(ratio(row, s)) for s in ("seconds", "least"))
-        lines.append(
-            f"| {row['name']} | {row['batch']} | {row['precision']} | {cells} | {ratios} |"
-        )
-    for precision in dict.fromkeys(row["precision"] for row in rows):
-        mean = report.geometric_mean(ratio(r) for r in rows if r["precision"] == precision)
-        if mean:
-            lines += ["", f"Geometric mean, {precision}: {mean:.2f}×."]
-    if starts:
-        lines += [
-            "",
-            "Seconds until a program for a batch of one is ready: reading and compiling, without",
-            "and with what an earlier process left in the disk cache; onnxruntime's session.",
-            "",
-            "| model | amdjax | with disk cache | onnxruntime | ratio |",
-            "|---|--:|--:|--:|--:|",
-        ]
-        for name, found in starts.items():
-            text = report.seconds_text
-            ours, again, theirs = (found[k] for k in ("amdjax", "again", "onnxruntime"))
-            lines.append(
-                f"| {name} | {text(ours)} | {text(again)} | {text(theirs)} "
-                f"| {report.ratio_text(theirs / ours)} |"
-            )
-    return "\n".join(lines) + "\n"
 
 
 def answer(request: dict) -> Any:
@@ -337,7 +298,127 @@ def answer(request: dict) -> Any:
     path = Path(request["path"])
     if "start" in request:
         return measure_start(request["start"], request["name"], path, request["threads"])
+    if "save" in request:
+        return save_artifact(request["name"], path)
     return measure_row(request["name"], path, request["batch"], request["precision"], request)
+
+
+class Found:
+    """What was measured, kept in a file as it comes.
+
+    Args:
+      about: of the machine.
+      path: where it is kept, if anywhere.
+    """
+
+    def __init__(self, about: dict[str, str], path: Path | None):
+        self.about, self.path = about, path
+        self.rows: dict[tuple[str, int, str], Row] = {}
+        self.starts: Starts = {}
+
+    def read(self, path: Path) -> None:
+        """Take what a file has; of the same row or model it replaces what is there."""
+        kept = json.loads(path.read_text())
+        self.about = kept["machine"]
+        self.rows |= {(r["name"], r["batch"], r["precision"]): r for r in kept["rows"]}
+        self.starts |= kept["starts"]
+
+    def keep(self) -> None:
+        """Write all of it."""
+        if self.path is not None:
+            kept = {"machine": self.about, "rows": list(self.rows.values()), "starts": self.starts}
+            part = self.path.with_suffix(".part")
+            part.write_text(json.dumps(kept, indent=1))
+            part.replace(self.path)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.onnx_models", description=__doc__)
+    parser.add_argument("--only", default="", help="models whose names contain this")
+    parser.add_argument("--parts", default=",".join(PARTS), help="rows, starts or both")
+    parser.add_argument("--batches", default="1,8")
+    parser.add_argument("--precisions", default="fp32,int8")
+    parser.add_argument("--libs", default=",".join(NAMES))
+    parser.add_argument("--threads", type=int, default=len(machine.available_cpus()))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--budget", type=float, default=10, help="seconds of rounds for a row")
+    parser.add_argument(
+        "--cpu-time", action="store_true", help="count the process's time; with one thread"
+    )
+    parser.add_argument("--starts", type=int, default=2, help="how often starts are timed")
+    parser.add_argument("--models", type=Path, help="where exported files and caches are kept")
+    parser.add_argument("--json", type=Path, help="write all samples there, after each row")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out what the file of --json has already"
+    )
+    parser.add_argument(
+        "--from", type=Path, nargs="+", dest="samples", metavar="FILE",
+        help="run nothing: print and write what --json wrote there; later files take precedence",
+    )  # fmt: skip
+    parser.add_argument(
+        "--markdown", type=Path,
+        help="the page to write into; docs/benchmarks.md after a whole run and with --from",
+    )  # fmt: skip
+    return parser.parse_args()
+
+
+def jobs_of(args: argparse.Namespace) -> list[tuple[str, int, str]]:
+    """What is run: models with batch and precision, or with 0 and "start"."""
+    from .networks import NETWORKS
+
+    parts, jobs = args.parts.split(","), []
+    for name, network in NETWORKS.items():
+        if args.only.lower() not in name.lower():
+            continue
+        precisions = [p for p in args.precisions.split(",") if p != "int8" or network.int8]
+        if "rows" in parts:
+            jobs += [(name, int(b), p) for p in precisions for b in args.batches.split(",")]
+        if "starts" in parts and args.starts:
+            jobs.append((name, 0, "start"))
+    return jobs
+
+
+def run(args: argparse.Namespace, found: Found) -> None:
+    """Run the jobs one after the other, and tell and keep what comes of each."""
+    options = {
+        "libs": args.libs.split(","), "threads": args.threads, "rounds": args.rounds,
+        "starts": args.starts, "target": 0.05, "budget": args.budget, "cpu_time": args.cpu_time,
+    }  # fmt: skip
+    jobs, begin = jobs_of(args), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
+        folder = args.models or Path(scratch)
+        folder.mkdir(parents=True, exist_ok=True)
+        env = _environment(folder, args.threads)
+        for number, job in enumerate(jobs, 1):
+            name, batch, precision = job
+            if job in found.rows or (precision == "start" and name in found.starts):
+                continue
+            passed = time.monotonic() - begin
+            print(f"[{number}/{len(jobs)}, {passed / 60:.1f} min] ", end="", flush=True)
+            try:
+                path = _exported(name, folder)
+                if precision == "start":
+                    found.starts[name] = starts_of(name, path, env, options)
+                    print(starts_line(name, found.starts[name]), flush=True)
+                else:
+                    request = {"path": str(path), "name": name, "batch": batch} | options
+                    row = _ask([json.dumps(request | {"precision": precision})], env, 600)
+                    found.rows[job] = row
+                    print(line(row), flush=True)
+            except Exception as error:
+                print(f"{name}, batch {batch}, {precision}: {short(error)}", flush=True)
+            found.keep()
+    print(f"{len(jobs)} parts in {(time.monotonic() - begin) / 60:.1f} minutes", flush=True)
+
+
+def _exported(name: str, folder: Path) -> Path:
+    """The model's file, which is written if it is not there."""
+    from .networks import export
+
+    path = folder / f"{''.join(c if c.isalnum() else '_' for c in name)}.onnx"
+    if not path.exists():
+        export(name, path)
+    return path
 
 
 def main() -> None:
@@ -347,65 +428,37 @@ def main() -> None:
         os.dup2(2, 1)
         print(json.dumps(answer(json.loads(sys.argv[1]))), file=out)
         return
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.onnx_models", description=__doc__)
-    parser.add_argument("--only", default="", help="models whose names contain this")
-    parser.add_argument("--batches", default="1,8")
-    parser.add_argument("--precisions", default="fp32,int8")
-    parser.add_argument("--libs", default=",".join(NAMES))
-    parser.add_argument("--threads", type=int, default=len(machine.available_cpus()))
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--budget", type=float, default=20, help="seconds of rounds for a row")
-    parser.add_argument(
-        "--cpu-time", action="store_true", help="count the process's time; with one thread"
-    )
-    parser.add_argument("--starts", type=int, default=2, help="how often starts are timed")
-    parser.add_argument("--models", type=Path, help="where exported files are kept")
-    parser.add_argument("--json", type=Path, help="write all samples there")
-    parser.add_argument("--markdown", type=Path, default=PAGE, help="the page to write into")
-    args = parser.parse_args()
-    from .networks import NETWORKS, export
-
-    options = {
-        "libs": args.libs.split(","), "threads": args.threads, "rounds": args.rounds,
-        "starts": args.starts, "target": 0.05, "budget": args.budget, "cpu_time": args.cpu_time,
-    }  # fmt: skip
-    rows, starts = [], {}
-    with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
-        env = _environment(Path(scratch), args.threads)
-        folder = args.models or Path(scratch)
-        folder.mkdir(exist_ok=True)
-        for name, network in NETWORKS.items():
-            if args.only.lower() not in name.lower():
-                continue
-            stem = "".join(c if c.isalnum() else "_" for c in name)
-            path = folder / f"{stem}.onnx"
-            if not path.exists():
-                export(name, path)
-            for precision in args.precisions.split(","):
-                if precision == "int8" and not network.int8:
-                    continue
-                for batch in map(int, args.batches.split(",")):
-                    request = {"path": str(path), "name": name, "batch": batch}
-                    request |= {"precision": precision} | options
-                    try:
-                        rows.append(_ask([json.dumps(request)], env, 1800))
-                    except Exception as error:
-                        print(f"{name}, batch {batch}, {precision}: {short(error)}", flush=True)
-                        continue
-                    print(line(rows[-1]), flush=True)
-            if args.starts:
-                starts[name] = starts_of(name, path, env, options)
-                print("    ready:", {k: report.seconds_text(v) for k, v in starts[name].items()})
+    args = arguments()
     about = machine.describe(args.threads)
     about["versions"] += f", onnxruntime {machine.version('onnxruntime')}"
-    if args.json:
-        text = json.dumps({"machine": about, "rows": rows, "starts": starts}, indent=1)
-        args.json.write_text(text)
-    if not args.only and args.libs == ",".join(NAMES):
-        text = section(rows, starts, about)
-        text = report.with_section(args.markdown, report.MODELS_MARK, text)
-        args.markdown.write_text(text, encoding="utf-8")
-        print(f"wrote {args.markdown}")
+    found = Found(about, args.json)
+    if args.samples:
+        for path in args.samples:
+            found.read(path)
+        print(*map(line, found.rows.values()), sep="\n")
+        print(*(starts_line(*item) for item in found.starts.items()), sep="\n")
+    else:
+        if args.resume and args.json and args.json.exists():
+            found.read(args.json)
+        run(args, found)
+    everything = arguments_are_whole(args)
+    page = args.markdown or (PAGE if everything or args.samples else None)
+    if page is not None:
+        text = section(list(found.rows.values()), found.starts, found.about)
+        text = report.with_section(page, report.MODELS_MARK, text)
+        page.write_text(text, encoding="utf-8")
+        print(f"wrote {page}")
+
+
+def arguments_are_whole(args: argparse.Namespace) -> bool:
+    """Whether all of the tables were run."""
+    return (
+        not args.only
+        and set(args.parts.split(",")) == set(PARTS)
+        and args.libs == ",".join(NAMES)
+        and set(args.batches.split(",")) >= {"1", "8"}
+        and set(args.precisions.split(",")) == set(TOLERANCE)
+    )
 
 
 if __name__ == "__main__":
