@@ -578,8 +578,9 @@ def compare(case: Case, data: bytes, dynamic: bool, exporter: str) -> dict[str, 
         want = dict(zip((o.name for o in session.get_outputs()), values))
         got = made(**feed)
         worst = max(worst, *(error(np.asarray(got[n]), w) for n, w in want.items()))
+    how = "compiled" if made._traceable else "in part" if made._parts else "by node"
     return {
-        "error": worst, "nodes": len(made.program.graph.nodes), "traced": made._traceable,
+        "error": worst, "nodes": len(made.program.graph.nodes), "how": how,
         "seconds": time.perf_counter() - started,
     }  # fmt: skip
 
@@ -631,9 +632,8 @@ def main() -> int:
             continue
         ok = found["error"] <= TOLERANCE
         bad += not ok
-        how = "compiled" if found["traced"] else "by node"
         print(
-            f"{head} {found['nodes']:>5} nodes {how:8} error {found['error']:.1e} "
+            f"{head} {found['nodes']:>5} nodes {found['how']:8} error {found['error']:.1e} "
             f"{found['seconds']:6.1f} s {'' if ok else 'TOO LARGE'}",
             flush=True,
         )

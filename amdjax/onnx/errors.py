@@ -12,4 +12,10 @@ class UnsupportedOperator(OnnxError):
 
 
 class NotTraceable(OnnxError):
-    """What depends on values while a function is traced; outside of `jit` it can be computed."""
+    """What depends on values while a function is traced; outside of `jit` it can be computed.
+
+    Attributes:
+      outputs: those of the node, as the graph that is evaluated names them.
+    """
+
+    outputs: tuple[str, ...] = ()

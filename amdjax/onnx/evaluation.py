@@ -197,5 +197,9 @@ def _named(error: Exception, node: Node) -> Exception:
     """The error, with the node's name; those of inner nodes are named after it."""
     known = isinstance(error, OnnxError)
     traced = isinstance(error, NotTraceable) or not known
-    made = NotTraceable if traced else type(error)
-    return made(f"node {node.name!r} ({node.op}): {error}")
+    text = f"node {node.name!r} ({node.op}): {error}"
+    if not traced:
+        return type(error)(text)
+    made = NotTraceable(text)
+    made.outputs = tuple(node.outputs)
+    return made

@@ -19,6 +19,7 @@ from amdjax.quantize import integer_products
 from .errors import NotTraceable, OnnxError
 from .evaluation import Evaluation, to_device
 from .graph import Graph, Program, walk
+from .parts import Parts, divided
 from .reading import parse, read_program
 from .source import Source
 
@@ -71,8 +72,8 @@ class Model(FileModel):
     """A model that was read from a file, by `load`.
 
     Calling it computes its outputs, by name, from inputs, by name or in their order, compiled as by
-    `jit` with 64-bit types; sizes that change become symbolic. Where shapes depend on values it is
-    run operator by operator.
+    `jit` with 64-bit types; sizes that change become symbolic. Where shapes depend on values, what
+    follows from these is run operator by operator.
 
     Args:
       program: the graph.
@@ -103,26 +104,50 @@ class Model(FileModel):
         self._evaluation = Evaluation(self.program, custom)
         self._is_quantized = any(n.op == "DequantizeLinear" for n in walk(self.program.graph))
         self._traceable = all(map(_is_tensor, self.inputs))
+        self._parts: Parts | None = None  # where the model as a whole cannot be traced
 
     def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        made = self._evaluated(self.program.graph, params, given)
+        return {name: to_device(value) for name, value in made.items()}
+
+    def _evaluated(
+        self, graph: Graph, params: Mapping[str, Any], given: dict[str, Any]
+    ) -> dict[str, Any]:
+        """The outputs of the graph or of a part of it."""
+
+        def run(params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+            values = {name: to_device(params[name]) for name in self.params}
+            values.update((name, to_device(value)) for name, value in given.items())
+            made = self._evaluation.run(graph, values)
+            return dict(zip((v.name for v in graph.outputs), made))
+
         if self._is_quantized:
             with contextlib.suppress(NotTraceable):  # of values that are known it may work
-                return integer_products(self._evaluated)(dict(params), given)
-        return self._evaluated(params, given)
-
-    def _evaluated(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-        values = {name: to_device(params[name]) for name in self.params}
-        values.update((name, to_device(value)) for name, value in given.items())
-        made = self._evaluation.run(self.program.graph, values)
-        return dict(zip((v.name for v in self.outputs), map(to_device, made)))
+                return integer_products(run)(dict(params), given)
+        return run(params, given)
 
     def _run(self, given: dict[str, Any]) -> dict[str, Any]:
         if self._traceable:
             try:
                 return super()._run(given)
-            except NotTraceable:
+            except NotTraceable as e:
                 self._traceable = False
+                self._divide(e.outputs)
+        while self._parts is not None:
+            try:
+                made = self._parts.run(self._evaluation, self.params, given)
+                return dict(zip((v.name for v in self.outputs), map(to_device, made)))
+            except NotTraceable as e:
+                self._divide(e.outputs)
         return self.function(self._prepared.arrays(self.params), **given)
+
+    def _divide(self, outputs: tuple[str, ...]) -> None:
+        """Leave a node, and what follows from it, out of what is compiled."""
+        parts = self._parts
+        is_less = parts is None or not parts.names.isdisjoint(outputs)
+        blocked = {*(() if parts is None else parts.blocked), *filter(None, outputs)}
+        graph = self.program.graph
+        self._parts = divided(graph, blocked, self._evaluated) if outputs and is_less else None
 
     def to_python(self, path: str | os.PathLike[str] | None = None) -> str:
         """The model as source, to be read and changed: a line for each node.

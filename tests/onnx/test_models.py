@@ -8,6 +8,7 @@ import amdjax.numpy as jnp
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 from amdjax.onnx import NotTraceable, OnnxError, UnsupportedOperator, load
 
@@ -146,6 +147,76 @@ def test_values_that_shapes_depend_on():
     np.testing.assert_array_equal(made(x)["y"], [[1, 3]])
     with pytest.raises(NotTraceable, match=r"NonZero.*x must be known as the function is traced"):
         amdjax.jit(made.function)({}, x=x)
+
+
+@pytest.fixture
+def detector():
+    """Boxes and scores of products, suppression, and what follows from what is kept."""
+    rng = np.random.default_rng(1)
+    constants = {
+        "wt": rng.standard_normal((8, 6)).astype(np.float32), "axis": np.int64([2]),
+        "most": np.int64([4]), "overlap": np.float32([0.3]), "least": np.float32([0.1]),
+        "boxes_at": np.int64([0, 2]), "four": np.int64([4]), "six": np.int64([6]),
+        "none": np.int64([0]),
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "wt"], ["h"]), node("Sigmoid", ["h"], ["s"]),
+        node("Slice", ["s", "none", "four", "axis"], ["boxes"]),
+        node("Slice", ["s", "four", "six", "axis"], ["columns"]),
+        node("Transpose", ["columns"], ["scores"], perm=[0, 2, 1]),
+        node("Shape", ["boxes"], ["sizes"]),
+        node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["found"]),
+        node("Gather", ["found", "boxes_at"], ["places"], axis=1),
+        node("GatherND", ["boxes", "places"], ["kept"]),
+        node("NonZero", ["kept"], ["there"]),
+        node("Cast", ["sizes"], ["count"], to=F),
+        node("ReduceSum", ["count"], ["total"], keepdims=0),
+        node("Mul", ["kept", "total"], ["scaled"]),
+    ]  # fmt: skip
+    outputs = [value("scores"), value("found", None, TensorProto.INT64), value("scaled"),
+               value("there", None, TensorProto.INT64)]  # fmt: skip
+    return model(nodes, [value("x", ["b", "n", 8])], outputs, constants), constants
+
+
+def test_what_comes_before_values_is_compiled(detector):
+    """All sizes by one program, up to the node whose results have no size that is known."""
+    proto, held = detector
+    made, exact = load(proto), ReferenceEvaluator(proto)
+    rng = np.random.default_rng(2)
+    for sizes in ((2, 20), (3, 12), (2, 30)):
+        x = rng.standard_normal((*sizes, 8)).astype(np.float32)
+        got = made(x)
+        for (name, found), want in zip(got.items(), exact.run(None, {"x": x})):
+            np.testing.assert_allclose(found, want, rtol=1e-5, err_msg=name)
+    assert len(made._parts.front._divisions) == 2  # as traced first, and for all sizes
+    assert "boxes" in made._parts.names and "sizes" in made._parts.names
+    assert "found" not in made._parts.names and "scaled" not in made._parts.names
+    run = amdjax.jit(lambda x: made._parts.front(made.params, {"x": x})["boxes"])
+    assert run.lower(x).compile().as_text("plan").count("CALL") <= 2
+    made.params["wt"] = -made.params["wt"]
+    changed = held | {"wt": -held["wt"]}
+    for each in proto.graph.initializer:
+        each.CopyFrom(numpy_helper.from_array(changed[each.name], each.name))
+    want = ReferenceEvaluator(proto).run(None, {"x": x})
+    for found, exact in zip(made(x).values(), want):
+        np.testing.assert_allclose(found, exact, rtol=1e-5)
+
+
+def test_several_nodes_that_depend_on_values():
+    """One after another is left out, also such as follow from none before."""
+    node = helper.make_node
+    nodes = [
+        node("Abs", ["x"], ["a"]), node("NonZero", ["a"], ["first"]),
+        node("Neg", ["y"], ["b"]), node("NonZero", ["b"], ["second"]),
+        node("Add", ["a", "b"], ["sum"]),
+    ]  # fmt: skip
+    outputs = [value(n) for n in ("first", "second", "sum")]
+    made = load(model(nodes, [value("x", ["n"]), value("y", ["n"])], outputs))
+    x, y = np.float32([0, -1, 2]), np.float32([0, 0, 3])
+    got = made(x, y)
+    assert got["first"].tolist() == [[1, 2]] and got["second"].tolist() == [[2]]
+    assert got["sum"].tolist() == [0, 1, -1] and made._parts.names == {"a", "b", "sum"}
 
 
 def test_sizes_for_names_of_dimensions(perceptron):
