@@ -388,6 +388,7 @@ check_tracer_leaks = State("check_tracer_leaks")
 checking_leaks = check_tracer_leaks
 disabled_passes = State("disabled_passes")
 memory_limit = State("memory_limit")
+constants_limit = State("constants_limit")
 log_compiles = State("log_compiles")
 explain_cache_misses = State("explain_cache_misses")
 no_tracing = State("no_tracing")

@@ -158,6 +158,15 @@ _FLAGS = (
         traced=True,
         minimum=0,
     ),
+    Flag(
+        "constants_limit",
+        int,
+        None,
+        "Bytes that a program keeps of what it computes of its constants; None: all, 0: nothing.",
+        optional=True,
+        traced=True,
+        minimum=0,
+    ),
     _flag_bool("log_compiles", False, "Log every trace and compile."),
     Flag(
         "logging_level",

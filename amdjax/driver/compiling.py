@@ -90,6 +90,8 @@ def device_of(options: argparse.Namespace) -> Iterator[Any]:
         stack.enter_context(amdjax.enable_x64(True))
         if names:
             stack.enter_context(State("disabled_passes")(",".join(names)))
+        if (limit := getattr(options, "memory_limit", None)) is not None:
+            stack.enter_context(State("memory_limit")(limit))
         if chosen:
             stack.enter_context(amdjax.default_device(_device(options)))
         yield devices()[0] if not chosen else _device(options)

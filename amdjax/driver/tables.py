@@ -95,6 +95,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
     "compiler": (
         Flag(("--disable-passes",), "passes of the compiler that are left out (docs/passes.md)",
              "NAME", "words"),
+        Flag(("--memory-limit",), "bytes of intermediates above which values are computed again",
+             "N", "natural"),
         Flag(("--exhaustive-tune",), "search the fastest of all plans of every step first"),
     ),
     "output": (

@@ -2,11 +2,12 @@
 
 A function that closes over arrays, such as the weights of a network, is a program with constants.
 What packs such an operand for a product, or computes with nothing else, writes memory that the
-program keeps.
+program keeps, up to `constants_limit` bytes of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -46,7 +47,7 @@ def computed_once(plan: Plan) -> tuple[Plan, Plan] | None:
 
     Returns:
       Both plans, which share constants; memory that the second one writes is among these. None
-      where there are no such launches, or the pass is off.
+      where there are no such launches, none within `constants_limit`, or the pass is off.
     """
     if not keeps_constants() or not any(_is_data(x) for x in plan.constants):
         return None
@@ -57,9 +58,14 @@ def computed_once(plan: Plan) -> tuple[Plan, Plan] | None:
     }  # fmt: skip
     kept: dict[int, Storage] = {}
     once: list[int] = []
+    limit = math.inf if config.constants_limit is None else config.constants_limit
     for position, instruction in enumerate(plan.instructions):
         made = _made_of(instruction, stable)
         if made and all(_is_own(s) and writers[id(s)] == 1 for s in made):
+            nbytes = sum(s.nbytes for s in made)
+            if nbytes > limit:
+                continue
+            limit -= nbytes
             stable.update((id(s), s) for s in made)
             kept.update((id(s), s) for s in made)
             once.append(position)

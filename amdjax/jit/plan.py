@@ -24,7 +24,7 @@ from amdjax.core.dims import Dim, Estimate, SizedScope
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
-from amdjax.jit.constants import keeps_constants
+from amdjax.jit.constants import computed_once, keeps_constants
 from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.horizontal import number, together_on_cpu, together_on_gpu
@@ -137,8 +137,12 @@ class Planner:
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder(self.target)
         closed = prepare(closed, replace(self.facts, is_whole=True), self._note)
-        planner = lambda: Planner(self.target, by_line=self.by_line)
-        needed = lambda program: planner().planned(program, donated).arena_bytes
+
+        def needed(program: ClosedJaxpr) -> int:
+            plan = Planner(self.target, by_line=self.by_line).planned(program, donated)
+            once = computed_once(plan) if isinstance(self.target, CpuTarget) else None
+            return (plan if once is None else once[0]).arena_bytes
+
         within = keep_within(closed, config.memory_limit, needed, self.target)
         if within is not closed:
             self._note("recompute_for_memory", closed, within)

@@ -62,6 +62,16 @@ def test_passes_may_be_left_out(network, ok, amdjax_command):
     assert amdjax_command("run", network, "--disable-passes", "fuze_regions").code == 2
 
 
+def test_a_limit_of_memory(network, ok, amdjax_command):
+    needed = ok("compile", network)["targets"][0]["workspace"]
+    same = ok("compile", network, "--memory-limit", needed)["targets"][0]
+    assert same["workspace"] == needed > 0
+    done = amdjax_command("compile", network, "--memory-limit", 1)
+    assert done.code != 0
+    assert f"memory_limit is 1 bytes, but intermediates take {needed:,}" in done.err
+    assert amdjax_command("compile", network, "--memory-limit", -1).code == 2
+
+
 def test_tune(affine, ok, amdjax_command, tmp_path, monkeypatch):
     from amdjax.core.config import config
 

@@ -9,7 +9,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core.config import disabled_passes
+from amdjax.core.config import constants_limit, disabled_passes
 from amdjax.jit.constants import computed_once
 from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu, cpu_target
 from amdjax.jit.instructions import Kept
@@ -107,6 +107,20 @@ def test_switch(off):
         closed = closed_over(network, WEIGHTS, jnp.zeros((128, 256)))
         plan = compile_for_cpu(closed).plan
     assert any(isinstance(x, Kept) for x in plan.constants) != bool(off)
+
+
+def test_a_limit_of_what_is_kept():
+    held, x = [jnp.asarray(normal(4096, seed=k)) for k in (1, 2)], normal(4096)
+    f = lambda x: jnp.cumsum(held[0]) * x + jnp.cumsum(held[1])
+    lowered, sizes = amdjax.jit(f).lower(x), {}
+    expected = np.asarray(lowered.compile()(x))
+    for limit in (None, 1 << 20, 20_000, 0):
+        compiled = lowered.compile(compiler_options={"constants_limit": limit})
+        np.testing.assert_array_equal(compiled(x), expected)
+        with constants_limit(limit):
+            plan = compile_for_cpu(amdjax.make_jaxpr(f)(x)).plan
+        sizes[limit] = sum(c.nbytes for c in plan.constants if isinstance(c, Kept))
+    assert sizes[0] == 0 < sizes[20_000] <= 20_000 < sizes[1 << 20] == sizes[None]
 
 
 def test_threads():

@@ -230,7 +230,7 @@ OTHERS = {
     "default_matmul_precision": "highest", "numpy_dtype_promotion": "strict",
     "numpy_rank_promotion": "warn", "explicit_x64_dtypes": "allow", "legacy_prng_key": "warn",
     "default_prng_impl": "rbg", "random_seed_offset": 1, "disabled_passes": ("fuse",),
-    "find_mode": "off", "memory_limit": 1 << 20,
+    "find_mode": "off", "memory_limit": 1 << 20, "constants_limit": 100,
 }  # fmt: skip
 #: Settings under which programs are not planned as usual, and those of other places.
 WITHOUT = {"check": None, "default_device": "same", "db_path": "same"}

@@ -137,6 +137,13 @@ def test_checkpointed_layers_keep_their_arguments_only():
     assert_same(compiled(*ARGS), plain(*ARGS))
 
 
+def test_what_is_packed_of_constants_once_does_not_count():
+    params, x, _ = ARGS
+    lowered = jit(lambda x: block(params[0], x)).lower(x)
+    options = {"memory_limit": needs(lowered.compile())}
+    assert needs(lowered.compile(compiler_options=options)) == options["memory_limit"]
+
+
 @pytest.mark.parametrize("last", ["new name", "first name"])
 def test_memory_of_a_value_with_two_names_is_taken_over_once_both_are_read(last):
     def f(x):
