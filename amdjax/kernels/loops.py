@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from amdjax.core.dims import choosing, surely_equal
+from amdjax.core.dims import Dim, choosing, fits, surely_equal
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.arithmetic import Arithmetic
@@ -62,7 +62,8 @@ def lane_loop(
 ) -> Sequence[Value]:  # fmt: skip
     """Loop over a range in tiles of `count` lanes: `carried = body(base, mask, *carried)`.
 
-    The mask is None for whole tiles; the last, unfinished tile has one.
+    The mask is None for whole tiles; the last, unfinished tile has one. A range of a symbolic end
+    that one tile holds at the sizes at hand is written once, with masks.
     """
     carried = list(carried)
     if isinstance(start, int) and isinstance(stop, int):
@@ -76,6 +77,12 @@ def lane_loop(
             )
         return carried
     low, high = k.index(start), k.index(stop)
+    if isinstance(start, int) and isinstance(stop, Dim) and fits(stop - start, count):
+
+        def masked(base: Value, *values: Value) -> Sequence[Value]:
+            return body(base, tail_mask(k, base, count, high), *values) or ()
+
+        return k.for_(low, high, count, masked, carried)
     whole_end = high - ((high - low) % count)
     carried = list(_whole(k, low, whole_end, count, body, carried))
     if count == 1:

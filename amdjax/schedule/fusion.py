@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from amdjax.core.dims import choosing, same_shape
+from amdjax.core.dims import DimSize, choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.passes import is_on
@@ -225,9 +225,8 @@ def _choose_roots(
         for v in eqn.outvars:
             users = [u for u in readers.get(v, []) if u not in loops]  # they read all once
             large = operations > INLINE_LIMIT and not is_bitcast(eqn)
-            size = size_of(v.aval.shape)
-            spread = size >= LARGE and elements * SPREAD <= size
-            again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, on_gpu or spread)
+            is_far = on_gpu or _is_spread(size_of(v.aval.shape), elements)
+            again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, is_far)
             keep = v in needed or large or again
             if keep or several:
                 roots.add(v)
@@ -235,6 +234,11 @@ def _choose_roots(
                 optional.add(v)
             cost[v], count[v], read[v] = total, operations, elements
     return roots if on_gpu else roots - shared_by_steps(jaxpr, producers, roots, optional)
+
+
+def _is_spread(size: DimSize, elements: Any) -> bool:
+    """Whether a value is large and made of much fewer elements."""
+    return size >= LARGE and elements * SPREAD <= size
 
 
 def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, is_far: bool) -> bool:

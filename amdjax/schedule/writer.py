@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.core.dims import Dim, choosing, is_multiple, same_shape
+from amdjax.core.dims import Dim, choosing, fits, is_multiple, same_shape
 from amdjax.core.integers import power_of_two
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
@@ -95,7 +95,8 @@ class RegionWriter:
         """Loop over `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
 
         `body(lanes, *carried)` returns the next carried values. Of a length known at run time it
-        is written twice, with masks and without; once, with masks, if `masked`.
+        is written twice, with masks and without; once, with masks, if `masked`, or where the length
+        at hand is that of one tile.
         """
         k = self.k
 
@@ -116,8 +117,9 @@ class RegionWriter:
                 )
             return carried
         low, high = k.index(start), k.index(stop)
-        whole = not isinstance(stop, tile.Value) and is_multiple(var.extent, count)
-        if masked and not whole:
+        is_part = isinstance(stop, tile.Value)
+        whole = not is_part and is_multiple(var.extent, count)
+        if not whole and (masked or (not is_part and fits(var.extent, count))):
 
             def some(base: tile.Value, *values: tile.Value) -> Sequence[tile.Value]:
                 return run(base, self.mask(base, count, high, last=False), values)

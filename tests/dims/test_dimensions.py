@@ -86,6 +86,38 @@ def test_random_expressions(seed):
     assert decided > 40
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_spares_proofs_changes_no_answer(seed, monkeypatch):
+    """Sizes that are examples of both answers, and bounds that sizes are known to attain."""
+    rng, several = random.Random(seed), 0
+    for _ in range(10):
+        constraints = rng.sample(CONSTRAINTS, rng.randint(0, 2))
+        texts = [expression(rng, rng.randint(1, 3)) for _ in range(2)]
+        if not points(rng, constraints):
+            continue
+        spared = _answers(texts, constraints)
+        with monkeypatch.context() as without:
+            without.setattr(SymbolicScope, "examples", lambda scope, a: ())
+            without.setattr(SymbolicScope, "_is_attained", lambda scope, a, bounds: False)
+            assert spared == _answers(texts, constraints), (constraints, texts)
+        several += len(spared) > 1
+    assert several > 4
+
+
+def _answers(texts, constraints):
+    """All that is told of two dimensions: text, bounds, how they compare, and what was noted."""
+    told = []
+    for symbol in ("<", "<=", ">", ">=", "==", "!="):
+        try:
+            scope, dims = _of_texts(texts, constraints)
+            told += [(str(x), isinstance(x, Dim) and scope.bounds(x.polynomial)) for x in dims]
+            told.append(eval(f"x {symbol} y", {"x": dims[0], "y": dims[1]}))
+            told += [*map(text_of, scope.undecided), *map(text_of, scope.assumed)]
+        except InconclusiveDimensionOperation:
+            told.append("inconclusive")
+    return told
+
+
 def _of_texts(texts, constraints):
     """A new scope, and dimensions in it."""
     a, b, c = symbolic_shape("a, b, c", constraints=constraints)

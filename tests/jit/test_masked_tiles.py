@@ -22,9 +22,8 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_costly_element_is_written_once(name, monkeypatch):
-    f, times = CASES[name]
+def _written(monkeypatch):
+    """The kernels that are written from now on."""
     kernels, finish = [], tile.Builder.finish
 
     def noting(k, *args, **options):
@@ -32,6 +31,13 @@ def test_a_costly_element_is_written_once(name, monkeypatch):
         return kernels[-1]
 
     monkeypatch.setattr(tile.Builder, "finish", noting)
+    return kernels
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_costly_element_is_written_once(name, monkeypatch):
+    f, times = CASES[name]
+    kernels = _written(monkeypatch)
     symbolic = amdjax.jit(f, symbolic="b, t", constraints=["b >= 2", "t >= 3"])
     rng = np.random.default_rng(0)
     x = rng.standard_normal((3, 300), dtype=np.float32)
@@ -42,3 +48,32 @@ def test_a_costly_element_is_written_once(name, monkeypatch):
         x = rng.standard_normal((b, t), dtype=np.float32)
         one, other = symbolic(x), amdjax.jit(f)(x)
         np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=f"{b}x{t}")
+
+
+#: Functions, and an operation that the loop over an axis does.
+ONE_TILE = {
+    "elements": (lambda x: jnp.exp(x[:, 1:]) + x[:, :-1], "exp"),
+    "sums": (lambda x: x.sum(1), "load"),
+    "running sums": (lambda x: jnp.cumsum(x, 1), "cumulative"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_TILE)
+def test_what_one_tile_holds_is_written_once(name, monkeypatch):
+    """It is right for other sizes, which get a variant of their own if there are few."""
+    f, operation = ONE_TILE[name]
+    kernels = _written(monkeypatch)
+    few, many = (amdjax.jit(f, symbolic="b, t", constraints=["t >= 3"]) for _ in range(2))
+    few(np.ones((3, 7), np.float32))
+    names = [op.name for k in kernels for op in tile.nested_ops(k.body)]
+    assert names.count(operation) == 1
+    many(np.ones((3, 300), np.float32))
+    names = [op.name for k in kernels for op in tile.nested_ops(k.body)]
+    assert names.count(operation) > 2
+    monkeypatch.setattr("amdjax.jit.variants.MOST_CHOSEN", 1)
+    rng = np.random.default_rng(0)
+    for b, t in (2, 3), (4, 8), (5, 9), (2, 33), (2, 300), (33, 17), (3, 7):
+        x = rng.standard_normal((b, t), dtype=np.float32)
+        np.testing.assert_allclose(few(x), amdjax.jit(f)(x), 1e-6, 1e-6, err_msg=f"{b}x{t}")
+    (variants,) = few._programs.variants.values()
+    assert len(variants.known) == 1

@@ -44,6 +44,7 @@ from amdjax.core.dims.sized import (
     covering,
     divisor,
     estimated,
+    fits,
     in_units,
     is_multiple,
     is_multiple_at_hand,
@@ -59,7 +60,7 @@ from amdjax.core.dims.sized import (
 __all__ = [
     "Choice", "Dim", "DimSize", "Estimate", "Guard", "ShapeEquations", "SizedScope",
     "SymbolicScope", "Unsolvable", "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing",
-    "compiled", "covering", "divisor", "estimated", "holds_or_is_assumed", "in_units",
+    "compiled", "covering", "divisor", "estimated", "fits", "holds_or_is_assumed", "in_units",
     "is_multiple", "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest",
     "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape", "scope_of", "shape_variables",
     "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape", "text_at_hand",

@@ -44,7 +44,7 @@ class Dim:
       polynomial: its normal form, not a constant.
     """
 
-    __slots__ = ("_hash", "polynomial", "scope")
+    __slots__ = ("_apart", "_hash", "polynomial", "scope")
     as_value: ClassVar[Callable[[Dim], Any]]
     """Makes a scalar of a dimension: what operations use where the other operand is no size."""
 
@@ -52,6 +52,7 @@ class Dim:
         self.scope = scope
         self.polynomial = polynomial
         self._hash: int | None = None  # until it is asked for
+        self._apart: int | None = None  # the last number that it is known never to be
 
     # Arithmetic
 
@@ -216,6 +217,8 @@ class Dim:
     # Comparison
 
     def __eq__(self, other: Any) -> Any:
+        if type(other) is int and other == self._apart:  # the most frequent one
+            return False
         if type(other) is Dim and other.scope is self.scope and other.polynomial == self.polynomial:
             return True
         whole = type(other) is float and other.is_integer()
@@ -228,6 +231,8 @@ class Dim:
         answer = self.scope.equal(self.polynomial, theirs)
         if answer is None:
             self.scope.take_for_unequal(_minus(self.polynomial, theirs))
+        elif not answer and type(other) is int:
+            self._apart = other
         return answer is True
 
     def __ne__(self, other: Any) -> Any:

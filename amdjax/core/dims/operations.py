@@ -6,10 +6,11 @@ Each takes out what is a polynomial, and what its facts decide; the rest becomes
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from amdjax.core.dims.polynomial import (
+    Atom,
     Monomial,
     Operation,
     Polynomial,
@@ -35,7 +36,9 @@ __all__ = [
     "greatest",
     "in_quotients",
     "mod",
+    "multiplied",
     "without_common_factor",
+    "without_quotient",
 ]
 
 Bounds = tuple[int | None, int | None]
@@ -47,6 +50,9 @@ class Facts(Protocol):
 
     def bounds(self, a: Polynomial) -> Bounds:
         """Of the values that a polynomial takes."""
+
+    def examples(self, a: Polynomial) -> Iterable[int]:
+        """Values of a polynomial for some sizes, perhaps none."""
 
     def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
         """For all sizes, for none (False), or for some (None)."""
@@ -178,11 +184,41 @@ def _exceeds(a: Polynomial, b: Polynomial, sign: int, facts: Facts) -> bool:
     return facts.is_surely_at_least_zero(scale(plus(a, scale(b, -1)), sign)) is True
 
 
+def without_quotient(a: Polynomial) -> tuple[Polynomial, bool] | None:
+    """A comparison of one quotient as one of its dividend.
+
+    Returns:
+      For `a = c*floordiv(x, d) + k` what is at least zero exactly where `a` is: `x + (k//c)*d`; and
+      whether `a` is at least zero where it is not, as of negative `c`. None of other `a`.
+    """
+    terms = [(monomial, c) for monomial, c in a if monomial]
+    atom = atom_of(((terms[0][0], 1),)) if len(terms) == 1 else None
+    if not isinstance(atom, Operation) or atom.kind != "floordiv":
+        return None
+    constant = sum(c for monomial, c in a if not monomial)
+    ((_, factor),), (dividend, divisor) = terms, atom.args
+    # a >= 0 is not -a - 1 >= 0, and the divisor is at least 1.
+    least = constant // factor if factor > 0 else (-constant - 1) // -factor
+    return plus(dividend, scale(divisor, least)), factor < 0
+
+
+def multiplied(
+    a: Polynomial, atom: Atom, divisor: int, instead: Polynomial
+) -> tuple[Polynomial, int]:
+    """`a` times a power of `divisor`, with `instead` for `divisor * atom`; and that power."""
+    degrees = [dict(monomial).get(atom, 0) for monomial, _ in a]
+    most = max(degrees)
+    terms = ((m, c * divisor ** (most - n)) for (m, c), n in zip(a, degrees, strict=True))
+    return substituted(tuple(terms), atom, instead), divisor**most
+
+
 def _is_between(rest: Polynomial, b: Polynomial, facts: Facts) -> bool:
     """Whether `0 <= rest < b`."""
-    least, _ = facts.bounds(rest)
-    gap, _ = facts.bounds(plus(b, scale(rest, -1)))
-    return least is not None and least >= 0 and gap is not None and gap >= 1
+    gap = plus(b, scale(rest, -1))
+    if any(x < 0 for x in facts.examples(rest)) or any(x < 1 for x in facts.examples(gap)):
+        return False
+    least, surplus = facts.bounds(rest)[0], facts.bounds(gap)[0]
+    return least is not None and least >= 0 and surplus is not None and surplus >= 1
 
 
 def _is_negative(b: Polynomial, a: Polynomial, facts: Facts) -> bool:

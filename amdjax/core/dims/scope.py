@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from amdjax.core.dims.asking import asked_by
 from amdjax.core.dims.departures import Departures
@@ -15,7 +16,9 @@ from amdjax.core.dims.operations import (
     Bounds,
     by_maxima,
     in_quotients,
+    multiplied,
     without_common_factor,
+    without_quotient,
 )
 from amdjax.core.dims.parse import parse_constraint
 from amdjax.core.dims.polynomial import (
@@ -76,6 +79,7 @@ class SymbolicScope:
             )
         self.constraints: tuple[str, ...] = ()
         self._rows: list[Polynomial] = []  # of which each is at least zero
+        self._is_free = True  # whether variables may have any sizes of their ranges
         self._ranges: dict[Atom, Bounds] = {}
         self._equal: dict[Atom, Polynomial] = {}
         self._residues: dict[str, tuple[int, int]] = {}  # modulus and remainder, by variable
@@ -221,21 +225,24 @@ class SymbolicScope:
     def _is_zero(self, a: Polynomial) -> bool | None:
         found = self._zeros.get(a, _UNASKED)
         if found is _UNASKED:
-            found = self._zeros[a] = self._found_zero(a)
+            zeros = {value == 0 for value in self.examples(a)}
+            found = self._zeros[a] = self._found_zero(a) if len(zeros) < 2 else None
         return found
 
     def _found_zero(self, a: Polynomial) -> bool | None:
-        least, most = self.bounds(a)
-        if least == most == 0:
-            return True
-        apart = (least is not None and least > 0) or (most is not None and most < 0)
+        for bounds in (self._interval, self.bounds):  # the cheap ones first
+            least, most = bounds(a)
+            if least == most == 0:
+                return True
+            if (least is not None and least > 0) or (most is not None and most < 0):
+                return False
         other = by_maxima(in_quotients(a, a, self))
         rest, _, factor = without_common_factor(other, other) if other else (other, other, ())
         if factor and (self.bounds(((factor, 1),))[0] or 0) > 0:
             other = rest
         if other != a:
             return self._is_zero(other)
-        return False if apart or self._never_zero(a) else None
+        return False if self._never_zero(a) else None
 
     def _never_zero(self, a: Polynomial) -> bool:
         """Whether a divisor leaves another remainder than zero, whatever the sizes are."""
@@ -334,8 +341,19 @@ class SymbolicScope:
         """The same, where sizes at hand tell nothing."""
         found = self._signs.get(a, _UNASKED)
         if found is _UNASKED:
-            found = self._signs[a] = self._sign(a, _MAX_DEPTH)
+            signs = {value >= 0 for value in self.examples(a)}
+            found = self._signs[a] = self._sign(a, _MAX_DEPTH) if len(signs) < 2 else None
         return found
+
+    def examples(self, a: Polynomial) -> Iterator[int]:
+        """Values of a polynomial for some sizes, perhaps none. Where they differ, proofs are vain.
+
+        They are those of the least sizes that variables may have, and of the greatest.
+        """
+        ends = {name: self._ends(name) for name in variables(a)} if self._is_free else {}
+        for at in zip(*ends.values()):
+            with contextlib.suppress(ZeroDivisionError):  # there is no value
+                yield evaluate(a, dict(zip(ends, at)).__getitem__)
 
     def _sign(self, a: Polynomial, depth: int) -> bool | None:
         for bounds in (self._interval, self.bounds):  # the cheap ones first
@@ -344,7 +362,7 @@ class SymbolicScope:
                 return True
             if most is not None and most < 0:
                 return False
-        equivalent = _without_quotient(a)
+        equivalent = without_quotient(a)
         if equivalent is not None:
             compared, is_less = equivalent
             answer = self._sign(compared, depth)
@@ -382,6 +400,9 @@ class SymbolicScope:
 
     def _by_all_facts(self, a: Polynomial) -> Bounds:
         """Bounds by linear programs over all inequalities that are known."""
+        interval = self._interval(a)
+        if self._is_attained(a, interval):
+            return interval
         constant = a[-1][1] if not a[-1][0] else 0
         form = [(monomial, c) for monomial, c in a if monomial]
         common = math.gcd(*(c for _, c in form))
@@ -392,7 +413,31 @@ class SymbolicScope:
         high = minimum({monomial: -c for monomial, c in objective.items()}, rows)
         least = None if low is None else low * common + constant
         most = None if high is None else -high * common + constant
-        return narrower(self._interval(a), (least, most))
+        return narrower(interval, (least, most))
+
+    def _is_attained(self, a: Polynomial, bounds: Bounds) -> bool:
+        """Whether a polynomial is known to have values as bounds say: there are no narrower ones.
+
+        Tried are sizes at the ends of their ranges, as the first term of each variable says.
+        """
+        if not self._is_free or None in bounds:
+            return False
+        lowest: dict[str, int] = {}
+        highest: dict[str, int] = {}
+        for monomial, factor in a:
+            for name in variables(((monomial, 1),)) - lowest.keys():
+                ends = self._ends(name)
+                lowest[name], highest[name] = ends if factor > 0 else ends[::-1]
+        try:
+            return bounds == tuple(evaluate(a, at.__getitem__) for at in (lowest, highest))
+        except ZeroDivisionError:  # of which there is no value
+            return False
+
+    def _ends(self, name: str) -> tuple[int, int]:
+        """The least and the greatest size that a variable may have."""
+        least, most = cast("tuple[int, int]", self._range(name))  # of variables both are known
+        modulus, residue = self._residues.get(name, (1, 0))
+        return least, most - (most - residue) % modulus
 
     def _relevant(self, a: Polynomial) -> list[tuple[dict[Monomial, int], int]]:
         """The inequalities that speak of a polynomial's unknowns, and of those they bring."""
@@ -496,7 +541,7 @@ class SymbolicScope:
             if divisor is None or not set(atoms(dividend)).intersection(atoms(a)):
                 continue
             whole = plus(dividend, scale(of(Operation("mod", atom.args)), -1))
-            found, factor = _multiplied(found, atom, divisor, whole)
+            found, factor = multiplied(found, atom, divisor, whole)
             scale_of *= factor
         if scale_of == 1:
             return None, None
@@ -556,7 +601,7 @@ class SymbolicScope:
         """Take polynomials to be at least zero from now on."""
         self._rows += rows
         for row in rows:
-            self._learn_range(row)
+            self._is_free &= self._learn_range(row)
         operations = self.quotients, self.remainders
         for found in (self._bounds, self._equals, self._zeros, self._signs, *operations):
             found.clear()
@@ -584,44 +629,21 @@ class SymbolicScope:
         if atom is not None and atom not in set(atoms(right)):
             self._equal[atom] = right
 
-    def _learn_range(self, row: Polynomial) -> None:
-        """What a constraint on one unknown alone says of its range; of a variable it replaces 1."""
+    def _learn_range(self, row: Polynomial) -> bool:
+        """What a constraint on one unknown alone says of its range; of a variable it replaces 1.
+
+        Returns:
+          Whether it is one on a variable, all of which its range tells.
+        """
         terms = [(monomial, c) for monomial, c in row if monomial]
         constant = row[-1][1] if row and not row[-1][0] else 0
         if len(terms) != 1 or len(terms[0][0]) != 1 or terms[0][0][0][1] != 1:
-            return
+            return False
         ((((atom, _),), factor),) = terms
         low, high = -(constant // factor), constant // -factor
         told = (low, None) if factor > 0 else (None, high)
         self._ranges[atom] = narrower(told, self._ranges.get(atom, (None, None)))
-
-
-def _without_quotient(a: Polynomial) -> tuple[Polynomial, bool] | None:
-    """A comparison of one quotient as one of its dividend.
-
-    Returns:
-      For `a = c*floordiv(x, d) + k` what is at least zero exactly where `a` is: `x + (k//c)*d`; and
-      whether `a` is at least zero where it is not, as of negative `c`. None of other `a`.
-    """
-    terms = [(monomial, c) for monomial, c in a if monomial]
-    atom = atom_of(((terms[0][0], 1),)) if len(terms) == 1 else None
-    if not isinstance(atom, Operation) or atom.kind != "floordiv":
-        return None
-    constant = sum(c for monomial, c in a if not monomial)
-    ((_, factor),), (dividend, divisor) = terms, atom.args
-    # a >= 0 is not -a - 1 >= 0, and the divisor is at least 1.
-    least = constant // factor if factor > 0 else (-constant - 1) // -factor
-    return plus(dividend, scale(divisor, least)), factor < 0
-
-
-def _multiplied(
-    a: Polynomial, atom: Atom, divisor: int, instead: Polynomial
-) -> tuple[Polynomial, int]:
-    """`a` times a power of `divisor`, with `instead` for `divisor * atom`; and that power."""
-    degrees = [dict(monomial).get(atom, 0) for monomial, _ in a]
-    most = max(degrees)
-    terms = ((m, c * divisor ** (most - n)) for (m, c), n in zip(a, degrees, strict=True))
-    return substituted(tuple(terms), atom, instead), divisor**most
+        return isinstance(atom, str)
 
 
 def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

@@ -27,7 +27,7 @@ from amdjax.core.integers import ceil_div, power_of_two
 
 __all__ = [
     "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "bound", "capped", "cheapest",
-    "choosing", "covering", "divisor", "estimated", "in_units", "is_multiple",
+    "choosing", "covering", "divisor", "estimated", "fits", "in_units", "is_multiple",
     "is_multiple_at_hand", "is_natural", "like_at_hand", "no_less", "same_shape", "size_hint",
     "surely_equal",
 ]  # fmt: skip
@@ -135,14 +135,8 @@ class SizedScope(SymbolicScope):
             self._ranges[counted(name, unit)] = ceil_div(max(least or 2, 2), unit), most
             if known is not None and name in known._residues and unit == 1:
                 self._residues[name] = known._residues[name]
-        self._extremes = [dict(ends) for ends in zip(*map(self._ends, self.sizes))]
-
-    def _ends(self, name: str) -> Iterator[tuple[str, int]]:
-        """The least and the greatest size that a variable may have."""
-        least, most = cast("tuple[int, int]", self._range(name))  # of variables both are known
-        modulus, residue = self._residues.get(name, (1, 0))
-        yield name, least
-        yield name, most - (most - residue) % modulus
+        ends = zip(*map(self._ends, self.sizes))
+        self._extremes = [dict(zip(self.sizes, end)) for end in ends]
 
     def hashed(self, frame: Any) -> None:
         """Nothing to note: the compiler's own tables compare what they find."""
@@ -173,15 +167,11 @@ class SizedScope(SymbolicScope):
             found = self._values[a] = cast("int", evaluate(a, self.sizes.__getitem__))
         return found
 
-    def is_surely_at_least_zero(self, a: Polynomial) -> bool | None:
-        if a not in self._signs and self._changes_sign(a):
-            self._signs[a] = None
-        return super().is_surely_at_least_zero(a)
-
-    def _changes_sign(self, a: Polynomial) -> bool:
-        """Whether sizes at the ends of their ranges are examples of both: proofs are in vain."""
-        here = self.value(a) >= 0
-        return any((evaluate(a, at.__getitem__) >= 0) != here for at in self._extremes)
+    def examples(self, a: Polynomial) -> Iterator[int]:
+        yield self.value(a)  # also if the least and the greatest sizes may be none
+        for at in self._extremes:
+            with contextlib.suppress(ZeroDivisionError):
+                yield evaluate(a, at.__getitem__)
 
     def _learn(self, rows: Sequence[Polynomial]) -> None:
         super()._learn(rows)
@@ -208,8 +198,11 @@ class SizedScope(SymbolicScope):
         # Intervals alone: linear programs would take longer than they save.
         found = self._bounds.get(a)
         if found is None:
-            found = narrower(self._interval(a), self._interval_by_surpluses(a))
-            found = self._bounds[a] = narrower(found, self._interval_by_quotients(a))
+            found = self._interval(a)
+            if not self._is_attained(a, found):
+                found = narrower(found, self._interval_by_surpluses(a))
+                found = narrower(found, self._interval_by_quotients(a))
+            self._bounds[a] = found
         return found
 
     def is_at_least_zero(self, a: Polynomial) -> bool:
@@ -454,6 +447,12 @@ def capped(size: DimSize, most: int) -> int:
         return next((number for number in numbers if number and size <= number), most)
 
 
+def fits(size: DimSize, room: int) -> bool:
+    """Whether a size is at most a number: of a symbolic one at hand, and preferably of others."""
+    with choosing():
+        return bool(size <= room)
+
+
 #: Sizes between which another plan may be the best one.
 _CLASSES = (3, 4, 8, 16, 64, 128, 256, 512, 1024, 4096, 1 << 15)
 
@@ -509,6 +508,8 @@ def is_multiple(a: DimSize, unit: DimSize) -> bool:
     if not (isinstance(a, Dim) or isinstance(unit, Dim)):
         return a % unit == 0
     if isinstance(a, Dim) and not isinstance(unit, Dim):
+        if any(value % unit for value in a.scope.examples(a.polynomial)):
+            return False
         return common_factor(a.polynomial) % unit == 0 or surely_equal(a % unit, 0)
     return surely_equal(a % unit, 0)
 

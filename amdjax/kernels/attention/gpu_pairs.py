@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from amdjax import tile
-from amdjax.core.dims import is_multiple
+from amdjax.core.dims import fits, is_multiple
 from amdjax.kernels.attention.dropping import kept_pair
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.gpu_loops import every
@@ -300,6 +300,8 @@ def segments(pairs: Pairs, first: Value, rows: int, columns: int) -> list[Segmen
     tail = right is not None or lengths or (of_queries and p.keys % columns != 0)
     if left is None and not tail:
         return [Segment(from_, to, False)]
+    if fits(others, columns):  # hardly a block is whole
+        return [Segment(from_, to, True)]
     middle = k.min(k.max((inner_start + (columns - 1)) // columns, from_), to)
     behind = k.min(k.max(k.max(inner_stop, 0) // columns, middle), to) if tail else to
     found = [Segment(from_, middle, True)] if left is not None else []

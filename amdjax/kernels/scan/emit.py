@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from amdjax.core.dims import covering, is_multiple
+from amdjax.core.dims import Dim, covering, fits, is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.kernels.gpu_loops import every
 from amdjax.kernels.loops import lane_loop, load_element, split_position, store_element
@@ -272,9 +272,11 @@ class Along(Scan):
                 )
             return self.combine(k, acc, x)
 
+        def vector(base: Value, mask: Value | None, *carried: Value) -> Sequence[Value]:
+            return merge(base, mask, self.element(carried)).parts
+
         # Several accumulators: one alone waits for its own last addition.
         width = len(neutral.parts)
-        wide = high - ((high - low) % (count * self.unroll))
 
         def block(base: Value, *carried: Value) -> list[Value]:
             out: list[Value] = []
@@ -283,20 +285,14 @@ class Along(Scan):
                 out += merge(base + u * count, None, acc).parts
             return out
 
-        accs = k.for_(low, wide, count * self.unroll, block, neutral.parts * self.unroll)
-        acc = self.element(accs[:width])
-        for u in range(1, self.unroll):
-            acc = self.combine(k, acc, self.element(accs[u * width : (u + 1) * width]))
-        acc = self.element(
-            lane_loop(
-                k,
-                wide,
-                high,
-                count,
-                lambda base, mask, *c: merge(base, mask, self.element(c)).parts,
-                acc.parts,
-            )
-        )
+        acc = neutral
+        if self.unroll > 1:
+            wide = high - ((high - low) % (count * self.unroll))
+            accs = k.for_(low, wide, count * self.unroll, block, neutral.parts * self.unroll)
+            acc, low = self.element(accs[:width]), wide
+            for u in range(1, self.unroll):
+                acc = self.combine(k, acc, self.element(accs[u * width : (u + 1) * width]))
+        acc = self.element(lane_loop(k, low, high, count, vector, acc.parts))
         for out, part in zip(outs, self._horizontal(acc).parts, strict=True):
             k.store(out, k.program_id(), part)
         return self.kernel.launch(self.rows * self.splits, self.cost / 2)
@@ -344,9 +340,13 @@ class Along(Scan):
                 values = vector(i + u * count, None, *values)
             return values
 
-        step = k.const("index", count * self.unroll)
-        wide = length - (length % step)
-        carried = k.for_(0, wide, count * self.unroll, block, carry.parts)
+        wide, carried = k.const("index", 0), carry.parts
+        if self.splits == 1 and isinstance(self.n, Dim) and fits(self.n, count):
+            lane_loop(k, 0, self.n, count, vector, carried)
+            return self.kernel.launch(self.rows, self.cost)
+        if self.unroll > 1:
+            wide = length - (length % k.const("index", count * self.unroll))
+            carried = k.for_(0, wide, count * self.unroll, block, carried)
         lane_loop(k, wide, length, count, vector, carried)
         return self.kernel.launch(self.rows * self.splits, self.cost)
 
