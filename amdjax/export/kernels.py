@@ -62,12 +62,15 @@ def made_for(
     """
     # late: load the compiler
     from amdjax.jit.kernels import kernels_recorded
+    from amdjax.runtime.vm import carried_code
     from amdjax.targets import get
 
     if isinstance(targets, str) or not all(isinstance(name, str) for name in targets):
         raise ValueError(f"save: targets must be a list of names, got {targets!r}")
     found = {name: None if name == "cpu" else get(name) for name in dict.fromkeys(targets)}
     members: dict[str, Data] = {}
+    if "cpu" in found:
+        members.update((_member(_KERNELS, "cpu", k), code) for k, code in carried_code().items())
     facts: dict[str, Any] = {}
     work = [(name, at) for name in found for at in sizes]
     with enable_x64(exported.enable_x64):

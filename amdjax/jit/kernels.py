@@ -15,7 +15,7 @@ from amdjax.codegen.engine import Compilation
 from amdjax.jit.instructions import Plan
 from amdjax.jit.plan_keys import PlanKey
 from amdjax.jit.stored_plans import read_plan, written_plan
-from amdjax.runtime.cache import entry_key, object_cache
+from amdjax.runtime.cache import SOURCE, entry_key, object_cache
 
 __all__ = [
     "KernelGenerator", "KernelLoader", "Recorded", "clear_loaded", "is_carried", "kernels_from",
@@ -41,18 +41,17 @@ class Recorded:
     plans: dict[bytes, bytes] = field(default_factory=dict)
 
 
-_source: ContextVar[Mapping[bytes, bytes] | None] = ContextVar("kernel source", default=None)
 _record: ContextVar[Recorded | None] = ContextVar("kernel record", default=None)
 
 
 @contextmanager
 def kernels_from(source: Mapping[bytes, bytes]) -> Iterator[None]:
     """In here kernels and plans are taken from a source, by their keys, before any other place."""
-    token = _source.set(source)
+    token = SOURCE.set(source)
     try:
         yield
     finally:
-        _source.reset(token)
+        SOURCE.reset(token)
 
 
 @contextmanager
@@ -68,7 +67,7 @@ def kernels_recorded() -> Iterator[Recorded]:
 
 def is_carried() -> bool:
     """Whether kernels come from elsewhere or are made for elsewhere, where lines tell nothing."""
-    return _source.get() is not None or _record.get() is not None
+    return SOURCE.get() is not None or _record.get() is not None
 
 
 def clear_loaded() -> None:
@@ -125,7 +124,7 @@ class KernelLoader(Generic[Loaded]):
         self._found: dict[bytes, Loaded] = {}
         self._compiling: dict[bytes, tuple[tile.Kernel, str]] = {}
         self._compilation = Compilation(opt=generator.opt, machine=generator.machine)
-        self._source, self._record = _source.get(), _record.get()
+        self._source, self._record = SOURCE.get(), _record.get()
 
     @cached_property
     def _facts(self) -> Sequence[str]:

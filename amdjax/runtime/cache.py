@@ -26,7 +26,8 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
@@ -39,6 +40,9 @@ from amdjax.core.config import LOADED_AT, config
 __all__ = [
     "ObjectCache", "compile_cached", "compiler_version", "entry_key", "key_for", "object_cache",
 ]  # fmt: skip
+
+#: What has entries that are taken before any other; `jit.kernels.kernels_from` sets it.
+SOURCE: ContextVar[Mapping[bytes, bytes] | None] = ContextVar("source", default=None)
 
 # Format mark, then a digest of the rest of the file: key and payload.
 _MAGIC = b"AMDJAX1\n"
@@ -437,8 +441,8 @@ def object_cache() -> ObjectCache:
 def compile_cached(texts: Sequence[str], *, opt: int = 2) -> list[bytes]:
     """Object code of each text, compiling (and storing) only what the cache lacks."""
     store = object_cache()
-    keys = [key_for(text, opt) for text in texts]
-    found = {key: store.get(key) for key in dict.fromkeys(keys)}
+    keys, carried = [key_for(text, opt) for text in texts], SOURCE.get() or {}
+    found = {key: carried.get(key) or store.get(key) for key in dict.fromkeys(keys)}
     missing = {key: text for key, text in zip(keys, texts) if found[key] is None}
     if len(missing) == 1:
         [(key, text)] = missing.items()

@@ -58,11 +58,16 @@ _CONTROL = (
 )
 
 
+def pool_text() -> str:
+    """The pool as LLVM IR for this computer."""
+    return pool_ir(sys.platform, platform.machine())
+
+
 class _Pool:
     """The loaded pool and its control functions."""
 
     def __init__(self) -> None:
-        text = pool_ir(sys.platform, platform.machine())
+        text = pool_text()
         engine().define(interrupts.python_symbols())
         # Kept for the life of the process: threads run in this code.
         self.code: Library = engine().load(compile_cached([text])[0], (*SYMBOLS, *_CONTROL))

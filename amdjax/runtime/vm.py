@@ -39,11 +39,13 @@ from functools import cache
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import I32, I64, PTR, VOID, Function, Module, Value
 from amdjax.runtime import native
+from amdjax.runtime.cache import compile_cached, key_for
 from amdjax.runtime.interrupts import STOP, THREAD, WATCH_WORDS
-from amdjax.runtime.threads import DECLARATIONS
+from amdjax.runtime.threads import DECLARATIONS, pool_text
 
 HALT, CALL, JUMP, UNLESS, SET, ADD, REPEAT, SWAP, ADDRESS, COPY, SWITCH, HOST, CALLS = range(13)
 ARENA, ZERO = 0, 1
+OPT = 3  # LLVM's level for the interpreter
 OPERAND_WORDS = 4
 BATCH_WORDS = 3  # of a kernel among several: its function, its arguments, its first program
 HEADER_WORDS = 2
@@ -58,11 +60,17 @@ def run_program() -> ctypes._CFuncPtr:  # type: ignore[name-defined]
     neither conversion nor declared argument types, which would take longer than a small kernel.
     """
     text = interpreter_ir()
-    (library,) = native.build([(text, ["amdjax_run"])], opt=3)
+    (library,) = native.build([(text, ["amdjax_run"])], opt=OPT)
     # The lock is the program's to release, and exceptions are left to it.
     run = ctypes.PYFUNCTYPE(ctypes.c_int64)(library["amdjax_run"])
     run.library = library  # type: ignore[attr-defined]  # two threads may make one each
     return run
+
+
+def carried_code() -> dict[bytes, bytes]:
+    """Machine code of the interpreter and of the thread pool, by their keys in the cache."""
+    texts = (interpreter_ir(), OPT), (pool_text(), 2)
+    return {key_for(text, opt): compile_cached([text], opt=opt)[0] for text, opt in texts}
 
 
 def header(most_operands: int, slots: int) -> list[int]:

@@ -155,6 +155,24 @@ def test_plans_come_with_machine_code(tmp_path, compiled, planned, trusted):
         assert bool(planned) == (damaged or not trusted)
 
 
+def test_a_machine_that_knows_nothing_compiles_nothing(tmp_path):
+    f = amdjax.jit(long)
+    with State("keep_plans")(True), State("check")(False):
+        export.export(f)(X).save(tmp_path / "f", targets=["cpu"])
+    made = run_python(
+        f"""
+        import amdjax, numpy as np
+        from amdjax.codegen import compile_worker, engine
+        compile_worker.Compiler.object_code = engine.Compilation.add = None
+        x = np.linspace(-2, 2, 16, dtype=np.float32).reshape(2, 8)
+        made = amdjax.load_artifact({str(tmp_path / "f")!r}, trust=True)(x)
+        print(np.asarray(made).tobytes().hex())
+        """,
+        AMDJAX_CACHE_DIR="off", AMDJAX_KEEP_PLANS="1", AMDJAX_CHECK="0",
+    )  # fmt: skip
+    assert made.strip() == np.asarray(f(X)).tobytes().hex()
+
+
 def change(path, chosen):
     """Put members of an artifact to shame."""
     members = Members(path)
