@@ -15,6 +15,7 @@ from amdjax.driver.compiling import device_of
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import arguments, shapes
 from amdjax.driver.output import Answer, Table, progress
+from amdjax.driver.precision import chosen, runnable
 from amdjax.driver.programs import Flat, compiled_results, flat_program, node_of, shown
 from amdjax.driver.reading import read_model
 from amdjax.driver.reference import Reference
@@ -30,7 +31,9 @@ class Tolerance(NamedTuple):
 
 #: MIGraphX's, by the narrowest floats that are computed in.
 TOLERANCES = {32: Tolerance(1e-3, 1e-3, 1e-3), 16: Tolerance(8e-2, 4e-2, 4e-2),
-              4: Tolerance(8e-1, 4e-1, 4e-1)}  # fmt: skip
+              8: Tolerance(2.5e-1, 1.25e-1, 1.25e-1), 4: Tolerance(8e-1, 4e-1, 4e-1)}  # fmt: skip
+#: Bits of what products are computed of, by flag.
+PRECISIONS = {"": 32, "fp16": 16, "bf16": 16, "fp8": 8, "int8": 8, "int4_weights": 4}
 
 
 class Difference(NamedTuple):
@@ -88,10 +91,15 @@ def verify(options: argparse.Namespace) -> Answer:
     subject = read_model(options)
     if options.each and options.bisect:
         raise BadUsage("--each and --bisect exclude each other")
+    precision = chosen(options)
+    if precision and (options.each or options.bisect):
+        raise BadUsage(
+            "--each and --bisect compare operations of one program, not another precision"
+        )
     given = arguments(subject, options, shapes(subject, options))
     with device_of(options) as device:
         flat = flat_program(subject, given)
-        tolerance = _tolerance(flat, options)
+        tolerance = _tolerance(flat, options, precision)
         reference = Reference(options.ref_use_double)
         seen: dict[Any, np.ndarray] = {}
         keeps = options.each or options.bisect
@@ -106,8 +114,11 @@ def verify(options: argparse.Namespace) -> Answer:
                     seen.update(zip(eqn.outvars, made))
 
             wanted = reference.run(flat.closed, flat.leaves, see)
-        found = compiled_results(flat.closed, flat.leaves)
-        rows = _outputs(flat.outputs(found), flat.outputs(wanted), tolerance)
+        if precision:
+            found = runnable(subject, options).call(**given)
+        else:
+            found = flat.outputs(compiled_results(flat.closed, flat.leaves))
+        rows = _outputs(found, flat.outputs(wanted), tolerance)
         data: dict[str, Any] = {
             "file": str(subject.path), "device": str(device), "tolerance": tolerance._asdict(),
             "outputs": rows, "operations": len(flat.eqns), "unchecked": sorted(reference.unchecked),
@@ -136,10 +147,11 @@ def verify(options: argparse.Namespace) -> Answer:
     return Answer(data, [*text, said], 0 if is_right else 1)
 
 
-def _tolerance(flat: Flat, options: argparse.Namespace) -> Tolerance:
+def _tolerance(flat: Flat, options: argparse.Namespace, precision: str) -> Tolerance:
     """As flags say; of what they do not say, by the narrowest type of the program."""
     atoms = [x for e in flat.eqns for x in (*e.invars, *e.outvars)]
     narrowest = min((_bits(x.aval.dtype) for x in atoms), default=32)
+    narrowest = min(narrowest, PRECISIONS[precision])
     usual = TOLERANCES[narrowest]
     given = (options.rms_tol, options.atol, options.rtol)
     return Tolerance(*(u if g is None else g for u, g in zip(usual, given)))

@@ -159,16 +159,16 @@ COMMANDS: dict[str, Command] = {
     ),
     "verify": Command(
         "Compare a compiled model with NumPy; find the first operation that differs.",
-        "checking:verify", (*_READ, "arguments", "where", "output"),
+        "checking:verify", (*_READ, "arguments", "where", "precision", "output"),
         (
             GROUPS["compiler"][0],
             Flag(("--each", "-i"), "also each operation, compiled alone"),
             Flag(("--bisect", "-b"), "find the first operation with which the program differs"),
             Flag(("--ref-use-double",), "let the reference keep all floats in float64"),
             Flag(("--rms-tol",), "of the root mean square, over the largest number (default: "
-                 "0.001; 0.08 with floats of 16 bits, 0.8 with those of 4)", "X", "number"),
-            Flag(("--atol",), "of an element (0.001, 0.04, 0.4)", "X", "number"),
-            Flag(("--rtol",), "of an element, relative (0.001, 0.04, 0.4)", "X", "number"),
+                 "0.001; 0.08 with floats of 16 bits, 0.25 with 8, 0.8 with 4)", "X", "number"),
+            Flag(("--atol",), "of an element (0.001, 0.04, 0.125, 0.4)", "X", "number"),
+            Flag(("--rtol",), "of an element, relative (as --atol)", "X", "number"),
             _DETAILED,
         ),
     ),

@@ -79,6 +79,24 @@ def test_tolerances(affine, amdjax_command, ok):
     assert amdjax_command("verify", affine, "-i", "-b").code == 2
 
 
+@pytest.mark.parametrize(
+    "flag,rms", [("fp16", 0.08), ("bf16", 0.08), ("fp8", 0.25), ("int8", 0.25)]
+)
+def test_precisions_are_compared_with_what_the_file_says(network, ok, flag, rms):
+    plain = ok("verify", network)["outputs"][0]
+    found = ok("verify", network, f"--{flag}")
+    assert found["tolerance"]["rms"] == rms
+    assert found["outputs"][0]["name"] == plain["name"]
+    assert plain["rms"] < found["outputs"][0]["rms"] < rms
+
+
+def test_a_precision_that_loses_more_than_it_may_is_told(network, amdjax_command):
+    tight = ["--rms-tol", "1e-6", "--atol", "0", "--rtol", "0", "--json"]
+    assert amdjax_command("verify", network, "--bf16", *tight).code == 1
+    for words in (["--fp16", "--int8"], ["--fp16", "--bisect"], ["--int8", "--each"]):
+        assert amdjax_command("verify", network, *words).code == 2
+
+
 def test_differences():
     tolerance = TOLERANCES[32]
     x = np.array([1.0, np.nan, np.inf, -2.0])
