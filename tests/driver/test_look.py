@@ -1,5 +1,7 @@
 """Commands that look at a model, and the one that runs it."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,23 @@ def test_read_prints_programs(network, ok, tmp_path):
     done = ok("read", network, "-o", tmp_path / "graph.txt")
     assert "text" not in done
     assert "Conv" in (tmp_path / "graph.txt").read_text()
+
+
+def test_read_writes_python(network, ok, frozen, tmp_path, amdjax_command):
+    path = tmp_path / "net.py"
+    text = ok("read", network, "--python")["text"]
+    ok("read", network, "--python", "-o", path)
+    assert path.read_text().strip() == text.strip()
+    spec = importlib.util.spec_from_file_location("net", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    params = module.load_params(path.with_suffix(".safetensors"))
+    x = np.random.default_rng(5).standard_normal((2, 3, 8, 8), np.float32)
+    found, wanted = module.model(params, x)["probs"], onnx.load(network)(x=x)["probs"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-7)
+    done = amdjax_command("read", frozen, "--python")
+    assert done.code == 2
+    assert "cannot be written as Python source" in done.err
 
 
 def test_params(network, ok, amdjax_command):
