@@ -67,7 +67,12 @@ def to_result(operation: str, params: dict[str, Any], x: Array, side: int, ndim:
 def weight_sums(operation: str, params: dict[str, Any], q: QuantizedArray, side: int) -> Array:
     """What the zero point of the other operand is multiplied by: sums of stored numbers."""
     axes = contracted_axes(operation, params, side)
-    return jnp.sum(_signed(q)[0].astype(np.int32), axes, keepdims=True)
+    return _sum(_signed(q)[0], axes)
+
+
+def _sum(values: Array, axes: Sequence[int]) -> Array:
+    """In int32, where 64-bit types are on, too: that is what products are summed in."""
+    return jnp.sum(values, tuple(axes), np.int32, keepdims=True)
 
 
 def quantized_product(
@@ -123,7 +128,7 @@ def _integer_sums(
     out = bind(operation, params, x, w, np.int32)
     place = lambda value, side: to_result(operation, params, value, side, out.ndim)
     axes = [contracted_axes(operation, params, side) for side in (0, 1)]
-    total = lambda value, side: jnp.sum(value.astype(np.int32), axes[side], keepdims=True)
+    total = lambda value, side: _sum(value, axes[side])
     if x_zero is not None:
         of_w = total(w, 1) if sums[1] is None else sums[1]
         out = out - place(x_zero, 0) * place(of_w, 1)
@@ -159,7 +164,7 @@ def _convolution_sums(
     out = bind(operation, params, x, w, np.int32)
     if sums is None:
         axes = contracted_axes(operation, params, 1)
-        sums = jnp.sum(w.astype(np.int32), axes, keepdims=True)
+        sums = _sum(w, axes)
     return out - x_zero.reshape(()) * to_result(operation, params, sums, 1, out.ndim)
 
 

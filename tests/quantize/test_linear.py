@@ -117,6 +117,21 @@ def test_matrix_product(zero, of_weight):
     agrees(f, A, W)
 
 
+def test_sums_are_of_32_bits():
+    """Vectors of 64-bit integers are slow to convert, and 64-bit types are on for models."""
+
+    def f(x, w):
+        return through(x, np.float32(0.02), np.int8(3)) @ dequantize_linear(w, S, axis=0).T
+
+    def g(x, w):
+        w = dequantize_linear(w, np.float32(0.1), axis=0)
+        return lax.conv(through(x, np.float32(0.02), np.int8(3)), w, (1, 1), "SAME")
+
+    with amdjax.enable_x64(True):
+        for h, x, w in ((f, A, W), (g, A.reshape(1, 6, 4, 4), W[:, :6, None, None])):
+            assert "i64" not in str(amdjax.make_jaxpr(integer_products(h))(x, w))
+
+
 @pytest.mark.parametrize("zero", [np.uint8(100), np.int8(3), np.int8(0)])
 @pytest.mark.parametrize("kernel_zero", [None, np.int8(2)])
 @pytest.mark.parametrize("form", ["strided", "dilated", "grouped", "transposed"])
