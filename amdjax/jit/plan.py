@@ -57,7 +57,7 @@ from amdjax.schedule.equations import cost_again, is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, fuse, step_reads, step_writes
 from amdjax.schedule.gpu.calls import fit_gpu
 from amdjax.schedule.gpu.partition import Resident
-from amdjax.schedule.horizontal import run_together
+from amdjax.schedule.horizontal import made_of, run_together
 from amdjax.schedule.regions import lower_region
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
@@ -317,7 +317,7 @@ class Planner:
     def facts(self) -> Facts:
         """What passes may ask."""
         machine = "cpu" if isinstance(self.target, CpuTarget) else "gpu"
-        nanoseconds = lambda eqn: estimate(eqn, self.target)
+        nanoseconds = lambda eqn, fixed: estimate(eqn, self.target, fixed)
         return Facts(self.has_kernels, cost_again, nanoseconds, machine)
 
     def _note(self, name: str, before: ClosedJaxpr, after: ClosedJaxpr) -> None:
@@ -329,14 +329,14 @@ class Planner:
             return self.constant((value.tobytes(), str(value.dtype)), value, atom.aval.nbytes)
         return env[atom]
 
-    def fused(self, jaxpr: Jaxpr) -> Fusion:
-        """The steps of a prepared program."""
+    def fused(self, jaxpr: Jaxpr, constants: Collection[Var] = ()) -> Fusion:
+        """The steps of a prepared program; what is made of `constants` alone is kept."""
         found = self.fusions.get(id(jaxpr))
         if found is None:
             on_gpu = isinstance(self.target, GpuTarget)
             fusion = readers_first(fuse(separate_numbers(jaxpr), on_gpu=on_gpu))
             # The program is kept too, lest another get its id.
-            found = self.fusions[id(jaxpr)] = run_together(fusion), jaxpr
+            found = self.fusions[id(jaxpr)] = run_together(fusion, constants), jaxpr
         return found[0]
 
     def body(
@@ -345,10 +345,12 @@ class Planner:
     ) -> None:  # fmt: skip
         """Write the instructions of a prepared program; results go to `destinations`."""
         hoisted = hoisted or Hoisted()
-        fusion, resident = self.fused(jaxpr), hoisted.resident
+        fusion, resident = self.fused(jaxpr, hoisted.fixed if outermost else ()), hoisted.resident
         if resident is not None and resident.partition is not None:
             assert isinstance(self.target, GpuTarget)
             fusion = merge_parts(fusion, self.target, resident.partition)
+        if outermost:
+            hoisted = replace(hoisted, fixed=made_of(fusion, hoisted.fixed))
         jaxpr = fusion.jaxpr
         self.observe("fusion", fusion)
         schedule = Schedule(fusion, self.target, hoisted.fixed, hoisted.resident)

@@ -134,9 +134,9 @@ def has_kernels(eqn: JaxprEqn, machine: CpuTarget | GpuTarget) -> bool:
     return find_plan(ShapedContext(eqn, machine)) is not None
 
 
-def estimate(eqn: JaxprEqn, machine: CpuTarget | GpuTarget) -> Any:
+def estimate(eqn: JaxprEqn, machine: CpuTarget | GpuTarget, fixed: Collection[Var] = ()) -> Any:
     """About how many nanoseconds an equation takes, with nothing fused behind it."""
-    return estimated(lambda: find_plan(ShapedContext(eqn, machine)))
+    return estimated(lambda: find_plan(ShapedContext(eqn, machine, fixed=fixed)))
 
 
 def find_plan(ctx: ShapedContext) -> KernelPlan | None:

@@ -4,13 +4,14 @@ A network that is written with channels first, as PyTorch exports them, is compu
 last from its first convolution to its last. Convolutions, elementwise work, windows, padding,
 joining, and reductions are done in the order of axes in which their operands lie; arguments and
 results keep theirs. Weights are read as they lie, or with channels last. Whether it pays, estimates
-of the target tell: those of all convolutions, against the transposes that are left.
+of the target tell: those of all convolutions, against the transposes that are left. What is made of
+constants alone costs nothing, since it is kept.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -26,37 +27,42 @@ CONVOLUTION = "conv_general_dilated"
 #: What an element takes to be moved to another place.
 NANOSECONDS_PER_ELEMENT = 1.0
 
-Nanoseconds = Callable[[JaxprEqn], Any]
+#: About how long an equation takes; some of the variables that it reads are constants.
+Nanoseconds = Callable[[JaxprEqn, Collection[Var]], Any]
 Order = tuple[int, ...]
 T = TypeVar("T")
 
 
-def choose_layouts(closed: ClosedJaxpr, nanoseconds: Nanoseconds) -> ClosedJaxpr:
+def choose_layouts(
+    closed: ClosedJaxpr, nanoseconds: Nanoseconds, constants: Collection[Var] = ()
+) -> ClosedJaxpr:
     """The program with channels last where convolutions are estimated to be faster so.
 
     Args:
       closed: the program.
       nanoseconds: about how long a convolution takes.
+      constants: variables of which whatever is made is kept.
     """
     if not any(_has_channels_first(e) for e in closed.eqns):
         return closed
     with choosing():
         known: dict[Any, Any] = {}
 
-        def estimate(eqn: JaxprEqn) -> Any:
-            key = (*(x.aval for x in eqn.invars), *sorted(eqn.params.items()))
+        def estimate(eqn: JaxprEqn, fixed: Collection[Var]) -> Any:
+            operands = ((x.aval, x in fixed) for x in eqn.invars)
+            key = (*operands, *sorted(eqn.params.items()))
             if key not in known:
-                known[key] = nanoseconds(eqn)
+                known[key] = nanoseconds(eqn, fixed)
             return known[key]
 
-        relayout = _Relayout(estimate)
+        relayout = _Relayout(estimate, set(constants))
         new = relayout.run(closed)
-        before, after = (_total(p.eqns, estimate) for p in (closed, new))
+        before, after = (_total(p.eqns, estimate, relayout.constants) for p in (closed, new))
         return new if cheapest([before, after + relayout.moved]) == 1 else closed
 
 
-def _total(eqns: Sequence[JaxprEqn], estimate: Nanoseconds) -> Any:
-    return sum(estimate(e) for e in eqns if e.primitive.name == CONVOLUTION)
+def _total(eqns: Sequence[JaxprEqn], estimate: Nanoseconds, constants: Collection[Var]) -> Any:
+    return sum(estimate(e, constants) for e in eqns if e.primitive.name == CONVOLUTION)
 
 
 def _has_channels_first(eqn: JaxprEqn) -> bool:
@@ -90,6 +96,7 @@ class _Relayout:
 
     Attributes:
       estimate: about how long a convolution takes, in nanoseconds.
+      constants: variables of the old program and of the new one that are made of constants alone.
       moved: what all transposes take.
       plain: values of the old program in their own order.
       laid_out: values in other orders of axes, by value and order.
@@ -98,6 +105,7 @@ class _Relayout:
     """
 
     estimate: Nanoseconds
+    constants: set[Var]
     moved: Any = 0.0
     eqns: list[JaxprEqn] = field(default_factory=list)
     plain: dict[Var, Any] = field(default_factory=dict)
@@ -121,10 +129,17 @@ class _Relayout:
 
     def equation(self, eqn: JaxprEqn) -> None:
         rule = _RULES.get(eqn.primitive.name)
+        if not eqn.effects and self.is_constant(*eqn.invars):
+            self.constants.update(eqn.outvars)
         if rule is None and isinstance(eqn.primitive.lowering, Pointwise):
             rule = _elementwise
         if eqn.effects or rule is None or not rule(self, eqn):
             self.copy(eqn)
+
+    def is_constant(self, *operands: Any) -> bool:
+        """Whether operands, of which there are some, are made of constants alone."""
+        variables = [x for x in operands if isinstance(x, Var)]
+        return bool(variables) and self.constants.issuperset(variables)
 
     def copy(self, eqn: JaxprEqn) -> None:
         """The equation as it is, on operands in their own order."""
@@ -171,7 +186,9 @@ class _Relayout:
         moved: Any = 0.0
         for x, order in zip(way.eqn.invars, (way.lhs, way.rhs), strict=True):
             known = order in self.laid_out.get(x, ()) or x in self.late
-            if not known and (order != tuple(range(len(order))) or x not in self.plain):
+            if known or x in self.constants:
+                continue
+            if order != tuple(range(len(order))) or x not in self.plain:
                 moved = moved + x.aval.size
         if way.eqn.params["dimension_numbers"][0][0] != 0 and way.out != tuple(range(len(way.out))):
             moved = moved + way.eqn.outvars[0].aval.size
@@ -198,6 +215,8 @@ class _Relayout:
         out = primitive.abstract_eval(*(x.aval for x in operands), **params)
         outvars = [Var(a) for a in (out if primitive.multiple_results else [out])]
         self.eqns.append(JaxprEqn(primitive, list(operands), outvars, params, source=self.source))
+        if self.is_constant(*operands):
+            self.constants.update(outvars)
         return outvars
 
     def named(self, name: str, *operands: Any, **params: Any) -> Any:
@@ -212,7 +231,8 @@ class _Relayout:
         if long == sorted(long):
             new = _permuted(shape, order)
             return self.named("reshape", x, new_sizes=new, dimensions=None, sharding=None)
-        self.moved = self.moved + x.aval.size * NANOSECONDS_PER_ELEMENT
+        if x not in self.constants:
+            self.moved = self.moved + x.aval.size * NANOSECONDS_PER_ELEMENT
         return self.named("transpose", x, permutation=order)
 
     def broadcast(self, eqn: JaxprEqn, order: Order) -> Any:
@@ -264,7 +284,7 @@ def _convolution(m: _Relayout, eqn: JaxprEqn) -> bool:
     found = [_Way(eqn, *orders) for orders in itertools.product(*ways)]
     best = found[0]
     if len(found) > 1:
-        best = found[cheapest([m.estimate(way.asked()) + m.moving(way) for way in found])]
+        best = found[cheapest([m.estimate(*way.asked(m)) + m.moving(way) for way in found])]
     operands = [m.ordered(x, o) for x, o in zip(eqn.invars, (best.lhs, best.rhs), strict=True)]
     m.set(eqn.outvars[0], m.apply(eqn.primitive, operands, best.params), best.out)
     return True
@@ -286,15 +306,17 @@ class _Way:
         specs = (tuple(map(order.index, spec)) for spec, order in zip(numbers, orders, strict=True))
         return {**self.eqn.params, "dimension_numbers": type(numbers)(*specs)}
 
-    def asked(self) -> JaxprEqn:
-        """The equation, which is only asked about."""
+    def asked(self, m: _Relayout) -> tuple[JaxprEqn, list[Var]]:
+        """The equation, which is only asked about, and which of its operands are constants."""
         eqn, orders = self.eqn, (self.lhs, self.rhs)
         avals = [
             x.aval.update(shape=_permuted(x.aval.shape, o)) for x, o in zip(eqn.invars, orders)
         ]
         assert eqn.primitive.abstract_eval is not None
         out = Var(eqn.primitive.abstract_eval(*avals, **self.params))
-        return eqn.replace(invars=[Var(a) for a in avals], outvars=[out], params=self.params)
+        operands = [Var(a) for a in avals]
+        fixed = [v for v, x in zip(operands, eqn.invars, strict=True) if m.is_constant(x)]
+        return eqn.replace(invars=operands, outvars=[out], params=self.params), fixed
 
 
 def _taps(spec: Sequence[int]) -> Order:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
@@ -14,7 +13,7 @@ from amdjax.passes.barriers import remove_barriers
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls
-from amdjax.passes.layouts import choose_layouts
+from amdjax.passes.layouts import Nanoseconds, choose_layouts
 from amdjax.passes.loop_residuals import Cost, recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops
 from amdjax.passes.loop_sums import sum_after_loops
@@ -34,15 +33,15 @@ class Facts:
       has_kernels: whether the machine has kernels for an equation that could be composed.
       cost_again: of computing an element that an equation makes again, in additions; None where
         loops stay as they are.
-      nanoseconds: about how long a product or convolution takes by itself; None where that is not
-        known yet.
+      nanoseconds: about how long a product or convolution takes by itself, where some variables are
+        constants whose packed forms are kept; None where that is not known yet.
       machine: "cpu" or "gpu", where the program is planned for one.
       is_whole: whether it is no body of a loop or branch.
     """
 
     has_kernels: Callable[[JaxprEqn], bool] = lambda eqn: True
     cost_again: Cost | None = None
-    nanoseconds: Callable[[JaxprEqn], Any] | None = None
+    nanoseconds: Nanoseconds | None = None
     machine: str = ""
     is_whole: bool = False
 
@@ -89,7 +88,10 @@ def _in_loops(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
 
 
 def _layouts(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
-    return closed if facts.nanoseconds is None else choose_layouts(closed, facts.nanoseconds)
+    if facts.nanoseconds is None:
+        return closed
+    keeps = facts.is_whole and is_on("compute_constants_once")
+    return choose_layouts(closed, facts.nanoseconds, closed.jaxpr.constvars if keeps else ())
 
 
 _SHARE = Pass(

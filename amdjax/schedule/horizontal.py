@@ -10,14 +10,14 @@ still find their readers done.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from amdjax.core.dims import choosing
 from amdjax.core.jaxpr import Literal, Var
 from amdjax.passes import is_on
-from amdjax.schedule.equations import size_of
+from amdjax.schedule.equations import is_bitcast, size_of
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
 
 #: Bytes of values for later steps that the regions of a launch may leave, beyond those of the
@@ -29,10 +29,24 @@ SMALL_OPERAND = 64
 NEWEST = 64  # launches that are looked at for a region
 
 
-def run_together(fusion: Fusion) -> Fusion:
-    """The program with independent regions beside each other, each noted in `Fusion.launches`."""
+def made_of(fusion: Fusion, constants: Collection[Var]) -> frozenset[Var]:
+    """Constants, and what regions make of these alone."""
+    known = set(constants)
+    for step in fusion.steps if known else ():
+        if isinstance(step, Region) or is_bitcast(step.eqn):
+            reads = [v for v in step_reads(step) if not isinstance(v, Literal)]
+            known.update(step_writes(step) if reads and known.issuperset(reads) else ())
+    return frozenset(known)
+
+
+def run_together(fusion: Fusion, constants: Collection[Var] = ()) -> Fusion:
+    """The program with independent regions beside each other, each noted in `Fusion.launches`.
+
+    What is made of `constants` alone runs by itself, as it need not run in each call.
+    """
     if not is_on("run_together"):
         return fusion
+    known = made_of(fusion, constants)
     places: list[_Place] = []
     made_at: dict[Var, int] = {}
     kept_values = fusion.stored - {v for v in fusion.jaxpr.outvars if not isinstance(v, Literal)}
@@ -43,10 +57,11 @@ def run_together(fusion: Fusion) -> Fusion:
         joins = isinstance(step, Region) and 0 not in step.domain
         kept = sum(v.aval.nbytes for v in step_writes(step) if v in kept_values)
         near = open_places[bisect_left(open_places, ready) :][-NEWEST:] if joins else []
-        at = next((i for i in reversed(near) if places[i].takes(reads, kept)), None)
+        once = known.issuperset(step_writes(step))
+        at = next((i for i in reversed(near) if places[i].takes(reads, kept, once)), None)
         if at is None:
             at = len(places)
-            places.append(_Place())
+            places.append(_Place(once))
             open_places += [at] if joins else []
         places[at].add(step, reads, kept)
         made_at.update((v, at) for v in step_writes(step))
@@ -60,15 +75,18 @@ def run_together(fusion: Fusion) -> Fusion:
 
 
 class _Place:
-    """Steps that run at the same time."""
+    """Steps that run at the same time: in each call, or `once`."""
 
-    def __init__(self) -> None:
+    def __init__(self, once: bool) -> None:
+        self.once = once
         self.steps: list[Region | Single] = []
         self.large: set[Any] = set()
         self.kept = 0
 
-    def takes(self, reads: set[Any], kept: int) -> bool:
+    def takes(self, reads: set[Any], kept: int, once: bool) -> bool:
         """Whether a step may run beside those here."""
+        if once is not self.once:
+            return False
         with choosing():
             few = self.kept + kept <= KEPT_BYTES
         return few and self.large.isdisjoint(_large(reads))

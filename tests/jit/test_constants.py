@@ -8,7 +8,7 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import lax
+from amdjax import lax, nn
 from amdjax.core.config import constants_limit, disabled_passes
 from amdjax.jit.constants import computed_once
 from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu, cpu_target
@@ -160,3 +160,26 @@ def test_threads_wait_for_what_is_computed_once(monkeypatch):
     for worker in workers:
         worker.join()
     assert running == ["begin", "end", "ready", "ready", "ready"]
+
+
+def test_what_is_made_of_constants_runs_apart():
+    """Not in one launch with what depends on arguments, which would be done in every call."""
+    table, values = normal(64, 64), jnp.zeros((64, 64))
+    f = lambda c, x: lax.sort(x * 2) + lax.sort(jnp.tanh(c))
+    _, first = computed_once(plan_program(closed_over(f, table, values), AVX2))
+    assert len(launched(first)) == 2, "the map and the sort"
+    with disabled_passes("compute_constants_once"):
+        whole = plan_program(closed_over(f, table, values), AVX2)
+    assert vm.CALLS in [i.opcode for i in whole.instructions]
+    got = amdjax.jit(lambda x: f(jnp.asarray(table), x))(values)
+    np.testing.assert_allclose(got, np.sort(np.tanh(table)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 3, 3), (64, 64, 1, 1)])
+def test_kernels_of_convolutions_are_packed_once(shape):
+    """As they lie, or with features last: no launch of a call reads them alone."""
+    x, w = jnp.zeros((1, 64, 14, 14)), normal(*shape)
+    closed = closed_over(lambda w, x: nn.relu(lax.conv(x, w, (1, 1), "SAME")), w, x)
+    plan = plan_program(closed, AVX2)
+    rest, _ = computed_once(plan) or (plan, None)
+    assert computed_once(rest) is None and "pack" not in launched(rest)

@@ -16,7 +16,7 @@ from tests.support.jit_helpers import compiled, fusion_lines, run_jaxpr, small_i
 FIRST = ("NCHW", "OIHW", "NCHW")
 
 
-def last_is_faster(eqn):
+def last_is_faster(eqn, fixed):
     """Nanoseconds of a convolution on a machine that has hardly any for features that lie last."""
     (*_, features), (*_, results) = (
         (s[0], *s[2:], s[1]) for s in eqn.params["dimension_numbers"][::2]
@@ -145,9 +145,9 @@ def test_gradients():
 
 
 def test_gradients_of_kernels_have_taps_first_where_that_is_faster():
-    def cost(eqn):
+    def cost(eqn, fixed):
         """Results are written along features alone."""
-        return last_is_faster(eqn) if eqn.params["dimension_numbers"][0][0] == 0 else (
+        return last_is_faster(eqn, fixed) if eqn.params["dimension_numbers"][0][0] == 0 else (
             1.0 if eqn.params["dimension_numbers"][2][1] == 3 else 1e9
         )  # fmt: skip
 
@@ -193,7 +193,28 @@ def test_channels_last_stay():
 
 def test_transposes_that_cost_more_than_they_save():
     before = prepare(amdjax.make_jaxpr(lambda x, w: conv(x, w))(X, W))
-    assert choose_layouts(before, lambda eqn: 100.0) is before
+    assert choose_layouts(before, lambda eqn, fixed: 100.0) is before
+
+
+def test_transposes_of_constants_cost_nothing():
+    """Nor do estimates count what packs them, which they are told."""
+    w, told = jnp.asarray(W), set()
+
+    def cost(eqn, fixed):
+        told.update((i, v in fixed) for i, v in enumerate(eqn.invars))
+        lhs, rhs, _ = eqn.params["dimension_numbers"]
+        return 1.0 if lhs[1] == 3 and rhs[:2] == (3, 2) else 100.0
+
+    before = prepare(amdjax.make_jaxpr(lambda x: conv(conv(x, w[::-1]), V).sum())(X))
+    assert choose_layouts(before, cost) is before
+    assert told == {(0, False), (1, False)}
+    told.clear()
+    after = choose_layouts(before, cost, before.jaxpr.constvars)
+    check_jaxpr(after.jaxpr)
+    assert after is not before
+    assert told == {(0, False), (1, True)}
+    for a, b in zip(run_jaxpr(before, X), run_jaxpr(after, X), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.turns(8)

@@ -218,12 +218,12 @@ class Convolution:
         out_dtype = _dtype(written)
         a = Source(
             read, part_dtype(_dtype(read)), phase_offset(loops.phases, self.lhs_strides, "start"),
-            _axes(batch, 0), _axes(rows, 0), _axes(depth, 0), limits,
+            _axes(batch, 0), _axes(rows, 0), _axes(depth, 0), limits, fixed=read in ctx.fixed,
         )  # fmt: skip
         b = Source(
             weights, part_dtype(_dtype(weights)),
             phase_offset(loops.phases, self.rhs_strides, "tap"),
-            _axes(batch, 1), (columns.weights,), _axes(depth, 1),
+            _axes(batch, 1), (columns.weights,), _axes(depth, 1), fixed=weights in ctx.fixed,
         )  # fmt: skip
         sink = Sink(
             written, part_dtype(out_dtype), phase_offset(loops.phases, self.out_strides, "first"),

@@ -128,7 +128,10 @@ def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget
     wide = ceil_div(p.columns, shape.columns)
     if p.depth * p.columns * itemsize(dtype) > private_cache(target) // 2:
         # Panels come from beyond the second level, once for each program.
-        each_panel = max(each_panel, p.depth * shape.columns * itemsize(dtype) / costs.memory_rate)
+        arrival = p.depth * shape.columns * itemsize(dtype) / costs.memory_rate
+        each_panel = max(each_panel, arrival)
+        if p.b.fixed:  # other steps were there since, and nothing asks for them ahead
+            each_panel += arrival / 4
     programs = p.batches * size_hint(math.prod(plan.window.counts)) * ceil_div(wide, plan.panels)
     copying = plan.window.copy_cycles(costs, shape.lanes)
     cycles = launch(each_panel * plan.panels + copying + costs.program, programs, target)

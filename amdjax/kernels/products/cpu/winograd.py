@@ -180,7 +180,9 @@ def winograd_cost(problem: ConvolutionProblem, plan: WinogradPlan, target: CpuTa
     high, wide = tile_counts(conv, plan.size)
     kernels = points * ceil_div(features, lanes) * costs.kernel_point
     tiles = sum(points * ceil_div(n, lanes) * wide * costs.point for n in (inputs, features))
-    cycles = launch(kernels, inputs, target) + launch(tiles, conv.lhs[0] * high, target)
+    cycles = launch(tiles, conv.lhs[0] * high, target)
+    if problem.ctx.inputs[1] not in problem.ctx.fixed:
+        cycles += launch(kernels, inputs, target)
     return nanoseconds(cycles + costs.call, target)
 
 
