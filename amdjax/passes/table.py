@@ -18,6 +18,7 @@ from amdjax.passes.loop_residuals import Cost, recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops
 from amdjax.passes.loop_sums import sum_after_loops
 from amdjax.passes.narrow_operands import read_narrow_operands
+from amdjax.passes.paddings import pad_in_convolutions
 from amdjax.passes.results import repeat_results
 from amdjax.passes.rules import simplify, use_one_complex_dtype
 from amdjax.passes.scatters import join_scatters
@@ -94,6 +95,10 @@ def _layouts(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return choose_layouts(closed, facts.nanoseconds, closed.jaxpr.constvars if keeps else ())
 
 
+def _paddings(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
+    return closed if facts.nanoseconds is None else pad_in_convolutions(closed, facts.nanoseconds)
+
+
 _SHARE = Pass(
     "eliminate_common_subexpressions", "what is written twice is computed once",
     _plain(eliminate_common_subexpressions), "passes/cleanup.py",
@@ -133,6 +138,8 @@ PASSES: tuple[Pass, ...] = (
          _in_loops, "passes/loop_residuals.py"),
     Pass("read_narrow_operands", "products read operands as they are stored, not converted",
          _plain(read_narrow_operands), "passes/narrow_operands.py", only="cpu"),
+    Pass("pad_in_convolutions", "convolutions of bytes have zeros around them, not zero points",
+         _paddings, "passes/paddings.py", only="cpu"),
     Pass("slice_products_in_loops", "loops make the slices of large products that they read",
          _plain(slice_products_in_loops), "passes/loop_slices.py", only="cpu"),
     Pass("repeat_results", "what several results are is written several times by one kernel",
