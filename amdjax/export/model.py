@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
@@ -95,7 +96,7 @@ class FileModel:
 
     def save(
         self, path: Any, *, targets: Sequence[str] = ("cpu",), example: Any = None, key: Any = None,
-        calibration: Mapping[str, Any] | None = None,
+        calibration: Mapping[str, Any] | None = None, constraints: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """Write the model to a file, with machine code, which `amdjax.load_artifact` reads.
 
@@ -109,6 +110,8 @@ class FileModel:
             small sizes if there is none.
           key: None, or a name and bytes, by which the file is signed (HMAC-SHA256).
           calibration: more that the manifest says, in JSON.
+          constraints: what holds of symbolic dimensions, as "length <= 512": a graph that cuts
+            its tables at a length serves no others.
 
         Raises:
           ValueError: an input is no tensor, or nothing is said of its shape; what is computed
@@ -120,7 +123,8 @@ class FileModel:
         several = [example or {}] if example is None or isinstance(example, Mapping) else example
         examples = [dict(x) for x in several]
         try:
-            exported = self._exported_for(exported_model, examples[0])
+            trace = functools.partial(exported_model, constraints=constraints)
+            exported = self._exported_for(trace, examples[0])
             sizes = [sizes_in(exported, x) for x in examples] if examples[0] else None
         except ValueError as e:
             raise e if isinstance(e, self.error) else self.error(str(e)) from None

@@ -23,17 +23,20 @@ __all__ = ["exported_model", "interface", "sizes_in"]
 _WORDS = ("mod", "floordiv", "max", "min")  # of texts of dimensions
 
 
-def exported_model(model: Any, example: Mapping[str, Any]) -> Exported:
+def exported_model(
+    model: Any, example: Mapping[str, Any], constraints: Sequence[str] = ()
+) -> Exported:
     """The program `f(params, **inputs)` of a model.
 
     Args:
       model: a `FileModel`.
       example: inputs by name, which tell shapes that the model does not.
+      constraints: what holds of its sizes.
 
     Raises:
       ValueError: an input has no dtype or shape; the program depends on sizes or values.
     """
-    scope, symbols = SymbolicScope(), _symbols(model.inputs)
+    scope, symbols = SymbolicScope(constraints), _symbols(model.inputs)
     with enable_x64(True):
         specs = {v.name: _spec(v, example.get(v.name), symbols, scope) for v in model.inputs}
         params = {n: ShapeDtypeStruct(np.shape(v), v.dtype) for n, v in model.params.items()}
@@ -41,7 +44,8 @@ def exported_model(model: Any, example: Mapping[str, Any]) -> Exported:
             return export(amdjax.jit(model.function))(params, **specs)
         except (model.error, InconclusiveDimensionOperation) as e:
             fixed = {s: 1 for s in symbols.values()}
-            advice = f"; load it with sizes, as in dims={fixed}" if fixed else ""
+            advice = f"; give constraints, or load it with sizes, as in dims={fixed}"
+            advice = advice if fixed else ""
             raise model.error(f"save: it is no program for all sizes{advice}: {e}") from e
 
 

@@ -53,6 +53,33 @@ def test_a_model_stays_what_it_is(tmp_path):
         np.testing.assert_allclose(made, np.tanh(2 * x @ W) + 1, rtol=1e-5, atol=3e-7)
 
 
+def test_sizes_within_constraints(tmp_path):
+    """As BERT's graph has it: a table of positions is cut at the length, and added."""
+    info, path = helper.make_tensor_value_info, tmp_path / "m.amdjax"
+    table = RNG.normal(size=(16, 4)).astype(np.float32)
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
+        helper.make_node("Slice", ["table", "zero", "n"], ["rows"]),
+        helper.make_node("Add", ["x", "rows"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [info("x", TensorProto.FLOAT, ["batch", "length", 4])],
+        [info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(table, "table"), numpy_helper.from_array(np.int64([0]), "zero")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17)]
+    model = onnx.load(helper.make_model(graph, opset_imports=opsets))
+    with pytest.raises(onnx.OnnxError, match=r"min\(length, 16\)"):
+        model.save(path)
+    model.save(path, constraints=["length <= 16"])
+    artifact = amdjax.load_artifact(path)
+    for batch, length in ((2, 5), (1, 16), (3, 2)):
+        x = RNG.normal(size=(batch, length, 4)).astype(np.float32)
+        np.testing.assert_allclose(artifact(x)["y"], x + table[:length], rtol=1e-6)
+    with pytest.raises(ValueError, match="length"):
+        artifact(np.zeros((1, 17, 4), np.float32))
+
+
 @pytest.mark.parametrize(
     ("inputs", "told"),
     [
