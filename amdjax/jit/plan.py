@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Protocol
 
@@ -99,6 +100,7 @@ def plan_program(
       InconclusiveDimensionOperation: shapes are symbolic, and no sizes are at hand.
     """
     _refuse_symbolic(closed)
+    import_module("amdjax.jit.control")  # it stands on this file, and fills `CONTROL`
     return Planner(target, observe, loader, by_line).program(closed, donated)
 
 

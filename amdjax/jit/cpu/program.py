@@ -54,8 +54,6 @@ def cpu_target() -> CpuTarget:
 def plan_program(*args: Any) -> Plan:
     """`jit.plan.plan_program`."""
     # late: programs whose plans are kept need nothing that plans
-    import amdjax.jit.control
-    import amdjax.kernels  # noqa: F401  (both register what plans are made of)
     from amdjax.jit import plan
 
     return plan.plan_program(*args)
