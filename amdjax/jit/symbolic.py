@@ -290,8 +290,9 @@ class _Leaf:
 
 
 def checked_sizes(
-    fun_name: str, said: ShapeEquations, given: Sequence[Any], names: Callable[[], Sequence[str]]
-) -> dict[str, Any]:
+    fun_name: str, said: ShapeEquations, given: Sequence[Any], names: Callable[[], Sequence[str]],
+    *, of_all: bool = True,
+) -> dict[str, Any]:  # fmt: skip
     """The sizes of variables that types of arguments tell.
 
     Args:
@@ -299,6 +300,8 @@ def checked_sizes(
       said: the shapes that they are said to have.
       given: the types of a call.
       names: tells what the arguments are called.
+      of_all: whether all variables of constraints are among them; not those that a program which
+        was traced apart has numbers for.
 
     Raises:
       ValueError: the sizes do not fit, or violate a constraint. Whether symbolic ones do may depend
@@ -325,7 +328,9 @@ def checked_sizes(
         place = "" if e.at is None else f"argument '{places[e.at][0]}', axis {places[e.at][1]}: "
         raise ValueError(f"jit of {fun_name}: {place}{e}{_told(equations, places)}") from None
     try:
-        violated = next((c for c, rows in scope.conditions(sizes) if not _hold(rows)), None)
+        violated = next(
+            (c for c, rows in scope.conditions(sizes, of_all=of_all) if not _hold(rows)), None
+        )
     except KeyError as e:
         raise ValueError(
             f"jit of {fun_name}: no argument tells the size of {e}, of which a constraint speaks; "

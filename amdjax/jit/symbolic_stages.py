@@ -141,7 +141,7 @@ class SymbolicCompiled(AfterTracing, Saved):
                     "Argument types differ from the types for which this computation was compiled: "
                     f"Argument '{names()[i]}' compiled with {want} and called with {have}"
                 )
-        return checked_sizes(self.traced.fun_name, self._equations, given, names)
+        return checked_sizes(self.traced.fun_name, self._equations, given, names, of_all=False)
 
     @cached_property
     def _equations(self) -> ShapeEquations:

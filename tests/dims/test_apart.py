@@ -89,3 +89,16 @@ def test_types_of_symbolic_shapes_end_with_their_scope():
     assert [ref() for ref in gone] == [None, None]
     scopes = (x for x in gc.get_objects() if type(x) is SizedScope)
     assert {"b": 2, "t": 123} not in [scope.sizes for scope in scopes]
+
+
+def test_a_constraint_on_a_size_that_is_a_number_apart():
+    """Programs of length 1 have a number where a constraint names a variable."""
+    shape = symbolic_shape("b, l, 4", constraints=["l <= 16"])
+    table = jnp.arange(64.0).reshape(16, 4)
+    add = amdjax.jit(lambda x: x + table[: x.shape[1]])
+    exported = amdjax.export.export(add)(ShapeDtypeStruct(shape, np.float32))
+    for length in (1, 2, 16):
+        x = np.ones((3, length, 4), np.float32)
+        np.testing.assert_array_equal(exported.call(x), x + np.asarray(table[:length]))
+    with pytest.raises(ValueError, match="l <= 16"):
+        exported.call(np.ones((3, 17, 4), np.float32))

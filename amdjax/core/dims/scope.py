@@ -275,14 +275,17 @@ class SymbolicScope:
         """What is at least zero where the constraints hold that were given."""
         return [row for _, rows in self._told for row in rows]
 
-    def conditions(self, sizes: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    def conditions(
+        self, sizes: Mapping[str, Any], *, of_all: bool = True
+    ) -> Iterator[tuple[str, list[Any]]]:
         """The constraints, and what is at least zero of sizes of the variables where each holds.
 
         Args:
           sizes: integers, or dimensions of another scope.
+          of_all: whether constraints on variables without a size count.
 
         Raises:
-          KeyError: a variable of a constraint has no size.
+          KeyError: a variable of a constraint that counts has no size.
         """
 
         def value(name: str) -> Any:
@@ -290,7 +293,11 @@ class SymbolicScope:
             return sizes[name] if equal is None else evaluate(equal, value)
 
         for constraint, rows in self._told:
-            yield constraint, [evaluate(row, value) for row in rows]
+            try:
+                yield constraint, [evaluate(row, value) for row in rows]
+            except KeyError:
+                if of_all:
+                    raise
 
     def range(self, name: str) -> Bounds:
         """The least and the greatest size of a variable, by constraints on it or by default."""
