@@ -24,6 +24,8 @@ _PUBLIC = {
     "no_effects": "effects",
     "abstract_token": "aval",
     "is_symbolic_dim": "dims",
+    "max_dim": "dims",
+    "min_dim": "dims",
     "pytype_aval_mappings": "aval",
 }
 

@@ -170,7 +170,9 @@ class SymbolicCompiled(AfterTracing, Saved):
           variant 0: 3 calls of 2 sizes
         """
         if stage == "variants":
-            return "compiled for each size" if self.variants is None else str(self.variants)
+            if self.variants is None:
+                return "compiled for each size"
+            return str(self.variants) or "none yet: a call compiles what serves its sizes"
         if stage != "jaxpr":
             raise ValueError(
                 f"as_text: stage {stage!r} depends on the sizes, see at(sizes).as_text({stage!r})"

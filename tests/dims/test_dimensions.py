@@ -224,6 +224,12 @@ def test_inconclusive(make, words):
     assert all(word in str(error.value) for word in words), error.value
 
 
+def test_what_the_message_names_is_where_it_says():
+    a, b = symbolic_shape("a, b")
+    assert str(amdjax.core.max_dim(a, b)) == "max(a, b)"
+    assert amdjax.core.min_dim(a, b) == a + b - amdjax.core.max_dim(b, a)
+
+
 @pytest.mark.parametrize(
     "constraints, words",
     [

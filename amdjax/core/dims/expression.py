@@ -285,7 +285,7 @@ class Dim:
             f"answer depends on the sizes. If it is the same for all that are meant, say so by the "
             f"constraint '{self} {symbol} {other}' or '{self} {opposite} {other}'. Else give the "
             "axis a fixed size, pad it to few sizes by the buckets of jit, or write max_dim and "
-            f"min_dim of amdjax.core.dims where it is about max and min.{self.scope.described()}"
+            f"min_dim of amdjax.core where it is about max and min.{self.scope.described()}"
         )
 
     def __bool__(self) -> bool:
