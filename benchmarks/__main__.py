@@ -177,7 +177,9 @@ class Worker:
         return {"seconds": {}, "samples": {}, "errors": errors}
 
 
-def run(args: argparse.Namespace, libs: list[str], scratch: str) -> list[report.Row]:
+def run(
+    args: argparse.Namespace, libs: list[str], scratch: str, about: dict[str, str]
+) -> list[report.Row]:
     from tqdm import tqdm
 
     from .families import workloads
@@ -212,6 +214,8 @@ def run(args: argparse.Namespace, libs: list[str], scratch: str) -> list[report.
             )
             rows.append({"name": workload.name, "family": workload.family, **measured})
             progress.write(terminal.row(rows[-1]))
+            if args.json:  # after each row, so that a run that is cut short leaves the others
+                args.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
     worker.close()
     print(terminal.footer(rows))
     return rows
@@ -248,11 +252,9 @@ def main() -> None:
     if args.samples:
         rows, libs, about = reread(args.samples)
     else:
-        with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
-            rows = run(args, libs, scratch)
         about = machine.describe(args.threads, args.device)
-    if args.json:
-        args.json.write_text(json.dumps({"machine": about, "rows": rows}, indent=1))
+        with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
+            rows = run(args, libs, scratch, about)
     partial = args.quick or args.only or args.no_write or args.samples or args.device != "cpu"
     whole = not partial and set(libs) == set(NAMES)
     page = args.markdown or (DOCS / "benchmarks.md" if whole else None)

@@ -10,8 +10,10 @@ from typing import Any
 Row = dict[str, Any]
 
 #: Begin the parts of the page that other modules than ``benchmarks`` write, in their order.
+SHAPES_MARK = "<!-- below: written by python -m benchmarks.shapes_report -->"
 MODELS_MARK = "<!-- below: written by python -m benchmarks.onnx_models -->"
 GPU_MARK = "<!-- below: written by python -m benchmarks.gpu -->"
+MARKS = (SHAPES_MARK, MODELS_MARK, GPU_MARK)
 
 LABELS = {
     "amdjax": "amdjax",
@@ -164,13 +166,12 @@ def with_section(page: Path, mark: str, section: str) -> str:
     """A page's text with another part behind a mark; "" is what stands before all marks."""
     text = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks\n"
     parts = {}
-    for other in (GPU_MARK, MODELS_MARK):
+    for other in reversed(MARKS):
         text, found, part = text.partition(other)
         if found:
             parts[other] = part
     parts = {**parts, "": text, mark: section}
-    order = ("", MODELS_MARK, GPU_MARK)
-    texts = [f"{m}\n\n{parts[m].strip()}".strip() for m in order if m in parts]
+    texts = [f"{m}\n\n{parts[m].strip()}".strip() for m in ("", *MARKS) if m in parts]
     return "\n\n".join(texts) + "\n"
 
 

@@ -150,12 +150,12 @@ def _figures(lib: JaxLike, program: Program, symbolic: Any, calls: Sequence[Any]
     compiles = _compile_seconds(lib, program, calls)
     reason = next((v.reason for v in variants if v.reason), None)
     return {
-        "against programs of one size": f"median {statistics.median(ratios):.2f}×, "
-        f"worst {min(ratios):.2f}× ({'×'.join(map(str, sizes[ratios.index(min(ratios))]))})",
+        "median": f"{statistics.median(ratios):.2f}×",
+        "worst": f"{min(ratios):.2f}×, {'×'.join(map(str, sizes[ratios.index(min(ratios))]))}",
         "each": " ".join(f"{ratio:.2f}" for ratio in ratios),
-        "variants": f"{sum(len(v.known) for v in variants)} for {len(calls)} sizes"
+        "variants": f"{sum(len(v.known) for v in variants)} of {len(calls)}"
         + (f" (compiled for each size: {reason})"[:120] if reason else ""),
-        "compile": f"{compiles[0] / compiles[1]:.2f}× of one size's",
+        "compile": f"{compiles[0] / compiles[1]:.2f}×",
         **({"dispatch": f"{1e6 * statistics.median(extra):+.1f} µs"} if extra else {}),
     }
 
