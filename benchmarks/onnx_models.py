@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from . import machine, report
-from .lib import difference
+from .lib import difference, to_host
 from .onnx_report import NAMES, Row, Starts, line, section, starts_line
 from .worker import Sampler, short
 from .workload import Prepared
@@ -35,7 +35,7 @@ PAGE = ROOT / "docs" / "benchmarks.md"
 PARTS = ("rows", "starts")
 #: The greatest differences that pass, as fractions of the greatest magnitude: in bytes, libraries
 #: scale by ranges of their own.
-TOLERANCE = {"fp32": 2e-3, "int8": 0.3}
+TOLERANCE = {"fp32": 2e-3, "fp16": 2e-2, "int8": 0.3}
 
 Run = Callable[[], Any]
 
@@ -89,18 +89,25 @@ def _calibration(name: str) -> list[dict]:
     return batches(name, 4, 4)
 
 
-def _amdjax(name: str, path: Path, feed: dict, int8: bool, threads: int) -> Run:
+def _amdjax(name: str, path: Path, feed: dict, precision: str, device: str = "cpu") -> Run:
     import amdjax
     from amdjax import onnx
 
     model = onnx.load(path)
     order = [v.name for v in model.outputs]
     known = {v.name for v in model.inputs}
-    feed = {n: x for n, x in feed.items() if n in known}
-    if not int8:
+    target = amdjax.devices(device)[0]
+    given = {n: x for n, x in feed.items() if n in known}
+    feed = given if device == "cpu" else amdjax.device_put(given, target)
+    if precision == "fp32":
         return lambda: list(map(amdjax.block_until_ready(model(**feed)).__getitem__, order))
     from amdjax import quantize
 
+    if precision == "fp16":
+        half = quantize.quantize(model.function, model.params, dtype="float16", inputs=given)
+        params = amdjax.device_put(half.params, target)
+        call = amdjax.jit(lambda **inputs: half(params, **inputs))
+        return lambda: list(map(amdjax.block_until_ready(call(**feed)).__getitem__, order))
     data = [{n: x for n, x in batch.items() if n in known} for batch in _calibration(name)]
     with amdjax.enable_x64(True):
         small = quantize.quantize(model.function, model.params, data)
@@ -115,7 +122,7 @@ def _amdjax(name: str, path: Path, feed: dict, int8: bool, threads: int) -> Run:
     return run
 
 
-def _torch(name: str, feed: dict, int8: bool, compiled: bool) -> Run:
+def _torch(name: str, feed: dict, precision: str, compiled: bool, device: str = "cpu") -> Run:
     import warnings
 
     import torch
@@ -123,7 +130,7 @@ def _torch(name: str, feed: dict, int8: bool, compiled: bool) -> Run:
     from .networks import NETWORKS, build
 
     module, args = build(name), tuple(map(torch.from_numpy, feed.values()))
-    if int8:
+    if precision == "int8":
         warnings.simplefilter("ignore")
         from torch.ao import quantization
 
@@ -140,25 +147,31 @@ def _torch(name: str, feed: dict, int8: bool, compiled: bool) -> Run:
                     module(*map(torch.from_numpy, batch.values()))
             module = quantize_fx.convert_fx(module)
     elif any(x.ndim == 4 and x.shape[1] == 3 for x in feed.values()):
-        # What its users are told to do with images on CPUs.
+        # What its users are told to do with images.
         module = module.to(memory_format=torch.channels_last)
         args = tuple(x.to(memory_format=torch.channels_last) for x in args)
+    module, args = module.to(device), tuple(x.to(device) for x in args)
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     if compiled:
         module = torch.compile(module)
+    half = torch.autocast(device, torch.float16, enabled=precision == "fp16")
 
     def run() -> Any:
-        with torch.no_grad():
-            return module(*args)
+        with torch.no_grad(), half:
+            made = module(*args)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        return made
 
     return run
 
 
-def prepare(lib: str, name: str, path: Path, feed: dict, int8: bool, threads: int) -> Run:
+def prepare(lib: str, name: str, path: Path, feed: dict, precision: str, options: dict) -> Run:
     if lib == "amdjax":
-        return _amdjax(name, path, feed, int8, threads)
+        return _amdjax(name, path, feed, precision, options["device"])
     if lib == "onnxruntime":
-        return _onnxruntime(name, path, feed, int8, threads)
-    return _torch(name, feed, int8, lib == "torch.compile")
+        return _onnxruntime(name, path, feed, precision == "int8", options["threads"])
+    return _torch(name, feed, precision, lib == "torch.compile", options["device"])
 
 
 class _Waiting:
@@ -170,22 +183,22 @@ class _Waiting:
 
 def _host(made: Any) -> list[np.ndarray]:
     made = made if isinstance(made, tuple | list) else [made]
-    return [np.asarray(x) for x in made]
+    return [to_host(x) for x in made]
 
 
 def measure_row(name: str, path: Path, batch: int, precision: str, options: dict) -> Row:
     """A row: samples of all libraries in turns; onnxruntime in float32 is the reference."""
     from .networks import batches
 
-    (feed,), int8 = batches(name, batch, 1), precision == "int8"
+    (feed,) = batches(name, batch, 1)
     reference = _host(_onnxruntime(name, path, feed, False, options["threads"])())
     errors, samplers, off = {}, {}, {}
     clock = time.process_time if options["cpu_time"] else time.perf_counter
     for lib in options["libs"]:
-        if int8 and lib == "torch.compile":
+        if precision == "int8" and lib == "torch.compile":
             continue
         try:
-            run = prepare(lib, name, path, feed, int8, options["threads"])
+            run = prepare(lib, name, path, feed, precision, options)
             off[lib] = difference(_host(run()), reference)
             if off[lib] > TOLERANCE[precision]:
                 errors[lib] = f"differs by {off[lib]:.1e} of the greatest magnitude"
@@ -229,7 +242,7 @@ def measure_start(what: str, name: str, path: Path, threads: int) -> float:
         artifact = amdjax.load_artifact(_artifact(path), trust=True)
         run = lambda: amdjax.block_until_ready(artifact(**feed))
     else:
-        run = _amdjax(name, path, feed, False, threads)
+        run = _amdjax(name, path, feed, "fp32")
     run()
     first = time.perf_counter() - start
     start = time.perf_counter()
@@ -262,8 +275,9 @@ def _ask(args: list[str], env: dict[str, str], timeout: float) -> Any:
     return json.loads(made.stdout.splitlines()[-1])
 
 
-def _environment(scratch: Path, threads: int) -> dict[str, str]:
+def _environment(scratch: Path, threads: int, device: str) -> dict[str, str]:
     return {
+        "AMDJAX_PLATFORMS": "cpu" if device == "cpu" else f"{device},cpu",
         "AMDJAX_NUM_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
         "AMDJAX_CACHE_DIR": str(scratch / "amdjax"),
@@ -339,6 +353,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batches", default="1,8")
     parser.add_argument("--precisions", default="fp32,int8")
     parser.add_argument("--libs", default=",".join(NAMES))
+    parser.add_argument(
+        "--device",
+        default="cpu",
+        choices=("cpu", "cuda"),
+        help="of amdjax and PyTorch; with cuda, rows of fp32 and fp16 without onnxruntime",
+    )
     parser.add_argument("--threads", type=int, default=len(machine.available_cpus()))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--budget", type=float, default=10, help="seconds of rounds for a row")
@@ -383,12 +403,13 @@ def run(args: argparse.Namespace, found: Found) -> None:
     options = {
         "libs": args.libs.split(","), "threads": args.threads, "rounds": args.rounds,
         "starts": args.starts, "target": 0.05, "budget": args.budget, "cpu_time": args.cpu_time,
+        "device": args.device,
     }  # fmt: skip
     jobs, begin = jobs_of(args), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="benchmarks-") as scratch:
         folder = args.models or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
-        env = _environment(folder, args.threads)
+        env = _environment(folder, args.threads, args.device)
         for number, job in enumerate(jobs, 1):
             name, batch, precision = job
             if job in found.rows or (precision == "start" and name in found.starts):
@@ -429,7 +450,7 @@ def main() -> None:
         print(json.dumps(answer(json.loads(sys.argv[1]))), file=out)
         return
     args = arguments()
-    about = machine.describe(args.threads)
+    about = machine.describe(args.threads, args.device)
     about["versions"] += f", onnxruntime {machine.version('onnxruntime')}"
     found = Found(about, args.json)
     if args.samples:
@@ -441,7 +462,7 @@ def main() -> None:
         if args.resume and args.json and args.json.exists():
             found.read(args.json)
         run(args, found)
-    everything = arguments_are_whole(args)
+    everything = arguments_are_whole(args) and args.device == "cpu"
     page = args.markdown or (PAGE if everything or args.samples else None)
     if page is not None:
         text = section(list(found.rows.values()), found.starts, found.about)
