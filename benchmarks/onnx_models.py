@@ -281,6 +281,9 @@ def _environment(scratch: Path, threads: int, device: str) -> dict[str, str]:
         "AMDJAX_NUM_THREADS": str(threads),
         "OMP_NUM_THREADS": str(threads),
         "AMDJAX_CACHE_DIR": str(scratch / "amdjax"),
+        # Packages that are installed have their bytecode.
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(scratch / "bytecode"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
     }
 

@@ -248,6 +248,10 @@ class ClosedJaxpr:
         return [v.aval for v in self.jaxpr.outvars]
 
     @property
+    def const_avals(self) -> list[Any]:
+        return [v.aval for v in self.jaxpr.constvars]
+
+    @property
     def eqns(self) -> list[JaxprEqn]:
         return self.jaxpr.eqns
 
@@ -270,6 +274,48 @@ class ClosedJaxpr:
         return str(self.jaxpr)
 
     __repr__ = __str__
+
+
+class LateJaxpr(ClosedJaxpr):
+    """A program of which little is known before it is read, which is done when it is asked for.
+
+    Args:
+      read: reads the program.
+      consts: its constants.
+      in_avals, out_avals: the types of its arguments and results.
+      identity: equal only for programs that read the same and have the same constants.
+      primitives: the names of all operations in it.
+    """
+
+    __slots__ = ("_avals", "_read", "identity", "primitives")
+
+    def __init__(
+        self, read: Callable[[], Jaxpr], consts: Sequence[Any], in_avals: Sequence[Any],
+        out_avals: Sequence[Any], identity: str, primitives: Sequence[str],
+    ):  # fmt: skip
+        self._read, self._avals = read, (list(in_avals), list(out_avals))
+        self.identity, self.primitives = identity, primitives
+        self.consts = list(consts)
+        self.memo = {}
+
+    def __getattr__(self, name: str) -> Any:
+        """The program, which is no attribute before it is read."""
+        if name != "jaxpr":
+            raise AttributeError(name)
+        self.jaxpr = self._read()
+        return self.jaxpr
+
+    @property
+    def in_avals(self) -> list[Any]:
+        return list(self._avals[0])
+
+    @property
+    def out_avals(self) -> list[Any]:
+        return list(self._avals[1])
+
+    @property
+    def const_avals(self) -> list[Any]:
+        return list(map(get_aval, self.consts))
 
 
 class Opaque:

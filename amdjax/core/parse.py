@@ -120,6 +120,15 @@ def parse_jaxpr(
     return closed
 
 
+def parse_type(text: str, scope: SymbolicScope) -> AbstractValue:
+    """The type that `core.pprint.type_text` wrote; raises JaxprSyntaxError for what is none."""
+    parser = _Parser(text, scope)
+    found = parser.type()
+    if parser.peek().kind != "end":
+        raise parser.fail("the end")
+    return found
+
+
 class _Parser:
     def __init__(self, text: str, scope: SymbolicScope):
         self.text = text

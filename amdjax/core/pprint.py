@@ -101,6 +101,12 @@ def format_eqn(eqn: JaxprEqn) -> str:
     return "\n".join(_Printer(False, 80).eqn(eqn, 0))
 
 
+def type_text(aval: AbstractValue) -> str:
+    """A type as it is in exact texts of programs."""
+    weak = isinstance(aval, ShapedArray) and aval.weak_type
+    return ("~" if weak else "") + aval.str_short()
+
+
 def format_value(value: Any) -> str:
     """The text of a parameter's value."""
     return "\n".join(_Printer(False, 80).value(value, 0))
@@ -268,8 +274,7 @@ class _Printer:
         return found
 
     def type(self, aval: AbstractValue) -> str:
-        weak = self.exact and isinstance(aval, ShapedArray) and aval.weak_type
-        return ("~" if weak else "") + aval.str_short()
+        return type_text(aval) if self.exact else aval.str_short()
 
     def atom(self, v: Any) -> str:
         if isinstance(v, Literal):

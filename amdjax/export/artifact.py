@@ -24,7 +24,15 @@ from .parts import FORMAT, SCHEMA, WEIGHTS
 from .program import Exported, checked_platforms, types_text
 from .values import as_array, read_value, value_of
 from .weights import unpack
-from .written import TEXT_BYTES, read_program, read_scope, read_tree, read_unequal
+from .written import (
+    TEXT_BYTES,
+    check_types,
+    late_program,
+    read_program,
+    read_scope,
+    read_tree,
+    read_unequal,
+)
 
 __all__ = ["Artifact", "deserialize", "load_artifact"]
 
@@ -126,7 +134,7 @@ class Artifact(FileModel):
         if trusted:
             settings = _settings(members)
             log_differences(self.manifest.get("targets"))
-        self.exported = _exported(members, arrays, settings)
+        self.exported = _exported(members, arrays, settings, trusted)
         try:
             told = self.manifest["interface"]
             self.targets = tuple(map(str, self.manifest["targets"]))
@@ -202,9 +210,9 @@ def _arrays(members: Members) -> dict[str, np.ndarray]:
     told = members.manifest
     if told.get("format") != FORMAT:
         raise ArtifactError(f"{MANIFEST}: this is no artifact")
-    if told.get("schema") != SCHEMA:
+    if told.get("schema") not in range(1, SCHEMA + 1):
         raise ArtifactError(
-            f"{MANIFEST}: it has the schema {told.get('schema')!r}, this reads {SCHEMA}"
+            f"{MANIFEST}: it has the schema {told.get('schema')!r}, this reads 1 to {SCHEMA}"
         )
     if not isinstance(told.get("arrays"), dict):
         raise ArtifactError(f"{MANIFEST}: what is said of arrays is no object")
@@ -213,7 +221,7 @@ def _arrays(members: Members) -> dict[str, np.ndarray]:
 
 def _exported(
     members: Members, arrays: Mapping[str, np.ndarray],
-    settings: Callable[[], AbstractContextManager[Any]],
+    settings: Callable[[], AbstractContextManager[Any]], trusted: bool,
 ) -> Exported:  # fmt: skip
     """The program of an artifact, and those for sizes apart from it."""
     told = members.manifest
@@ -228,7 +236,7 @@ def _exported(
     made: list[Exported] = []
     with enable_x64(wide):
         for entry in entries:
-            program = _program(members, entry, scope)
+            program = _program(members, entry, scope, trusted, wide)
             ins, outs = tuple(program.in_avals), tuple(program.out_avals)
             if (in_tree.num_leaves, entry.out_tree.num_leaves) != (len(ins), len(outs)):
                 raise ArtifactError(f"{MANIFEST}: the structures do not fit {entry.member}")
@@ -261,23 +269,40 @@ class _Entry(NamedTuple):
     member: str
     constants: list[Any]
     out_tree: PyTreeDef
+    told: dict[str, Any]
 
     @classmethod
     def read(cls, told: Any, arrays: Mapping[str, np.ndarray]) -> _Entry:
         if not isinstance(told["text"], str):
             raise ValueError("a program has no text")
         constants = [borrowed(arrays[name]) for name in told["constants"]]
-        return cls(told["text"], constants, read_tree(told["out_tree"]))
+        return cls(told["text"], constants, read_tree(told["out_tree"]), told)
 
 
-def _program(members: Members, entry: _Entry, scope: SymbolicScope) -> ClosedJaxpr:
+def _program(
+    members: Members, entry: _Entry, scope: SymbolicScope, trusted: bool, wide: bool
+) -> ClosedJaxpr:
+    """A program; of a file that is trusted it is read when it is asked for, as without a plan."""
     data = members[entry.member]
+
+    def read() -> ClosedJaxpr:
+        try:
+            with enable_x64(wide):
+                found = read_program(bytes(data).decode(), scope, entry.constants)
+            check_types(found, entry.told)
+            return found
+        except Exception as e:  # a text may be anything
+            raise ArtifactError(f"{entry.member}: the program cannot be read: {e}") from None
+
+    if len(data) > TEXT_BYTES:
+        raise ArtifactError(f"{entry.member}: it is too long, of {len(data)} bytes")
+    if not (trusted and "in_types" in entry.told):
+        return read()
+    known = members.manifest["dimensions"]
     try:
-        if len(data) > TEXT_BYTES:
-            raise ValueError(f"it is too long, of {len(data)} bytes")
-        return read_program(bytes(data).decode(), scope, entry.constants)
-    except Exception as e:  # a text may be anything
-        raise ArtifactError(f"{entry.member}: the program cannot be read: {e}") from None
+        return late_program(bytes(data), entry.told, known, scope, entry.constants, read)
+    except Exception as e:  # what a manifest holds may be anything
+        raise _refused(MANIFEST, e) from None
 
 
 def _interface(told: Any, exported: Exported, arrays: Mapping[str, np.ndarray]) -> Any:

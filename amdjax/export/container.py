@@ -2,9 +2,9 @@
 
 Members are stored as they are, one behind the other, each at a multiple of `ALIGN` bytes, so that a
 file that is mapped into memory is its members. `manifest.json` has the SHA-256 of every other
-member; `signature.json`, where there is one, authenticates the manifest. Reading trusts nothing:
-what an archive may have and this one has not (compression, comments, gaps, names twice or of other
-folders) is refused.
+member, of large ones that of each block; `signature.json`, where there is one, authenticates the
+manifest. Reading trusts nothing: what an archive may have and this one has not (compression,
+comments, gaps, names twice or of other folders) is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import struct
 import threading
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -37,7 +37,8 @@ MANIFEST, SIGNATURE = "manifest.json", "signature.json"
 JSON_BYTES = 64 << 20  # of JSON
 DEPTH = 100  # of values in values
 MOST_MEMBERS = 1 << 16
-_LARGE = 1 << 20  # bytes of a member that is hashed beside others
+_BLOCK = 4 << 20  # bytes that are hashed at once, by any thread
+_MOST_THREADS = 8
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}(/[A-Za-z0-9_.-]{1,128}){0,3}")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _LOCAL = struct.Struct("<4s5H3I2H")  # what stands before a member
@@ -91,7 +92,7 @@ def write_file(
 
 
 def _write(file: Any, members: Mapping[str, Data], manifest: Mapping[str, Any], key: Any) -> None:
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    hashes = {name: _hashes(memoryview(data).cast("B")) for name, data in members.items()}
     told = json.dumps({**manifest, "hashes": hashes}, indent=1, sort_keys=True).encode()
     everything: dict[str, Data] = {MANIFEST: told}
     if key is not None:
@@ -112,6 +113,16 @@ def _add(archive: zipfile.ZipFile, file: Any, name: str, data: memoryview) -> No
         member.write(data)
 
 
+def _hashes(data: memoryview) -> str | list[str]:
+    """The SHA-256 of a member, or of each of its blocks."""
+    found = [hashlib.sha256(block).hexdigest() for block in _blocks(data)]
+    return found if len(found) > 1 else found[0]
+
+
+def _blocks(data: memoryview) -> list[memoryview]:
+    return [data[at : at + _BLOCK] for at in range(0, max(len(data), 1), _BLOCK)]
+
+
 def _signed(manifest: bytes, name: str, key: bytes) -> bytes:
     mac = hmac.new(key, manifest, hashlib.sha256).hexdigest()
     return json.dumps({"algorithm": "HMAC-SHA256", "key": name, "mac": mac}).encode()
@@ -123,7 +134,7 @@ def _signed(manifest: bytes, name: str, key: bytes) -> bytes:
 class Members:
     """The members of an archive, whose hashes are those that its manifest has.
 
-    Large ones are hashed while others are read: what is made of the archive counts only once
+    They are hashed by threads while they are read: what is made of the archive counts only once
     `check` has returned.
 
     Args:
@@ -150,17 +161,40 @@ class Members:
             where = MANIFEST if name in self._places else "the archive"
             raise ArtifactError(f"{name} is missing in {where}")
         self._damaged: list[str] = []
-        large = [name for name in hashes if len(self[name]) > _LARGE]
-        self._hashing = threading.Thread(target=self._hash, args=(hashes, large), daemon=True)
-        self._hashing.start()
-        self._hash(hashes, [name for name in hashes if len(self[name]) <= _LARGE])
+        self._waiting: list[tuple[str, memoryview, Any]] = []
+        small: list[tuple[str, memoryview, Any]] = []
+        for name, told in hashes.items():
+            blocks = _blocks(self[name])
+            if isinstance(told, str):  # as large ones had it before
+                blocks, told = [self[name]], [told]
+            if not isinstance(told, list) or len(told) != len(blocks):
+                raise ArtifactError(f"{name} is damaged: it has not the blocks of the manifest")
+            into = self._waiting if len(self[name]) > _BLOCK else small
+            into += [(name, *pair) for pair in zip(blocks, told, strict=True)]
+        self._hashing: list[threading.Thread] = []
+        if self._waiting:
+            # late: only large files need it
+            from amdjax.runtime.environment import requested_threads
+
+            others = max(min(len(self._waiting), requested_threads() - 1, _MOST_THREADS), 1)
+            self._hashing += [threading.Thread(target=self._hash) for _ in range(others)]
+        for thread in self._hashing:
+            thread.daemon = True
+            thread.start()
+        for part in small:
+            self._hash_one(*part)
         if self._damaged:
             self.check()
 
-    def _hash(self, hashes: Mapping[str, Any], names: Sequence[str]) -> None:
-        for name in names:
-            if hashlib.sha256(self[name]).hexdigest() != hashes[name]:
-                self._damaged.append(name)
+    def _hash(self) -> None:
+        """Take part in what is left."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._hash_one(*self._waiting.pop())
+
+    def _hash_one(self, name: str, data: memoryview, told: Any) -> None:
+        if hashlib.sha256(data).hexdigest() != told:
+            self._damaged.append(name)
 
     def check(self) -> None:
         """Wait until all members are hashed.
@@ -168,7 +202,9 @@ class Members:
         Raises:
           ArtifactError: one is damaged.
         """
-        self._hashing.join()
+        self._hash()
+        for thread in self._hashing:
+            thread.join()
         for name in self._damaged:
             raise ArtifactError(f"{name} is damaged: its hash is not that of the manifest")
 

@@ -18,10 +18,9 @@ from amdjax.core.array import asarray_concrete
 from amdjax.core.config import enable_x64
 from amdjax.core.dims import scope_of, variables_of
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.core.pprint import format_jaxpr
 
 from .container import Data, Members
-from .written import read_program, read_scope, read_unequal
+from .written import late_program, read_program, read_scope, read_unequal, written_program
 
 __all__ = ["Made", "TargetKernels", "example_sizes", "log_differences", "made_for", "usual_sizes"]
 
@@ -85,11 +84,11 @@ def made_for(
 
 def _as_read(program: ClosedJaxpr, known: dict[str, Any]) -> ClosedJaxpr:
     """The program as it is read again: of places in the user's code nothing is written."""
-    scope = read_scope(known)
+    scope, (text, told) = read_scope(known), written_program(program, known)
     consts = [asarray_concrete(x) for x in program.consts]
-    read = read_program(format_jaxpr(program, exact=True), scope, consts)
+    read = read_program(text, scope, consts)
     read_unequal(known, scope)
-    return read
+    return late_program(text.encode(), told, known, scope, consts, lambda: read) if told else read
 
 
 def _compile(program: ClosedJaxpr, target: Any, sizes: Mapping[str, int]) -> None:

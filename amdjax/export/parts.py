@@ -12,11 +12,12 @@ from amdjax.core.config import enable_x64
 from .container import Data
 from .kernels import example_sizes, made_for, usual_sizes
 from .weights import described, pack
-from .written import described_tree, program_text, scope_told
+from .written import described_tree, scope_told, written_program
 
 __all__ = ["FORMAT", "PROGRAM", "SCHEMA", "WEIGHTS", "parts"]
 
-FORMAT, SCHEMA = "amdjax-artifact", 1
+#: Schema 2 has hashes of the blocks of large members.
+FORMAT, SCHEMA = "amdjax-artifact", 2
 PROGRAM, WEIGHTS = "program.txt", "weights.safetensors"
 
 
@@ -50,10 +51,12 @@ def parts(
     programs = {}
     for number, e in enumerate((exported, *exported.apart.values())):
         name = f"program.{number}.txt" if number else PROGRAM
-        members[name] = program_text(e.program, known).encode()
+        text, types = written_program(e.program, known)
+        members[name] = text.encode()
         constants = [_constant(arrays, np.asarray(c)) for c in e.program.consts]
         programs[f"apart.{number}" if number else "main"] = {
             "text": name, "constants": constants, "out_tree": described_tree(e.out_tree),
+            **types,
         }  # fmt: skip
     members[WEIGHTS] = pack(arrays)
     manifest = {

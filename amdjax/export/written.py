@@ -6,6 +6,8 @@ run.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,33 +19,95 @@ from amdjax.core.check import check_jaxpr
 from amdjax.core.dims import SymbolicScope, polynomial, scope_of
 from amdjax.core.dims.parse import parse_dimension
 from amdjax.core.errors import JaxprTypeError
-from amdjax.core.jaxpr import ClosedJaxpr, Opaque, subjaxprs_of_value
+from amdjax.core.jaxpr import (
+    ClosedJaxpr,
+    Jaxpr,
+    LateJaxpr,
+    Opaque,
+    subjaxprs,
+    subjaxprs_of_value,
+)
 from amdjax.core.lowering import Host
-from amdjax.core.parse import JaxprSyntaxError, parse_jaxpr
-from amdjax.core.pprint import format_jaxpr
+from amdjax.core.parse import JaxprSyntaxError, parse_jaxpr, parse_type
+from amdjax.core.pprint import format_jaxpr, type_text
+from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten
 
 __all__ = [
-    "TEXT_BYTES", "described_tree", "program_text", "read_program", "read_scope", "read_tree",
-    "read_unequal", "scope_told",
+    "TEXT_BYTES", "check_types", "described_tree", "late_program", "read_program", "read_scope",
+    "read_tree", "read_unequal", "scope_told", "written_program",
 ]  # fmt: skip
 
 TEXT_BYTES = 16 << 20
 
 
-def program_text(program: ClosedJaxpr, known: dict[str, Any]) -> str:
-    """A program as text.
+def written_program(program: ClosedJaxpr, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """A program as text, and what is told of it besides.
 
     Args:
       program: the program.
       known: what is known of its dimension variables.
 
+    Returns:
+      The text; the types of arguments and results and the names of operations, in JSON, by which
+      one need not read it at once. Nothing of it where reading decides anything about dimensions.
+
     Raises:
       ValueError: it calls Python functions, works on references or takes random keys.
     """
-    text = format_jaxpr(program, exact=True)
-    _check_readable(program, text, known)
-    return text
+    text, scope = format_jaxpr(program, exact=True), read_scope(known)
+    _check_readable(program, text, scope)
+    if _assumed(scope) != known["assumed"] or _unequal(scope) - set(known["unequal"]):
+        return text, {}
+    ins, outs = (list(map(type_text, avals)) for avals in (program.in_avals, program.out_avals))
+    return text, {"in_types": ins, "out_types": outs, "operations": sorted(_operations(program))}
+
+
+def late_program(
+    text: bytes, told: dict[str, Any], known: dict[str, Any], scope: SymbolicScope,
+    consts: Sequence[Any], read: Callable[[], ClosedJaxpr],
+) -> LateJaxpr:  # fmt: skip
+    """A program that is read when it is asked for; any exception tells that there is none.
+
+    Args:
+      text: of the program.
+      told: what `written_program` told besides.
+      known: what is known of its dimension variables, and is in `scope`.
+      consts: the values of its constants.
+      read: reads it.
+    """
+    ins, outs = ([parse_type(t, scope) for t in told[k]] for k in ("in_types", "out_types"))
+    names = list(told["operations"])
+    if any(name not in Primitive.by_name for name in names):
+        _load_operations()
+    if not all(name in Primitive.by_name for name in names):
+        raise ValueError("there is no such operation")
+
+    return LateJaxpr(lambda: read().jaxpr, consts, ins, outs, _identity(text, known, consts), names)
+
+
+def check_types(program: ClosedJaxpr, told: dict[str, Any]) -> None:
+    """Raise ValueError for a program that has other types than is told of it, if any is told."""
+    for key, avals in (("in_types", program.in_avals), ("out_types", program.out_avals)):
+        if key in told and told[key] != list(map(type_text, avals)):
+            raise ValueError("its types are not those that the manifest tells")
+
+
+def _identity(text: bytes, known: dict[str, Any], consts: Sequence[Any]) -> str:
+    """What tells a program from all others that are read."""
+    digest = hashlib.sha256(json.dumps([known, len(text)], sort_keys=True).encode() + text)
+    for value in consts:
+        array = np.asarray(value)
+        digest.update(f"{array.dtype.name} {array.shape} ".encode())
+        data: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def _operations(program: Jaxpr | ClosedJaxpr) -> set[str]:
+    """The names of operations, those of programs in it among them."""
+    bodies = (_operations(body) for body in subjaxprs(program))
+    return {eqn.primitive.name for eqn in program.eqns}.union(*bodies)
 
 
 def scope_told(avals: Sequence[Any]) -> dict[str, Any]:
@@ -51,7 +115,7 @@ def scope_told(avals: Sequence[Any]) -> dict[str, Any]:
     scope = scope_of(avals) or SymbolicScope()
     return {
         "constraints": list(scope.constraints),
-        "unequal": sorted(map(polynomial.text, scope.undecided)),
+        "unequal": sorted(_unequal(scope)),
         "assumed": _assumed(scope),
     }
 
@@ -83,36 +147,44 @@ def read_program(text: str, scope: SymbolicScope, consts: Sequence[Any]) -> Clos
     try:
         program = parse_jaxpr(text, consts, scope)
     except JaxprSyntaxError:
-        # late: operations on references and on keys are known once these are loaded
-        import amdjax.numpy
-        import amdjax.random  # noqa: F401
-
+        _load_operations()
         program = parse_jaxpr(text, consts, scope)
     check_program(program, ValueError)
     return program
 
 
+def _load_operations() -> None:
+    # late: operations on references and on keys are known once these are loaded
+    import amdjax.numpy
+    import amdjax.random  # noqa: F401
+
+
 _DEPTH = 100  # of containers in containers
 
 
-def _assumed(scope: SymbolicScope) -> list[tuple[str, str]]:
+def _unequal(scope: SymbolicScope) -> set[str]:
+    """What tracing took to be unequal, as texts of differences."""
+    return set(map(polynomial.text, scope.undecided))
+
+
+def _assumed(scope: SymbolicScope) -> list[list[str]]:
     """What tracing took to hold, as texts of what is zero or at least zero."""
     negative = {polynomial.scale(a, -1) for a in scope.assumed}
     return [
-        (polynomial.text(a), "==" if a in negative else ">=")
+        [polynomial.text(a), "==" if a in negative else ">="]
         for a in scope.assumed
         if a not in negative or a[0][1] > 0
     ]
 
 
-def _check_readable(program: ClosedJaxpr, text: str, known: dict[str, Any]) -> None:
-    """Raise ValueError for a program that its text does not tell."""
+def _check_readable(program: ClosedJaxpr, text: str, scope: SymbolicScope) -> None:
+    """Raise ValueError for a program that its text does not tell, by a scope to read it in."""
     refuse = lambda why: ValueError(f"serialize: the program cannot be written: {why}")
     arrays = (np.ndarray, ConcreteArray)
     if any(not isinstance(c, arrays) or is_extended(get_aval(c)) for c in program.consts):
         raise refuse("a constant is no array of numbers")
     try:
-        read = parse_jaxpr(text, program.consts, read_scope(known))
+        read = parse_jaxpr(text, program.consts, scope)
         check_program(program, refuse)
         check_program(read, refuse)
     except ValueError as e:

@@ -115,12 +115,14 @@ def leaf_names(traced: Any) -> list[str]:
 
 def check_types(traced: Any, arrays: Sequence[Any]) -> None:
     """Raise TypeError for arguments of other shapes or dtypes than those that were traced."""
-    wrong = [
-        f"Argument '{name}' compiled with {want} and called with {x.aval}"
-        for name, x, want in zip(leaf_names(traced), arrays, traced.jaxpr.in_avals, strict=True)
-        if x.aval.shape != want.shape or x.aval.dtype != want.dtype
-    ]
-    if wrong:
+    pairs = list(zip(arrays, traced.jaxpr.in_avals, strict=True))
+    fits = [x.aval.shape == want.shape and x.aval.dtype == want.dtype for x, want in pairs]
+    if not all(fits):
+        wrong = [
+            f"Argument '{name}' compiled with {want} and called with {x.aval}"
+            for name, (x, want), fit in zip(leaf_names(traced), pairs, fits, strict=True)
+            if not fit
+        ]
         raise TypeError(
             "Argument types differ from the types for which this computation was compiled: "
             f"{traced.fun_name} was compiled for others. The mismatches are:\n" + "\n".join(wrong)

@@ -23,7 +23,7 @@ from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, is_extended
 from amdjax.core.config import config
 from amdjax.core.dims import Dim
-from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, Literal, Opaque, open_jaxpr, subjaxprs
+from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, LateJaxpr, Literal, Opaque, open_jaxpr, subjaxprs
 from amdjax.core.lowering import Host
 from amdjax.core.pprint import format_jaxpr
 from amdjax.core.primitive import Primitive
@@ -73,7 +73,7 @@ def plan_key(
     """
     if not config.keep_plans or config.dump or config.check or not config.is_plain:
         return None
-    if not _is_worth_it(closed.jaxpr):
+    if not isinstance(closed, LateJaxpr) and not _is_worth_it(closed.jaxpr):
         return None
     choices, sources = choices_known(machine), package_digest()
     if choices is None or sources is None:
@@ -119,6 +119,10 @@ def _is_worth_it(jaxpr: Jaxpr) -> bool:
 def _program(closed: ClosedJaxpr) -> str:
     """What tells a program from all others; raises for one that nothing tells."""
     told = _Told()
+    if isinstance(closed, LateJaxpr):
+        for name in closed.primitives:
+            told.rule(Primitive.by_name[name])
+        return closed.identity
     told.program(closed)
     return "\n".join((format_jaxpr(closed, exact=True), *told.words))
 

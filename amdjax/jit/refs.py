@@ -26,7 +26,7 @@ def compile_on_refs(
 
 def works_on_refs(closed: ClosedJaxpr) -> bool:
     """Whether a program has references among its arguments or constants."""
-    avals = (*closed.in_avals, *(v.aval for v in closed.jaxpr.constvars))
+    avals = (*closed.in_avals, *closed.const_avals)
     return any(type(a) is AbstractRef for a in avals)
 
 

@@ -26,7 +26,7 @@ import threading
 import time
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -90,11 +90,10 @@ def sources_digest() -> str:
     So nothing that an older state of it made is found, whether or not its version was raised. It
     takes some milliseconds, once in a process; where the package is no folder it is empty.
     """
-    package, digest = Path(__file__).parents[1], hashlib.blake2b(digest_size=16)
-    files = [path for name in _GENERATOR for path in (package / name).rglob("*.py")]
-    for path in sorted(files):
-        digest.update(path.read_bytes())
-    return digest.hexdigest() if files else ""
+    root = _package()
+    found = (_sources(os.path.join(root, *name.split("/"))) for name in _GENERATOR)
+    files = [path for folder in found for path, _ in folder]
+    return _contents(root, files).hex() if files else ""
 
 
 # Folders and files with nothing that plans programs.
@@ -109,9 +108,9 @@ def package_digest() -> str | None:
 
     None where it is not known: the package is no folder, or was changed after it was loaded.
 
-    To read it all takes a tenth of a second, so that it is kept under what changes with any file.
+    It is kept under what changes with any file, since to read them all takes longer.
     """
-    root = str(Path(__file__).parents[1])
+    root = _package()
     files, state = list[str](), hashlib.sha256(b"sources")
     for path, status in sorted(_sources(root), key=lambda pair: pair[0]):
         if max(status.st_mtime, status.st_ctime) > LOADED_AT:
@@ -124,14 +123,24 @@ def package_digest() -> str | None:
     key = state.digest()
     found = object_cache().get(key)
     if found is None:
-        digest = hashlib.sha256()
-        for path in files:
-            data = Path(path).read_bytes()
-            digest.update(f"{os.path.relpath(path, root)} {len(data)} ".encode())
-            digest.update(data)
-        found = digest.digest()
+        found = _contents(root, files)
         object_cache().put(key, found)
     return found.hex()
+
+
+def _package() -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def _contents(root: str, files: Iterable[str]) -> bytes:
+    """A digest of files in a folder, and of their names there."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        with open(path, "rb", buffering=0) as file:  # there are many
+            data = file.readall()
+        digest.update(f"{path[len(root) :]} {len(data)} ".encode())
+        digest.update(data)
+    return digest.digest()
 
 
 def _sources(folder: str) -> Iterator[tuple[str, os.stat_result]]:

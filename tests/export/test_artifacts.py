@@ -13,6 +13,7 @@ import amdjax.numpy as jnp
 from amdjax import export
 from amdjax.codegen.engine import Compilation
 from amdjax.core.config import State
+from amdjax.core.primitive import Primitive
 from amdjax.emulator.device import emulated_device
 from amdjax.export.container import Members, write_file
 from amdjax.jit.cpu import program
@@ -68,7 +69,7 @@ def test_what_is_read_is_what_was_saved(tmp_path):
     right(export.deserialize(path.read_bytes()).call(X))
     assert artifact.metadata == {"by": "me"} and not artifact.targets and not artifact.is_trusted
     assert str(artifact.inputs[0]) == "0: float32[b,8]"
-    assert artifact.manifest["schema"] == 1 and artifact.params == {}
+    assert artifact.manifest["schema"] == 2 and artifact.params == {}
 
 
 def test_a_fresh_process_knows_all_operations(tmp_path):
@@ -155,6 +156,86 @@ def test_plans_come_with_machine_code(tmp_path, compiled, planned, trusted):
         assert bool(planned) == (damaged or not trusted)
 
 
+def is_read(program):
+    """Whether a program that is read late was."""
+    try:
+        object.__getattribute__(program, "jaxpr")
+    except AttributeError:
+        return False
+    return True
+
+
+def test_programs_with_plans_are_not_read(tmp_path, compiled, planned):
+    e = export.export(amdjax.jit(long))(X)
+    wanted = np.asarray(e.call(X)).tobytes()
+    e.save(tmp_path / "f", targets=["cpu"])
+    compiled[1]()
+    planned.clear()
+    artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
+    program = artifact.exported.program
+    assert np.asarray(artifact(X)).tobytes() == wanted
+    assert not is_read(program) and not planned
+    with pytest.raises(TypeError, match=r"Argument 'x|Argument '0"):
+        artifact(X[:1])
+    assert str(program) == str(e.program)
+    g = amdjax.grad(lambda x: artifact(x).sum())(X)
+    np.testing.assert_array_equal(g, amdjax.grad(lambda x: e.call(x).sum())(X))
+    # Without trust it is read at once.
+    assert is_read(amdjax.load_artifact(tmp_path / "f").exported.program)
+
+
+def test_programs_whose_operations_have_rules_of_the_users_have_no_plans(
+    tmp_path, compiled, planned, monkeypatch
+):
+    e = export.export(amdjax.jit(long))(X)
+    e.save(tmp_path / "f", targets=["cpu"])
+    compiled[1]()
+    planned.clear()
+    sin = jnp.sin(X)  # compiled by the rule as it is
+    rule = Primitive.by_name["sin"].lowering
+    own = type(rule)(lambda b, x, **_: x)
+    monkeypatch.setattr(Primitive.by_name["sin"], "lowering", own)
+    made = amdjax.load_artifact(tmp_path / "f", trust=True)(X)
+    expected = X
+    for i in range(12):
+        expected = expected + np.flip(expected, i % 2)
+    np.testing.assert_allclose(made, expected @ W, rtol=1e-5)
+    assert planned and not np.array_equal(sin, X)
+
+
+@pytest.mark.parametrize("old, new", [("sin", "cos"), ("f32[2,8]", "f32[2,9]"), ("sin", "sine")])
+def test_programs_that_are_read_late_are_what_was_told(tmp_path, compiled, planned, old, new):
+    """Texts with right hashes: none is taken for the program that a plan was made of."""
+    export.export(amdjax.jit(long))(X).save(tmp_path / "f", targets=["cpu"])
+    compiled[1]()
+    planned.clear()
+    text = bytes(Members(tmp_path / "f")["program.txt"]).decode().replace(old, new)
+    change(tmp_path / "f", lambda name: name == "program.txt", text.encode())
+    artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
+    if new == "cos":
+        expected = jnp.asarray(X)
+        for i in range(12):
+            expected = jnp.cos(expected) + jnp.flip(expected, i % 2)
+        np.testing.assert_allclose(artifact(X), expected @ W, rtol=1e-5, atol=1e-6)
+        assert planned
+    else:
+        with pytest.raises(export.ArtifactError, match=r"program\.txt"):
+            artifact(X)
+
+
+def test_types_that_are_told_are_those_of_the_program(tmp_path):
+    export.export(amdjax.jit(long))(X).save(tmp_path / "f")
+    members = Members(tmp_path / "f")
+    told = {k: v for k, v in members.manifest.items() if k != "hashes"}
+    told["programs"]["main"]["in_types"] = ["f32[3,8]"]
+    write_file(tmp_path / "f", {n: bytes(members[n]) for n in members.names()}, told)
+    with pytest.raises(export.ArtifactError, match="its types are not those"):
+        amdjax.load_artifact(tmp_path / "f")
+    artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
+    with pytest.raises(export.ArtifactError, match="its types are not those"):
+        artifact(np.zeros((3, 8), np.float32))
+
+
 def test_a_machine_that_knows_nothing_compiles_nothing(tmp_path):
     f = amdjax.jit(long)
     with State("keep_plans")(True), State("check")(False):
@@ -173,11 +254,11 @@ def test_a_machine_that_knows_nothing_compiles_nothing(tmp_path):
     assert made.strip() == np.asarray(f(X)).tobytes().hex()
 
 
-def change(path, chosen):
+def change(path, chosen, data=b"{}"):
     """Put members of an artifact to shame."""
     members = Members(path)
     told = {k: v for k, v in members.manifest.items() if k != "hashes"}
-    write_file(path, {n: b"{}" if chosen(n) else bytes(members[n]) for n in members.names()}, told)
+    write_file(path, {n: data if chosen(n) else bytes(members[n]) for n in members.names()}, told)
 
 
 @pytest.mark.parametrize("shape", ["b, 8", "2, 8"])

@@ -51,6 +51,36 @@ def test_no_bit_of_a_member_may_change(parts):
         refusal(blob[:at])
 
 
+def test_no_bit_of_a_block_may_change(monkeypatch):
+    """Large members are hashed in blocks, by several threads."""
+    data = np.random.default_rng(0).bytes(3 * 4096 + 7)
+    with monkeypatch.context() as small:
+        small.setattr(container, "_BLOCK", 4096)
+        blob = container.write({"large": data, "small": b"x"}, {})
+        members = container.Members(blob)
+        members.check()
+        assert bytes(members["large"]) == data and len(members.manifest["hashes"]["large"]) == 4
+        start = blob.index(data)
+        for at in (0, 4095, 4096, 2 * 4096 + 1, len(data) - 1):
+            damaged = bytearray(blob)
+            damaged[start + at] ^= 1
+            with pytest.raises(export.ArtifactError, match="large is damaged"):
+                container.Members(damaged).check()
+        told = members.manifest["hashes"]["large"]
+        for wrong in (told[:3], [*told, told[0]], told[::-1], told[0], 7, [None] * 4, {}):
+            with pytest.raises(export.ArtifactError, match="large is damaged"):
+                container.Members(hashed(data, wrong)).check()
+        whole = hashlib.sha256(data).hexdigest()  # as earlier versions had it
+        container.Members(hashed(data, whole)).check()
+
+
+def hashed(data, told):
+    """An archive of one member, of which this is told for a hash."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(container, "_hashes", lambda data: told)
+        return container.write({"large": data}, {})
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -103,7 +133,7 @@ def deep(text):
 
 
 MANIFESTS = {
-    "schema": ({"schema": 2}, "it has the schema 2, this reads 1"),
+    "schema": ({"schema": 3}, "it has the schema 3, this reads 1 to 2"),
     "format": ({"format": "zip"}, "this is no artifact"),
     "tree": ({"in_tree": nested(200)}, "values in values"),
     "code": ({"in_tree": ["exec", 0]}, "manifest.json"),
