@@ -160,7 +160,9 @@ class _Bert(nn.Module):
         self.pooler = nn.Linear(width, width)
 
     def forward(self, tokens, mask):
-        x = self.norm(self.words(tokens) + self.places(torch.arange(tokens.shape[1])))
+        x = self.norm(
+            self.words(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        )
         added = (1.0 - mask[:, None, None, :].to(x.dtype)) * -1e4
         for block in self.blocks:
             x = block(x, added)[0]
@@ -180,8 +182,8 @@ class _Gpt(nn.Module):
     def forward(self, tokens, *past):
         n = tokens.shape[1]
         seen = past[0].shape[2] if past else 0
-        x = self.words(tokens) + self.places(torch.arange(seen, seen + n))
-        mask = None if past else torch.full((n, n), -1e4).triu(1)
+        x = self.words(tokens) + self.places(torch.arange(seen, seen + n, device=tokens.device))
+        mask = None if past else torch.full((n, n), -1e4, device=tokens.device).triu(1)
         kept = []
         for i, block in enumerate(self.blocks):
             x, k, v = block(x, mask, past[2 * i : 2 * i + 2] if past else None)

@@ -379,6 +379,9 @@ def arguments() -> argparse.Namespace:
         help="run nothing: print and write what --json wrote there; later files take precedence",
     )  # fmt: skip
     parser.add_argument(
+        "--gpu", type=Path, metavar="FILE", help="what --json wrote of a GPU, for the page"
+    )
+    parser.add_argument(
         "--markdown", type=Path,
         help="the page to write into; docs/benchmarks.md after a whole run and with --from",
     )  # fmt: skip
@@ -468,7 +471,9 @@ def main() -> None:
     everything = arguments_are_whole(args) and args.device == "cpu"
     page = args.markdown or (PAGE if everything or args.samples else None)
     if page is not None:
-        text = section(list(found.rows.values()), found.starts, found.about)
+        kept = json.loads(args.gpu.read_text()) if args.gpu else None
+        gpu = (kept["rows"], kept["machine"]) if kept else None
+        text = section(list(found.rows.values()), found.starts, found.about, gpu)
         text = report.with_section(page, report.MODELS_MARK, text)
         page.write_text(text, encoding="utf-8")
         print(f"wrote {page}")

@@ -33,9 +33,10 @@ def line(row: Row) -> str:
     return "\n".join(lines)
 
 
-def section(rows: list[Row], starts: Starts, about: dict[str, str]) -> str:
-    """The part of the page."""
-    heads = " | ".join(LABELS[lib] for lib in NAMES)
+def section(
+    rows: list[Row], starts: Starts, about: dict[str, str], gpu: tuple[list[Row], dict] | None
+) -> str:
+    """The part of the page; `gpu` are rows of a GPU and what is to be known of its machine."""
     lines = [
         "## Models from files",
         "",
@@ -45,25 +46,43 @@ def section(rows: list[Row], starts: Starts, about: dict[str, str]) -> str:
         "of the least times. int8: `amdjax.quantize`, onnxruntime's static quantization, and",
         "PyTorch's own, which is static for convolutions and dynamic for transformers.",
         "",
+        *_table(rows, about, NAMES),
+    ]
+    if starts:
+        lines += ["", *_starts_table(starts)]
+    if gpu:
+        libs = tuple(lib for lib in NAMES if any(lib in row["seconds"] for row in gpu[0]))
+        lines += [
+            "",
+            "On a GPU, as PTX. fp16: products of float16 and sums of float32, in amdjax by",
+            '`quantize(dtype="float16")`, in PyTorch by `autocast`.',
+            "",
+            *_table(*gpu, libs),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: list[Row], about: dict[str, str], libs: tuple[str, ...]) -> list[str]:
+    """The machine, a line for each row, the means, and errors if there are any."""
+    heads = " | ".join(LABELS[lib] for lib in libs)
+    lines = [
         *(f"- {label}: {text}" for label, text in about.items()),
         "",
         f"| model | batch | | {heads} | ratio | of least times |",
-        "|---|--:|---|" + "--:|" * (len(NAMES) + 2),
+        "|---|--:|---|" + "--:|" * (len(libs) + 2),
     ]
     for row in rows:
-        cells = " | ".join(report.cell(row, lib) for lib in NAMES)
+        cells = " | ".join(report.cell(row, lib) for lib in libs)
         ratios = " | ".join(report.ratio_text(ratio(row, s)) for s in ("seconds", "least"))
         lines.append(
             f"| {row['name']} | {row['batch']} | {row['precision']} | {cells} | {ratios} |"
         )
     lines += ["", *means(rows)]
-    if starts:
-        lines += ["", *_starts_table(starts)]
     told = [(r, lib, text) for r in rows for lib, text in r["errors"].items()]
     if told:
         lines += ["", "Errors:", ""]
         lines += [f"- {_name(row)}, {LABELS[lib]}: {text}" for row, lib, text in told]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def means(rows: list[Row]) -> list[str]:
