@@ -109,6 +109,19 @@ def const(type: Type, x: float | int | bool) -> Value:
     return Value(type, f"splat ({type.elem} {literal})" if type.lanes else literal)
 
 
+def is_number(x: Value) -> bool:
+    """Whether a float is a constant, in every lane of a vector, and not NaN."""
+    literal = x.ref.removeprefix(f"splat ({x.type.elem} ").removesuffix(")")
+    if not literal.startswith("0x"):
+        return x.ref == "zeroinitializer"
+    scalar = Type(x.type.elem)
+    bits, infinity = (
+        int(text[2:].lstrip("HR"), 16) for text in (literal, const(scalar, math.inf).ref)
+    )
+    sign = 1 << (infinity.bit_length())
+    return bits % sign <= infinity
+
+
 def vector(elem: str, xs: Sequence[float | int]) -> Value:
     """A constant vector with the given elements."""
     scalar = Type(elem)

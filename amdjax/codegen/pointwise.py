@@ -108,10 +108,14 @@ def _extremum(predicate: str) -> Callable[[Function, Value, Value], Value]:
     """The greater or lesser operand, NaN if either is one.
 
     Selecting both ways round gives the same number twice, or a NaN once: their bits joined are the
-    result. That is three instructions without masks. Zeros are not ordered by sign.
+    result. That is three instructions without masks. Beside a constant one of them is enough, which
+    selects the other operand where that is NaN. Zeros are not ordered by sign.
     """
 
     def rule(f: Function, a: Value, b: Value) -> Value:
+        for x, number in ((a, b), (b, a)):
+            if llvm.is_number(number):
+                return f.select(f.fcmp(predicate, number, x), number, x)
         bits = a.type.with_elem(f"i{a.type.bits}")
         one = f.bitcast(f.select(f.fcmp(predicate, a, b), a, b), bits)
         other = f.bitcast(f.select(f.fcmp(predicate, b, a), b, a), bits)

@@ -251,9 +251,8 @@ def _power_of_two(largest: Array, form: Format) -> Array:
     return jnp.ldexp(np.float32(1), exponent).astype(form.scale_dtype)
 
 
-def to_format(x: Array, scale: Array, zero: Array | None, form: Format, symmetric: bool) -> Array:
-    """Numbers by their scale, rounded half to even and clipped."""
-    x = x / scale.astype(x.dtype)
+def _to_format(x: Array, zero: Array | None, form: Format, symmetric: bool) -> Array:
+    """Numbers that were divided by their scale, rounded half to even and clipped."""
     lowest = -form.highest if symmetric and form.lowest < 0 else form.lowest
     if form.is_integer:
         x = jnp.round(x)
@@ -322,12 +321,18 @@ def quantize_array(
 
 
 def stored(
-    x: Array, scale: Array, zero: Array | None, form: Format, symmetric: bool, dtype: str
-) -> QuantizedArray:
-    """An array in a format, its scales known."""
-    full = spread(scale.astype(x.dtype), x.shape)
+    x: Array, scale: Array, zero: Array | None, form: Format, symmetric: bool, dtype: str,
+    inverse: Array | None = None,
+) -> QuantizedArray:  # fmt: skip
+    """An array in a format, its scales known.
+
+    Numbers are divided by the scale, or multiplied by its `inverse`, which is faster and rounds to
+    another where a ratio is within an ulp of the middle between two.
+    """
+    of_each = lambda scale: spread(scale.astype(x.dtype), x.shape)
+    ratio = x / of_each(scale) if inverse is None else x * of_each(inverse)
     zeros = None if zero is None else spread(zero, x.shape)
-    numbers = to_format(x, full, zeros, form, symmetric)
+    numbers = _to_format(ratio, zeros, form, symmetric)
     if form.per_byte == 1 or not x.ndim:
         return QuantizedArray(numbers, scale, zero, form.name, dtype)
     return QuantizedArray(_pack(numbers, form), scale, zero, form.name, dtype, x.shape[-1])

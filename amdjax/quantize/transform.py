@@ -288,6 +288,7 @@ def _activation(
     if name is not None:
         scale, zero = scales[name]["scale"], scales[name].get("zero_point")
         ones = (1,) * x.ndim
+        inverse = (1 / scale).reshape(ones)
         scale, zero = scale.reshape(ones), None if zero is None else zero.reshape(ones)
     else:
         summed: tuple[int, ...] = tuple(range(x.ndim))  # of a convolution one scale
@@ -296,7 +297,8 @@ def _activation(
         low, high = (f(wide, summed, keepdims=True) for f in (jnp.min, jnp.max))
         scale, zero = scale_of(low, high, form, recipe.of_inputs)
         scale = scale.astype(np.float32)
-    return stored(wide, scale, zero, form, recipe.of_inputs, str(x.dtype))
+        inverse = 1 / scale
+    return stored(wide, scale, zero, form, recipe.of_inputs, str(x.dtype), inverse)
 
 
 def _calls(data: Any, argument: str) -> Iterable[Any]:

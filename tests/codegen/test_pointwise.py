@@ -147,6 +147,40 @@ def test_extrema_pass_nan_on(name, numpy, dtype):
     np.testing.assert_array_equal(elementwise(op(name), a, b, out=dtype), numpy(a, b))
 
 
+@pytest.mark.parametrize("number", [0.0, -0.0, 2.5, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    "dtype,short", [(np.float32, "f32"), (np.float64, "f64"), (np.float16, "f16")]
+)
+@pytest.mark.parametrize("name,numpy", [("min", np.minimum), ("max", np.maximum)])
+def test_extrema_beside_constants_pass_nan_on(name, numpy, dtype, of, first, number):
+    def rule(k, x):
+        c = k.const(of, number, x.shape)
+        return k.op(name, *((c, x) if first else (x, c)))
+
+    with np.errstate(over="ignore"):
+        x = floats(dtype)
+    np.testing.assert_array_equal(elementwise(rule, x, out=dtype), numpy(x, dtype(number)))
+
+
+@pytest.mark.parametrize("source,of", [(np.float32, "f32"), (np.float64, "f64")])
+@pytest.mark.parametrize("target,to", [
+    (np.int8, "i8"), (np.uint8, "u8"), (np.int16, "i16"), (np.uint16, "u16"), (np.int32, "i32"),
+])  # fmt: skip
+@pytest.mark.parametrize("low,high", [(0, 9), (-128, 127), (0, 255), (-5, 300)])
+def test_clamped_floats_become_integers(target, to, low, high, source, of):
+    """Whether or not what is between the bounds is within the dtype's."""
+
+    def rule(k, x):
+        held = k.op("min", k.op("max", x, k.const(of, low, x.shape)), k.const(of, high, x.shape))
+        return k.convert(held, to)
+
+    info = np.iinfo(target)
+    x = np.array([*SPECIAL, low, high, low - 1, high + 1, low + 0.9, high - 0.9]).astype(source)
+    want = np.clip(np.trunc(np.clip(np.nan_to_num(x, nan=0.0), low, high)), info.min, info.max)
+    np.testing.assert_array_equal(elementwise(rule, x, out=target), want.astype(target))
+
+
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_is_finite_and_select(dtype):
     x = floats(dtype)

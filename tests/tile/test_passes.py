@@ -212,6 +212,30 @@ def test_clamped_floats_are_converted_at_once(changed, found):
     assert after(passes.clamp_conversions, text) == text.replace("convert %7", expected)
 
 
+@pytest.mark.parametrize(
+    "dtypes, found",
+    [
+        (("i8",), True),
+        (("u8",), False),  # which has no -3
+        (("u8", "i32"), False),
+        (("i8", "i16"), True),
+        (("i16", "i8", "i32"), True),
+        (("i8", "i64"), False),
+    ],
+)
+def test_clamped_floats_become_shorter_integers(dtypes, found):
+    """At once where these hold all that is between the bounds, each of them."""
+    text = CLAMPED.format(low=-3.0, high=9.0, first="%3, %1", second="%5, %6")
+    head, tail = text.split("  %8:")[0], ""
+    for n, dtype in enumerate(dtypes, 8):
+        tail += f"  %{n}: {dtype}[8] = convert %{n - 1}\n"
+    n = 8 + len(dtypes)
+    end = f"  %{n}: f32[8] = convert %{n - 1}\n  store y strides=(1) %0, %{n}\n"
+    last = f"%{n - 1}: {dtypes[-1]}[8] = convert"
+    got = after(passes.clamp_conversions, head + tail + end)
+    assert (f"{last}_clamped low=-3 high=9 %1" in got) == found
+
+
 OFFSETS = """\
   %0: index = program_id
   %1: {dtype}[8] = load at:{dtype} strides=(1) %0

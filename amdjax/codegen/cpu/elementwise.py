@@ -60,11 +60,12 @@ def lower_convert_clamped(c: CpuEmitter, op: ops.ConvertClamped) -> list[Rep]:
 
     def row(x: Value) -> Value:
         low, high = (llvm.const(x.type, float(n)) for n in (op.low, op.high))
-        if op.low:
-            x = f.select(f.fcmp("ord", x, x), x, llvm.zero(x.type))
-        x = f.select(f.fcmp("ogt", x, low), x, low)
-        x = f.select(f.fcmp("olt", x, high), x, high)
-        return f.cast("fptosi", x, "i32")
+        held = f.select(f.fcmp("ogt", x, low), x, low)
+        held = f.select(f.fcmp("olt", held, high), held, high)
+        number = f.cast("fptosi", held, "i32")
+        if op.low:  # what is selected is part of the conversion, as a mask
+            number = f.select(f.fcmp("ord", x, x), number, llvm.zero(number.type))
+        return f.int_resize(number, ELEMENT_TYPES[to.dtype], op.low < 0)
 
     return [rowwise(to, row, c.rep(op.x))]
 

@@ -9,7 +9,7 @@ from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
 __all__ = [
-    "COMPARISONS", "ELEMENTWISE", "NARROW", "Bitcast", "Comparison", "Const", "Convert",
+    "CLAMPED", "COMPARISONS", "ELEMENTWISE", "NARROW", "Bitcast", "Comparison", "Const", "Convert",
     "ConvertClamped", "Elementwise", "Select",
 ]  # fmt: skip
 
@@ -17,6 +17,9 @@ _NUMBERS = frozenset((*FLOATS, *INTEGERS))
 _ALL = _NUMBERS | {"bool"}
 _BITS = INTEGERS | {"bool"}
 _FLOATING = frozenset(FLOATS)
+
+#: What floats that are held between two integers are converted to.
+CLAMPED = frozenset(("i8", "u8", "i16", "u16", "i32"))
 
 _COSTLY = 8.0  # of operations of several instructions
 
@@ -202,7 +205,7 @@ class ConvertClamped(_Cast, name="convert_clamped", traits=Trait.PURE | Trait.EL
 
     def check(self) -> None:
         super().check()
-        floats = self.x.dtype in ("f32", "f64") and self.result.dtype == "i32"
+        floats = self.x.dtype in ("f32", "f64") and self.result.dtype in CLAMPED
         expect(floats and self.low <= 0 <= self.high, "convert_clamped is of floats around 0")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from amdjax.tile import ops
 from amdjax.tile.ir import Op, Value, nested_ops
 from amdjax.tile.kernel import Kernel
+from amdjax.tile.ops.elementwise import CLAMPED
 from amdjax.tile.passes.rewriting import all_blocks, constant_of, either_way, makers, rewritten
 from amdjax.tile.types import Number, TileType
 
@@ -47,26 +48,40 @@ def clamp_conversions(kernel: Kernel) -> Kernel:
     made = makers(kernel.body)
 
     def change(op: Op) -> Op:
-        if not isinstance(op, ops.Convert) or op.result.dtype != "i32":
+        found = _clamped(op, made) if isinstance(op, ops.Convert) and op.x.shape else None
+        if found is None:
             return op
-        if op.x.dtype not in ("f32", "f64") or not op.x.shape:
-            return op
-        bounds: dict[type[Op], int] = {}
-        x = op.x
-        while type(outer := made.get(x.number)) in (ops.Min, ops.Max):
-            assert outer is not None
-            found = [(a, constant_of(b, made)) for a, b in either_way(outer)]
-            inner = next(((a, c) for a, c in found if c is not None), None)
-            if inner is None or type(outer) in bounds or not _is_exact(inner[1]):
-                break
-            x, bounds[type(outer)] = inner[0], int(inner[1])
-        low, high = bounds.get(ops.Max), bounds.get(ops.Min)
-        if low is None or high is None or not low <= 0 <= high:
-            return op
+        x, low, high = found
         attrs = {"low": low, "high": high}
         return ops.ConvertClamped((x,), attrs, op.results, (), op.origin, op.source)
 
     return rewritten(kernel, change)
+
+
+def _clamped(op: ops.Convert, made: Mapping[int, Op]) -> tuple[Value, int, int] | None:
+    """The float of which an integer is made, and between which two it is held."""
+    if op.result.dtype not in CLAMPED:
+        return None
+    inner = made.get(op.x.number)
+    if op.x.dtype in CLAMPED:  # an integer that becomes one of other bits
+        found = _clamped(inner, made) if isinstance(inner, ops.Convert) else None
+    else:
+        found = _held(op.x, made) if op.x.dtype in ("f32", "f64") else None
+    return found if found and _fits(found[1:], _RANGES[op.result.dtype]) else None
+
+
+def _held(x: Value, made: Mapping[int, Op]) -> tuple[Value, int, int] | None:
+    """What is clamped between two integers around zero, and these."""
+    bounds: dict[type[Op], int] = {}
+    while type(outer := made.get(x.number)) in (ops.Min, ops.Max):
+        assert outer is not None
+        found = [(a, constant_of(b, made)) for a, b in either_way(outer)]
+        inner = next(((a, c) for a, c in found if c is not None), None)
+        if inner is None or type(outer) in bounds or not _is_exact(inner[1]):
+            break
+        x, bounds[type(outer)] = inner[0], int(inner[1])
+    low, high = bounds.get(ops.Max), bounds.get(ops.Min)
+    return (x, low, high) if low is not None and high is not None and low <= 0 <= high else None
 
 
 def _is_exact(x: float) -> bool:
