@@ -22,7 +22,7 @@ from amdjax.core.dims import (
     symbolic_shape,
 )
 from amdjax.core.dims.expression import wrapped
-from amdjax.core.dims.polynomial import Polynomial, of
+from amdjax.core.dims.polynomial import Polynomial, of, variables
 from amdjax.core.instantiate import type_at
 from amdjax.core.pytree import PyTreeDef, broadcast_prefix, tree_leaves
 from amdjax.core.ref import AbstractRef
@@ -49,9 +49,11 @@ class SymbolicTypes(NamedTuple):
     scope: SymbolicScope
 
     def where(self, case: Mapping[str, Polynomial]) -> SymbolicTypes:
-        """The same with polynomials in place of some variables."""
+        """The same with polynomials in place of some variables, perhaps multiples of new ones."""
         instead = {name: wrapped(self.scope, a) for name, a in case.items()}
         others = {n: size for n, size in self.sizes.items() if n not in case}
+        for name, a in case.items():
+            others |= {n: self.sizes[name] // a[0][1] for n in variables(a) - self.sizes.keys()}
         values = {**{n: Dim(self.scope, of(n)) for n in others}, **instead}
         avals = [type_at(a, cast("Mapping[str, int]", values)) for a in self.avals]
         return SymbolicTypes(avals, others, self.scope)

@@ -39,7 +39,7 @@ def interpolating(method: str, antialias: bool) -> str:
 # Weights are computed by `xp`: NumPy where sizes alone decide, else `jnp`.
 
 
-def _triangle(xp: Any, x: Any) -> Any:
+def triangle(xp: Any, x: Any) -> Any:
     return xp.maximum(0, 1 - x)
 
 
@@ -50,7 +50,7 @@ def _lanczos(xp: Any, x: Any, radius: float) -> Any:
     return xp.where(x > radius, 0, xp.where(near, 1, value))
 
 
-def _cubic(xp: Any, x: Any, a: float) -> Any:
+def keys_cubic(xp: Any, x: Any, a: float) -> Any:
     """Keys' family: cubic pieces with slope `a` at one (Keys, 1981)."""
     inner = ((a + 2) * x - (a + 3)) * x * x + 1
     outer = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
@@ -59,11 +59,11 @@ def _cubic(xp: Any, x: Any, a: float) -> Any:
 
 # The kernel of the distance from a sample, in samples, and where it ends.
 _KERNELS: dict[str, tuple[Callable[[Any, Any], Any], int]] = {
-    "linear": (_triangle, 1),
+    "linear": (triangle, 1),
     "lanczos3": (functools.partial(_lanczos, radius=3.0), 3),
     "lanczos5": (functools.partial(_lanczos, radius=5.0), 5),
-    "cubic": (functools.partial(_cubic, a=-0.5), 2),
-    "cubic-pytorch": (functools.partial(_cubic, a=-0.75), 2),
+    "cubic": (functools.partial(keys_cubic, a=-0.5), 2),
+    "cubic-pytorch": (functools.partial(keys_cubic, a=-0.75), 2),
 }
 
 

@@ -120,6 +120,12 @@ def _known_taps(build: Callable[..., Taps], size: int, new: int, *options: Any) 
     return build(np, size, new, *options)
 
 
+def without_idle(taps: Taps) -> Taps:
+    """Without columns whose weights are all zero."""
+    busy = (taps.weights != 0).any(0)
+    return Taps(taps.places[:, busy], taps.weights[:, busy])
+
+
 def mean_taps(xp: Any, size: int, new: int) -> Taps:
     """Means of `new` windows that cover `size` samples, as equal as can be."""
     starts, ends = adaptive_windows(size, new, xp)

@@ -22,7 +22,7 @@ from amdjax.nn._arguments import (
     widened,
 )
 from amdjax.nn._resizing import METHODS, resized
-from amdjax.nn._taps import Taps, gather_taps, mean_taps, scaled, taps_of
+from amdjax.nn._taps import Taps, gather_taps, mean_taps, scaled, taps_of, without_idle
 from amdjax.numpy._util import ArrayLike, as_array, convert
 
 __all__ = ["pixel_shuffle", "pixel_unshuffle", "resize", "upsample"]
@@ -193,7 +193,7 @@ def _taps(
     else:
         places, weights = below[:, None] + np.arange(-1, 3), xp.stack(cubic_weights(after), 1)
     places = xp.clip(places, 0, size - 1).astype(np.int32)
-    return _without_idle(Taps(places, weights)) if xp is np else Taps(places, weights)
+    return without_idle(Taps(places, weights)) if xp is np else Taps(places, weights)
 
 
 def _between(
@@ -212,12 +212,6 @@ def _between(
     at = (i + 0.5) * scale - 0.5
     below = xp.floor(at)
     return below.astype(np.int32), at - below
-
-
-def _without_idle(taps: Taps) -> Taps:
-    """Without columns whose weights are all zero."""
-    busy = (taps.weights != 0).any(0)
-    return Taps(taps.places[:, busy], taps.weights[:, busy])
 
 
 def cubic_weights(t: Any) -> list[Any]:

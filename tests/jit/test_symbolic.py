@@ -140,6 +140,33 @@ def test_comparisons_that_hold_of_all_sizes_but_a_few():
     assert [str(shape) for shape in traces] == ["(n,)", "(1,)", "(2,)", "(3,)", "(8,)"]
 
 
+def test_multiples_of_a_number_are_one_program():
+    """Halved and doubled again twice over, a size is itself where four divides it."""
+    traces = []
+
+    @amdjax.jit(symbolic="n")
+    def f(x):
+        traces.append(str(x.shape))
+        levels = [x]
+        for _ in range(2):
+            last = levels[-1]
+            pairs = last[: last.shape[0] // 2 * 2].reshape(last.shape[0] // 2, 2)
+            levels.append(pairs.sum(1))
+        y = levels.pop()
+        while levels:
+            y = levels.pop() + jnp.repeat(y, 2)
+        return y
+
+    for n in (8, 12, 20, 48, 4):
+        x = np.arange(n, dtype=np.float32)
+        want = x + np.repeat(x.reshape(-1, 2).sum(1), 2) + np.repeat(x.reshape(-1, 4).sum(1), 4)
+        np.testing.assert_array_equal(f(x), want)
+    assert [t for t in traces if "n" in t] == ["(n,)", "(4*n_4,)"]
+    assert set(traces) <= {"(n,)", "(4*n_4,)", "(4,)"}
+    with pytest.raises(TypeError, match="shape"):
+        f(np.ones(6, np.float32))
+
+
 def test_few_of_many_sizes_are_kept(monkeypatch):
     monkeypatch.setattr("amdjax.jit.programs._KEPT", 8)
     monkeypatch.setattr("amdjax.jit.variants._KEPT", 4)

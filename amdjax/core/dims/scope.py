@@ -49,6 +49,7 @@ __all__ = ["SymbolicScope", "narrower"]
 _LEAST, _GREATEST = 1, 2**31 - 1  # of sizes of which nothing else is told
 _FEW = 8  # values for which a comparison may turn out otherwise, each noted as undecided
 _MAX_DEPTH = 3  # of maxima and minima whose cases are looked at one by one
+_LARGEST_DIVISOR = 64  # of sizes whose multiples are served by a program of their own
 _UNASKED: Any = object()  # what tables of answers have of others
 _MAX_ROWS = 200  # of a linear program: what more would decide is said to be unknown
 
@@ -317,7 +318,9 @@ class SymbolicScope:
         """What to put in place of variables, where a program traced for all sizes is apart.
 
         Where two of them are equal, or one is a number, the program with one variable less may
-        serve these sizes, and others like them. Empty if they are not apart.
+        serve these sizes, and others like them; where a size leaves no remainder, as the height of
+        an image that is halved and doubled again, that for multiples may. Empty if they are not
+        apart.
         """
         a = self._departure(sizes)
         if a is None:
@@ -329,6 +332,10 @@ class SymbolicScope:
                 single = constant_of(rest) is not None or isinstance(atom_of(rest), str)
                 if isinstance(name, str) and abs(factor) == 1 and single:
                     return {name: rest}
+            for name in sorted(variables(a)):
+                divisor = _vanishing_divisor(a, name, sizes)
+                if divisor is not None:
+                    return {name: scale(of(f"{name}_{divisor}"), divisor)}
         return {name: of(sizes[name]) for name in variables(a)}
 
     def _departure(self, sizes: Mapping[str, Any]) -> Polynomial | None:
@@ -651,6 +658,18 @@ class SymbolicScope:
         told = (low, None) if factor > 0 else (None, high)
         self._ranges[atom] = narrower(told, self._ranges.get(atom, (None, None)))
         return isinstance(atom, str)
+
+
+def _vanishing_divisor(a: Polynomial, name: str, sizes: Mapping[str, int]) -> int | None:
+    """A divisor of a size, of whose multiples a dimension seems to be zero that may be another."""
+    size = sizes[name]
+    for divisor in range(2, min(size, _LARGEST_DIVISOR + 1)):
+        if size % divisor == 0:
+            values = (evaluate(a, {**sizes, name: divisor * k}.__getitem__) for k in range(1, 65))
+            with contextlib.suppress(ZeroDivisionError):
+                if not any(values):
+                    return divisor
+    return None
 
 
 def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

@@ -2,107 +2,155 @@
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from amdjax import nn, numpy as jnp
+from amdjax import enable_x64, nn, numpy as jnp
+from amdjax.core.dims import is_symbolic_dim, max_dim, surely_equal
+from amdjax.nn._resizing import keys_cubic, triangle
+from amdjax.nn._taps import Taps, gather_taps, taps_of, without_idle
 
 from ..errors import OnnxError
 from ..registry import ints, rule, static
 from .convolutions import bilinear
 
+#: Of fractions that scales are taken for.
+_LARGEST_DENOMINATOR = 1000
+
 # Resizing: each axis for itself, each new sample a sum of a few old ones
 
 
 class Axis(NamedTuple):
-    """How one axis is resized."""
+    """How one axis is resized; sizes may be symbolic.
 
-    size: int
-    new: int
-    scale: float
+    Attributes:
+      size, new: how many samples there are, and are to be.
+      scale: by what it grows; None where that is the quotient of the sizes.
+      roi: the part that is cropped.
+    """
+
+    size: Any
+    new: Any
+    scale: float | None
     roi: tuple[float, float]
 
 
-def _half_pixel(at: np.ndarray, axis: Axis) -> np.ndarray:
-    return (at + 0.5) / axis.scale - 0.5
+class _Places(NamedTuple):
+    """Numbers of which places follow: new samples, and the axis as arrays of `xp`."""
+
+    xp: Any
+    at: Any
+    size: Any
+    new: Any
+    scale: Any
+    length: Any  # size times scale, of which `new` is what is left when it is rounded
+    roi: tuple[float, float]
 
 
-def _half_pixel_symmetric(at: np.ndarray, axis: Axis) -> np.ndarray:
+def _half_pixel(p: _Places) -> Any:
+    return (p.at + 0.5) / p.scale - 0.5
+
+
+def _half_pixel_symmetric(p: _Places) -> Any:
     """The middle of the image stays where it is, whatever size was rounded off."""
-    adjusted = axis.new / (axis.scale * axis.size)
-    center = axis.size / 2
-    return center * (1 - adjusted) + _half_pixel(at, axis)
+    return p.size / 2 * (1 - p.new / p.length) + _half_pixel(p)
 
 
-def _pytorch_half_pixel(at: np.ndarray, axis: Axis) -> np.ndarray:
-    return _half_pixel(at, axis) if axis.scale * axis.size > 1 else np.zeros_like(at)
+def _pytorch_half_pixel(p: _Places) -> Any:
+    return p.xp.where(p.length > 1, _half_pixel(p), 0)
 
 
-def _align_corners(at: np.ndarray, axis: Axis) -> np.ndarray:
-    length = axis.scale * axis.size
-    return np.zeros_like(at) if length == 1 else at * (axis.size - 1) / (length - 1)
+def _align_corners(p: _Places) -> Any:
+    is_one = p.length == 1
+    return p.xp.where(is_one, 0, p.at * (p.size - 1) / p.xp.where(is_one, 1, p.length - 1))
 
 
-def _crop_and_resize(at: np.ndarray, axis: Axis) -> np.ndarray:
-    first, last = axis.roi
-    if axis.new == 1:
-        return np.full_like(at, (first + last) * (axis.size - 1) / 2)
-    inside = first * (axis.size - 1)
-    return inside + at * (last - first) * (axis.size - 1) / (axis.new - 1)
+def _crop_and_resize(p: _Places) -> Any:
+    first, last = p.roi
+    inside = p.at * (last - first) * (p.size - 1) / p.xp.maximum(p.new - 1, 1)
+    middle = (last - first) * (p.size - 1) / 2
+    return first * (p.size - 1) + p.xp.where(p.new == 1, middle, inside)
 
 
-_PLACES: dict[str, Callable[[np.ndarray, Axis], np.ndarray]] = {
+_PLACES: dict[str, Callable[[_Places], Any]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": _pytorch_half_pixel,
     "align_corners": _align_corners,
-    "asymmetric": lambda at, axis: at / axis.scale,
-    "tf_half_pixel_for_nn": lambda at, axis: (at + 0.5) / axis.scale,
+    "asymmetric": lambda p: p.at / p.scale,
+    "tf_half_pixel_for_nn": lambda p: (p.at + 0.5) / p.scale,
     "tf_crop_and_resize": _crop_and_resize,
 }
-_NEAREST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "round_prefer_floor": lambda at: np.ceil(at - 0.5),
-    "round_prefer_ceil": lambda at: np.floor(at + 0.5),
-    "floor": np.floor,
-    "ceil": np.ceil,
+_NEAREST: dict[str, Callable[[Any, Any], Any]] = {
+    "round_prefer_floor": lambda xp, at: xp.ceil(at - 0.5),
+    "round_prefer_ceil": lambda xp, at: xp.floor(at + 0.5),
+    "floor": lambda xp, at: xp.floor(at),
+    "ceil": lambda xp, at: xp.ceil(at),
+}
+_RADIUS = {"linear": 1, "cubic": 2}
+#: How samples are repeated, each as often as a whole scale says.
+_REPEATS = {
+    ("asymmetric", "floor"),
+    *(
+        (places, nearest)
+        for places in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel")
+        for nearest in ("round_prefer_floor", "round_prefer_ceil")
+    ),
 }
 
 
-def _linear(distance: np.ndarray, a: float) -> np.ndarray:
-    return np.maximum(1 - distance, 0)
+class _Sampling(NamedTuple):
+    """How new samples are made of old ones, on each axis."""
+
+    mode: str
+    places: str
+    nearest: str
+    antialias: bool
+    exclude: bool
+    a: float
 
 
-def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    d = distance
-    near = ((a + 2) * d - (a + 3)) * d * d + 1
-    far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-    return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-
-_KERNELS = {"linear": (_linear, 1), "cubic": (_cubic, 2)}
+def _places(xp: Any, axis: Axis, name: str) -> Any:
+    """Where new samples lie among old ones, in float64."""
+    size, new = (xp.asarray(n).astype(np.float64) for n in (axis.size, axis.new))
+    scale, length = (new / size, new) if axis.scale is None else (axis.scale, axis.scale * size)
+    at = xp.arange(axis.new).astype(np.float64)
+    return _PLACES[name](_Places(xp, at, size, new, scale, length, axis.roi))
 
 
 def _taps(
-    axis: Axis, mode: str, places: str, nearest: str, antialias: bool, exclude: bool, a: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Old samples and their shares of each new one, `(new, taps)`, and where new ones lie."""
-    at = _PLACES[places](np.arange(axis.new, dtype=np.float64), axis)
-    if mode == "nearest":
-        index = np.clip(_NEAREST[nearest](at), 0, axis.size - 1)[:, None]
-        return index.astype(np.int32), np.ones_like(index), at
-    kernel, radius = _KERNELS[mode]
-    # Smaller images are low-passed: the kernel is as wide as a new sample.
-    width = max(1 / axis.scale, 1.0) if antialias else 1.0
-    reach = int(np.ceil(radius * width))
-    index = np.floor(at)[:, None] + np.arange(1 - reach - (width > 1), reach + 1 + (width > 1))
-    share = kernel(abs(at[:, None] - index) / width, a)
-    if exclude or antialias:
-        if exclude:
-            share = np.where((index < 0) | (index >= axis.size), 0, share)
+    xp: Any, size: Any, new: Any, scale: float | None, roi: tuple[float, float], how: _Sampling
+) -> Taps:
+    """Old samples and their shares of each new one."""
+    at = _places(xp, Axis(size, new, scale, roi), how.places)
+    if how.mode == "nearest":
+        index = xp.clip(_NEAREST[how.nearest](xp, at), 0, size - 1)[:, None]
+        return Taps(index.astype(np.int32), xp.ones((new, 1)))
+    radius = _RADIUS[how.mode]
+    width: Any = 1.0
+    # From the first to the last sample that the kernel may reach
+    reach: Any = radius
+    if how.antialias:
+        # Smaller images are low-passed: the kernel is as wide as a new sample.
+        shrink = xp.asarray(size) / xp.maximum(new, 1) if scale is None else 1 / scale
+        width = xp.maximum(shrink, 1.0)
+        wide = -(-radius * size // max_dim(new, 1)) if scale is None else math.ceil(radius / scale)
+        reach = max_dim(wide, radius) + 1
+    offsets = xp.arange(2 * reach) + (1 - reach)
+    index = xp.floor(at)[:, None] + offsets
+    distance = abs(at[:, None] - index) / width
+    share = triangle(xp, distance) if how.mode == "linear" else keys_cubic(xp, distance, how.a)
+    if how.exclude:
+        share = xp.where((index < 0) | (index >= size), 0, share)
+    if how.exclude or how.antialias:
         share = share / share.sum(1, keepdims=True)
-    return np.clip(index, 0, axis.size - 1).astype(np.int32), share, at
+    taps = Taps(xp.clip(index, 0, size - 1).astype(np.int32), share)
+    return without_idle(taps) if xp is np else taps
 
 
 @rule("Resize", since=11)
@@ -115,60 +163,69 @@ def resize(
 ) -> Any:  # fmt: skip
     over = list(range(x.ndim)) if axes is None else [a % x.ndim for a in axes]
     made = _axes(x.shape, over, roi, scales, sizes, keep_aspect_ratio_policy)
+    how = _Sampling(
+        mode, coordinate_transformation_mode, nearest_mode, bool(antialias), bool(exclude_outside),
+        cubic_coeff_a,
+    )  # fmt: skip
+    crops = how.places == "tf_crop_and_resize"
     dtype = x.dtype
-    y = x if mode == "nearest" else x.astype(jnp.promote_types(dtype, np.float32))
-    outside: Any = False
-    for a, axis in made.items():
-        if (
-            axis.new == axis.size
-            and axis.scale == 1
-            and "crop" not in coordinate_transformation_mode
-        ):
-            continue
-        index, share, at = _taps(
-            axis, mode, coordinate_transformation_mode, nearest_mode, bool(antialias),
-            bool(exclude_outside), cubic_coeff_a,
-        )  # fmt: skip
-        y = _resampled(y, a, index, share)
-        beyond = (at < 0) | (at > axis.size - 1)
-        outside = outside | beyond.reshape([-1 if i == a else 1 for i in range(x.ndim)])
-    if coordinate_transformation_mode == "tf_crop_and_resize":
-        y = jnp.where(outside, np.asarray(extrapolation_value).astype(y.dtype), y)
+    y = jnp.asarray(x)
+    y = y if mode == "nearest" else y.astype(jnp.promote_types(dtype, np.float32))
+    changed = {a: axis for a, axis in made.items() if crops or not _stays(axis)}
+    if mode == "nearest" and (how.places, how.nearest) in _REPEATS:
+        for a in [a for a, axis in changed.items() if _is_whole(axis)]:
+            y = jnp.repeat(y, int(changed.pop(a).scale or 1), a)
+    # Places are those of the standard's float64, also where a program knows none else.
+    with enable_x64(True):
+        taps = {a: taps_of(_taps, *axis, how) for a, axis in changed.items()}
+        outside = [_outside(axis, [int(i == a) for i in range(x.ndim)], how)
+                   for a, axis in changed.items() if crops]  # fmt: skip
+    y = gather_taps(y, taps)
+    for beyond in outside:
+        y = jnp.where(beyond, np.asarray(extrapolation_value).astype(y.dtype), y)
     if np.issubdtype(dtype, np.integer) and y.dtype != dtype:
         y = jnp.clip(jnp.round(y), jnp.iinfo(dtype).min, jnp.iinfo(dtype).max)
     return y.astype(dtype)
 
 
-def _resampled(y: Any, axis: int, index: np.ndarray, share: np.ndarray) -> Any:
-    if index.shape[1] == 1:
-        return jnp.take(y, index[:, 0], axis)
-    spread = [-1 if i == axis else 1 for i in range(y.ndim)]
-    total: Any = 0
-    for tap in range(index.shape[1]):
-        if share[:, tap].any():
-            weights = share[:, tap].reshape(spread).astype(y.dtype)
-            total = total + jnp.take(y, index[:, tap], axis) * weights
-    return total
+def _stays(axis: Axis) -> bool:
+    """Whether an axis is known to keep its samples."""
+    if axis.scale is None:
+        return surely_equal(axis.new, axis.size)
+    return axis.scale == 1
+
+
+def _is_whole(axis: Axis) -> bool:
+    return axis.scale is not None and axis.scale >= 1 and axis.scale == int(axis.scale)
+
+
+def _outside(axis: Axis, along: list[int], how: _Sampling) -> Any:
+    """Which new samples lie beyond the old ones."""
+    xp = jnp if is_symbolic_dim(axis.size) or is_symbolic_dim(axis.new) else np
+    at = _places(xp, axis, how.places)
+    return ((at < 0) | (at > axis.size - 1)).reshape([-1 if a else 1 for a in along])
 
 
 def _axes(
-    shape: tuple[int, ...], over: list[int], roi: Any, scales: Any, sizes: Any, policy: str
+    shape: tuple[Any, ...], over: list[int], roi: Any, scales: Any, sizes: Any, policy: str
 ) -> dict[int, Axis]:
     """What each axis is resized by."""
     regions = None if roi is None or roi.size == 0 else static(roi, "roi").astype(np.float64)
     rank = len(over)
+    factors: list[float | None]
 
     def region(i: int) -> tuple[float, float]:
         return (0.0, 1.0) if regions is None else (float(regions[i]), float(regions[i + rank]))
 
     if scales is not None and scales.size:
-        factors = static(scales, "scales").astype(np.float64).tolist()
-        news = [int(np.floor(shape[a] * f)) for a, f in zip(over, factors)]
+        given = static(scales, "scales").astype(np.float64).tolist()
+        factors, news = list(given), [_scaled(shape[a], f) for a, f in zip(over, given)]
     elif sizes is not None:
         news = ints(sizes, "sizes")
-        factors = [new / shape[a] for a, new in zip(over, news)]
+        factors = [None] * len(news)
         if policy != "stretch":
-            factor = min(factors) if policy == "not_larger" else max(factors)
+            ratios = [operator.index(new) / operator.index(shape[a]) for a, new in zip(over, news)]
+            factor = min(ratios) if policy == "not_larger" else max(ratios)
             factors = [factor] * rank
             news = [int(np.floor(shape[a] * factor + 0.5)) for a in over]
     else:
@@ -178,6 +235,19 @@ def _axes(
     return {
         a: Axis(shape[a], n, f, region(i)) for i, (a, n, f) in enumerate(zip(over, news, factors))
     }
+
+
+def _scaled(size: Any, scale: float) -> Any:
+    """A size times a scale, rounded down.
+
+    A scale that is a fraction but for its rounding is that fraction: 10 times the float32 nearest
+    to 0.7 are 7, as its maker meant, not 6.
+    """
+    ratio = Fraction(scale)
+    near = ratio.limit_denominator(_LARGEST_DENOMINATOR)
+    if np.float32(near) == np.float32(scale):
+        ratio = near
+    return size * ratio.numerator // ratio.denominator
 
 
 @rule("Resize", since=10)
