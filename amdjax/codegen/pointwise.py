@@ -11,7 +11,7 @@ from typing import Any
 
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
-from amdjax.codegen.math import CONVERSIONS, MATH, NARROW
+from amdjax.codegen.math import CONVERSIONS, MATH, NARROW, RELAXED
 
 #: LLVM element type in registers. Narrow floats without arithmetic travel as their bits.
 ELEMENT_TYPES = {
@@ -34,14 +34,23 @@ _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt
 
 
 def lower_pointwise(
-    f: Function, name: str, dtype: str, *xs: Value, rounded: str = "", **attrs: Any
+    f: Function,
+    name: str,
+    dtype: str,
+    *xs: Value,
+    rounded: str = "",
+    relaxed: bool = False,
+    **attrs: Any,
 ) -> Value:
     """One elementwise op on operands of `dtype` (the dtype of the last operand).
 
-    `rounded` is the dtype of 16 bits that the result is computed for, see `tile.Builder.op`.
+    `rounded` is the dtype of 16 bits that the result is computed for, `relaxed` says that larger
+    errors are allowed, see `tile.Builder.op`.
     """
     if rounded and f.module.estimates:
         return NARROW[name](f, *xs, rounded)
+    if relaxed:
+        return _RELAXED_RULES[name](f, *xs)
     if name == "select":
         return f.select(*xs)
     if name in _INT_COMPARE:
@@ -129,6 +138,16 @@ _FLOAT_RULES: dict[str, Callable[..., Value]] = {
     "neg": Function.neg, "abs": _overloaded("fabs"), "fma": Function.fma,
     "min": _extremum("olt"), "max": _extremum("ogt"),
     "is_finite": _is_finite, "copysign": _overloaded("copysign"),
+}  # fmt: skip
+
+
+def _contracted(op: str) -> Callable[[Function, Value, Value], Value]:
+    """An operation that LLVM may join with others to `fma`."""
+    return lambda f, a, b: f.op(f"{op} contract {a}, {b.ref}", a.type)
+
+
+_RELAXED_RULES: dict[str, Callable[..., Value]] = {
+    "add": _contracted("fadd"), "sub": _contracted("fsub"), "mul": _contracted("fmul"), **RELAXED,
 }  # fmt: skip
 
 _BOOL_RULES: dict[str, Callable[..., Value]] = {

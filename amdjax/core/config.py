@@ -386,6 +386,7 @@ debug_key_reuse = State("debug_key_reuse")
 enable_checks = State("check")
 check_tracer_leaks = State("check_tracer_leaks")
 checking_leaks = check_tracer_leaks
+fast_math = State("fast_math")
 disabled_passes = State("disabled_passes")
 memory_limit = State("memory_limit")
 constants_limit = State("constants_limit")

@@ -142,6 +142,12 @@ _FLAGS = (
     ),
     _flag_bool("check_tracer_leaks", False, "Raise when a trace leaves live tracers.", True),
     _flag_bool("check_static_indices", False, "Bounds-check static indices.", True),
+    _flag_bool(
+        "fast_math",
+        False,
+        "Let kernels contract products and sums, divide by reciprocals and use shorter functions.",
+        True,
+    ),
     Flag(
         "disabled_passes",
         tuple,

@@ -90,6 +90,8 @@ def device_of(options: argparse.Namespace) -> Iterator[Any]:
         stack.enter_context(amdjax.enable_x64(True))
         if names:
             stack.enter_context(State("disabled_passes")(",".join(names)))
+        if getattr(options, "fast_math", False):
+            stack.enter_context(State("fast_math")(True))
         if (limit := getattr(options, "memory_limit", None)) is not None:
             stack.enter_context(State("memory_limit")(limit))
         if chosen:

@@ -39,6 +39,7 @@ _READ_BY_LOWERINGS = (
     "threefry_partitionable",
     "check",
     "disabled_passes",
+    "fast_math",
     "memory_limit",
     "find_mode",
     "find_enforce",

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core.config import numpy_dtype_promotion
+from amdjax.core.config import config, numpy_dtype_promotion
 from amdjax.core.dims import same_shape
 from amdjax.core.jaxpr import ClosedJaxpr, Literal
 from amdjax.core.promotion import promote_types
@@ -204,6 +204,25 @@ COMPLEX_RULES = tuple(
     for name in ("dot_general", "conv_general_dilated")
 )
 
+
+def _one_plus_tanh(m: Match) -> Any:
+    """`1 + tanh(x) = 2 / (1 + e**(-2 x))`, which cancels nothing and is one function."""
+    (tanh,) = (e for a in m.eqn.invars if (e := m.source(a, "tanh")) is not None)
+    if m.rewriter.uses[tanh.outvars[0]] > 1:
+        return None
+    two = Literal(2.0, m["x"].aval.update(shape=(), weak_type=True))
+    return m.apply("mul", m.apply("logistic", m.apply("mul", m["x"], two)), two)
+
+
+#: Rules that change results by more than their rounding, or less, for `fast_math`.
+RELAXED_RULES = tuple(
+    Rule(f"{name} in one function", pattern, _one_plus_tanh)
+    for name, pattern in (
+        ("one plus tanh", op.add(1, op.tanh(x))),
+        ("tanh plus one", op.add(op.tanh(x), 1)),
+    )
+)
+
 RULES: tuple[Rule, ...] = (
     Rule("add zero", op.add(x, 0), x),
     Rule("zero add", op.add(0, x), x),
@@ -291,6 +310,11 @@ RULES: tuple[Rule, ...] = (
 def simplify(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Rewrite a program with the rules of this table until none applies."""
     return rewrite(closed, RULES)
+
+
+def relax_functions(closed: ClosedJaxpr) -> ClosedJaxpr:
+    """Write what functions compute by others that take less, where `fast_math` allows it."""
+    return rewrite(closed, RELAXED_RULES) if config.fast_math else closed
 
 
 def use_one_complex_dtype(closed: ClosedJaxpr) -> ClosedJaxpr:

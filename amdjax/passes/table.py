@@ -20,7 +20,7 @@ from amdjax.passes.loop_sums import sum_after_loops
 from amdjax.passes.narrow_operands import read_narrow_operands
 from amdjax.passes.paddings import pad_in_convolutions
 from amdjax.passes.results import repeat_results
-from amdjax.passes.rules import simplify, use_one_complex_dtype
+from amdjax.passes.rules import relax_functions, simplify, use_one_complex_dtype
 from amdjax.passes.scatters import join_scatters
 
 __all__ = ["PASSES", "Facts", "Note", "Pass", "is_on"]
@@ -122,6 +122,8 @@ PASSES: tuple[Pass, ...] = (
          _plain(sum_after_loops), "passes/loop_sums.py"),
     Pass("choose_layouts", "convolutions and what is between them get channels last if that pays",
          _layouts, "passes/layouts.py", only="cpu"),
+    Pass("relax_functions", "`fast_math` writes functions by others that take less",
+         _plain(relax_functions), "passes/rules.py"),
     Pass("simplify", "algebra, reshapes, transposes and conversions by a table of rewrites",
          _plain(simplify), "passes/rules.py"),
     Pass("eliminate_dead_code", "what nothing reads is not computed",
@@ -152,6 +154,8 @@ PASSES: tuple[Pass, ...] = (
          None, "schedule/fusion.py"),
     Pass("fuse_regions", "reductions and elementwise work over one domain share a kernel",
          None, "schedule/fusion.py"),
+    Pass("relax_arithmetic", "`fast_math` contracts, multiplies by reciprocals and estimates",
+         None, "schedule/arithmetic.py"),
     Pass("split_reductions", "few long rows are summed by several programs each",
          None, "schedule/row_plan.py"),
     Pass("fuse_epilogues", "elementwise work behind a product or convolution is part of it",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core import dtypes
+from amdjax.core.config import config
 from amdjax.schedule.complex_math import COMPLEX_OPS
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
@@ -17,13 +19,18 @@ _NARROW_INTS = frozenset({"i4", "u4", "i2", "u2"})
 _WIDENED = {"clz": "u", "popcnt": "u", "shr_logical": "u", "shr_arithmetic": "i"}
 
 
-def aligned(k: tile.Builder, name: str, *xs: tile.Value, rounded: str = "") -> tile.Value:
+def aligned(k: tile.Builder, name: str, *xs: tile.Value, **how: Any) -> tile.Value:
     """A tile op on values, each repeated along the axes of the tile that it lacks."""
     shapes = {x.shape for x in xs if x.shape}
     if len(shapes) > 1:
         shape = np.broadcast_shapes(*shapes)
         xs = tuple([k.broadcast(x, shape) if x.shape else x for x in xs])
-    return k.op(name, *xs, rounded=rounded)
+    return k.op(name, *xs, **how)
+
+
+def _is_repeated(x: tile.Value, divisor: tile.Value) -> bool:
+    """Whether several elements of `x` are divided by the same number."""
+    return math.prod(divisor.shape) < math.prod(x.shape)
 
 
 class Arithmetic:
@@ -35,6 +42,8 @@ class Arithmetic:
 
     def __init__(self, k: tile.Builder):
         self.k = k
+        on = "relax_arithmetic" not in config.disabled_passes
+        self._is_relaxed = on and config.fast_math
 
     def const(self, x: Any, dtype: Any) -> El:
         name = dtype if isinstance(dtype, str) else short_dtype(dtype)
@@ -63,7 +72,11 @@ class Arithmetic:
         narrow = dtype in _NARROW_INTS and name in _WIDENED
         if narrow:
             values = [self._within(_WIDENED[name] + dtype[1:], v) for v in values]
-        value = aligned(self.k, name, *values, rounded=rounded)
+        relaxed = self._is_relaxed and name in tile.RELAXED and values[-1].dtype in tile.FLOATS
+        if relaxed and name == "div" and _is_repeated(*values):
+            one = self.k.const(values[1].dtype, 1.0)
+            values[1], name = aligned(self.k, "div", one, values[1]), "mul"
+        value = aligned(self.k, name, *values, rounded=rounded, relaxed=relaxed and not rounded)
         if value.dtype == "bool":
             return El("bool", value)
         if narrow and name == "clz":  # of the byte, less the bits that are no part of the integer

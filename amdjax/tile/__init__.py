@@ -28,7 +28,11 @@ if TYPE_CHECKING:
         nested_ops as nested_ops,
     )
     from amdjax.tile.kernel import Kernel as Kernel, listing as listing, origins as origins
-    from amdjax.tile.ops.elementwise import COMPARISONS as COMPARISONS, NARROW as NARROW
+    from amdjax.tile.ops.elementwise import (
+        COMPARISONS as COMPARISONS,
+        NARROW as NARROW,
+        RELAXED as RELAXED,
+    )
     from amdjax.tile.schedule import MatrixTiling as MatrixTiling, Schedule as Schedule
     from amdjax.tile.types import (
         FLOATS as FLOATS,
@@ -42,9 +46,9 @@ if TYPE_CHECKING:
     from amdjax.tile.verifier import verify as verify
 
 __all__ = [
-    "COMPARISONS", "FLOATS", "NARROW", "SIGNED", "TOLD", "UNSIGNED", "Block", "Buffer", "Builder",
-    "Kernel", "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError", "TileType",
-    "Trait", "Value", "Visible", "highest_number", "inline", "itemsize", "listing",
+    "COMPARISONS", "FLOATS", "NARROW", "RELAXED", "SIGNED", "TOLD", "UNSIGNED", "Block", "Buffer",
+    "Builder", "Kernel", "MatrixTiling", "Number", "Op", "Places", "Schedule", "Side", "TileError",
+    "TileType", "Trait", "Value", "Visible", "highest_number", "inline", "itemsize", "listing",
     "lowest_number", "nested_ops", "ops", "origins", "passes", "verify",
 ]  # fmt: skip
 
@@ -66,7 +70,7 @@ _PLACES = {
         "ir",
     ),
     **dict.fromkeys(("Kernel", "listing", "origins"), "kernel"),
-    **dict.fromkeys(("COMPARISONS", "NARROW"), "ops.elementwise"),
+    **dict.fromkeys(("COMPARISONS", "NARROW", "RELAXED"), "ops.elementwise"),
     **dict.fromkeys(("MatrixTiling", "Schedule"), "schedule"),
     **dict.fromkeys(
         ("FLOATS", "SIGNED", "UNSIGNED", "Buffer", "Number", "TileType", "itemsize"), "types"

@@ -207,10 +207,11 @@ class Builder:
     def iota(self, n: int, dtype: str = "index") -> Value:
         return self._pure_op(ops.Iota, (), TileType(dtype, (n,)))
 
-    def op(self, name: str, *operands: Value, rounded: str = "") -> Value:
+    def op(self, name: str, *operands: Value, rounded: str = "", relaxed: bool = False) -> Value:
         """An elementwise operation by name; all operands have one shape (scalars are broadcast).
 
-        `rounded` is for the operations in `NARROW`, see `ops.elementwise.Rounded`.
+        `rounded` is for the operations in `NARROW`, see `ops.elementwise.Rounded`, `relaxed` for
+        those in `RELAXED`, see `ops.elementwise.Elementwise`.
         """
         shape = operands[0].shape
         for v in operands:
@@ -218,10 +219,10 @@ class Builder:
                 shape = max([v.shape for v in operands], key=len)
                 operands = tuple([self.broadcast(v, shape) for v in operands])
                 break
-        key = (name, rounded, *[v.number for v in operands])
+        key = (name, rounded, relaxed, *[v.number for v in operands])
         found: Value | None = self._pure.get(key)
         if found is None:
-            attrs = {"rounded": rounded} if rounded else None
+            attrs = {"rounded": rounded} if rounded else {"relaxed": True} if relaxed else None
             (found,) = self.emit(ops.ELEMENTWISE[name], operands, None, attrs)
             self._pure.add(key, found)
         return found

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from amdjax import tile
-from amdjax.codegen import llvm
 from amdjax.codegen.gpu.isa import Amdgcn, Nvptx
-from amdjax.codegen.llvm import F32, F64, I32
 from amdjax.codegen.math import MATH, NARROW
 from tests.support import math_harness as harness, narrow_oracle as oracle, tile_runner
+from tests.support.rough_estimates import estimate, roughly
 from tests.support.tile_runner import elementwise
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -22,38 +21,10 @@ GPUS = [b for b in tile_runner.GPUS if b.waves == 1]
 # With estimates as bad as they may be
 
 
-def estimate(module, name, ulps):
-    """A function as GPUs estimate it, but for some ulp: subnormal numbers are zeros."""
-    f = module.function(f"estimate.{name}", [("x", F32)], F32, linkage="internal")
-    x = flushed(f, f.args[0])
-    wide = f.cast("fpext", x, "double")
-    if name == "rcp":
-        y = f.fdiv(llvm.const(F64, 1.0), wide)
-    else:
-        y = MATH[name](f, wide)
-    if name == "log2":  # an absolute error too
-        y = f.add(y, llvm.const(F64, ulps / 3 * 2.0**-22))
-    y = f.cast("fptrunc", y, "float")
-    moved = f.bitcast(f.add(f.bitcast(y, I32), llvm.const(I32, ulps)), F32)
-    magnitude = f.intrinsic("fabs", F32, y)
-    ordinary = f.and_(
-        f.fcmp("olt", magnitude, llvm.const(F32, float("inf"))),
-        f.fcmp("ogt", magnitude, llvm.const(F32, 2.0**-125)),
-    )
-    f.ret(flushed(f, f.select(ordinary, moved, y)))
-    return f.name
-
-
-def flushed(f, x):
-    small = f.fcmp("olt", f.intrinsic("fabs", F32, x), llvm.const(F32, 2.0**-126))
-    return f.select(small, f.intrinsic("copysign", F32, llvm.const(F32, 0.0), x), x)
-
-
 @functools.cache
 def modeled(name, dtype, elem, ulps):
     def emit(f, x):
-        names = ("exp2", "log2", "rcp", "rsqrt")
-        f.module.estimates = {n: estimate(f.module, n, ulps) for n in names}
+        roughly(f.module, ulps)
         return NARROW[name](f, x, dtype)
 
     return harness.Kernel(emit, [elem], elem, 8)

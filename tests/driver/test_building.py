@@ -72,6 +72,13 @@ def test_a_limit_of_memory(network, ok, amdjax_command):
     assert amdjax_command("compile", network, "--memory-limit", -1).code == 2
 
 
+def test_fast_math(network, ok):
+    words = "compile", network, "--stage", "tiles"
+    assert "relaxed" not in str(ok(*words))
+    assert "relaxed=True" in str(ok(*words, "--fast-math"))
+    assert ok("run", network, "--fast-math")
+
+
 def test_tune(affine, ok, amdjax_command, tmp_path, monkeypatch):
     from amdjax.core.config import config
 

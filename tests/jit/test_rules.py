@@ -16,12 +16,12 @@ from amdjax.core.check import check_jaxpr
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.flatten import flatten_calls
-from amdjax.passes.rules import COMPLEX_RULES, RULES
+from amdjax.passes.rules import COMPLEX_RULES, RELAXED_RULES, RULES
 from amdjax.passes.simplify import _Rewriter
 from amdjax.transforms.zero import add_any_p
 from tests.support.jit_helpers import primitives, run_jaxpr
 
-BY_NAME = {rule.name: rule for rule in (*COMPLEX_RULES, *RULES)}
+BY_NAME = {rule.name: rule for rule in (*COMPLEX_RULES, *RULES, *RELAXED_RULES)}
 
 F = np.array([[0.5, -2.0, 3.25], [np.inf, -0.0, 1e-40]], np.float32)
 X = np.array([1.5, -2.0, 0.0, np.inf], np.float32)
@@ -41,6 +41,7 @@ A = np.arange(6, dtype=np.float32).reshape(2, 3)
 C = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
 ONE = np.ones((3, 1, 4), np.float32) * 2.5
 PLACES = np.array([[2], [-1], [7]], np.int32)
+SATURATED = np.array([0.0, 30.0, np.inf, -np.inf], np.float32)
 PLACED = np.array([[np.inf], [3.0], [1.5]], np.float32)
 
 
@@ -102,6 +103,11 @@ APPLIES = [
          "a:f32[4] -> b:f32[4] = mul a 0.125:f32[]; b"),
     Case("divide by a power of two", lambda x: lax.div(x, np.float16(2**-14)), (X.astype("e"),),
          "a:f16[4] -> b:f16[4] = mul a 16384.0:f16[]; b"),
+    *(Case(f"{name} in one function", fun, (SATURATED,),
+           "a:f32[4] -> b:f32[4] = mul a 2.0:f32[]; c:f32[4] = logistic b; "
+           "d:f32[4] = mul c 2.0:f32[]; d")
+      for name, fun in (("one plus tanh", lambda x: lax.add(1.0, lax.tanh(x))),
+                        ("tanh plus one", lambda x: lax.add(lax.tanh(x), 1.0)))),
     Case("negate twice", lambda x: lax.neg(lax.neg(x)), (X,), "a:f32[4] -> a"),
     Case("subtract a negative", lambda x, y: lax.sub(x, lax.neg(y)), (I, I[::-1]),
          "a:i32[4] b:i32[4] -> c:i32[4] = add a b; c"),
@@ -307,7 +313,7 @@ def test_every_rule_has_a_case():
 
 
 def test_rule_names_are_unique():
-    assert len(BY_NAME) == len(COMPLEX_RULES) + len(RULES)
+    assert len(BY_NAME) == len(COMPLEX_RULES) + len(RULES) + len(RELAXED_RULES)
 
 
 def narrow(dtype):
@@ -317,6 +323,8 @@ def narrow(dtype):
 BIG = np.array([2**53 + 1, -(2**62) - 1])
 DECLINES = [
     ("add zero", lambda x: lax.add(x, 1.0), (X,)),
+    ("tanh plus one in one function", lambda x: lax.mul(t := lax.tanh(x), lax.add(t, 1.0)), (X,)),
+    ("one plus tanh in one function", lambda x: lax.add(2.0, lax.tanh(x)), (X,)),
     ("add zero", lambda x: lax.add(x, lax.full((4,), 1e-45)), (X,)),
     ("times one", lambda x: lax.mul(x, 0.0), (X,)),
     ("divide by a power of two", lambda x: lax.div(x, 3.0), (X,)),

@@ -38,7 +38,7 @@ def _each(g: GpuEmitter, op: tile.Op, fn: Callable[..., Value]) -> list[Rep]:
 def lower_div(g: GpuEmitter, op: ops.Div) -> list[Rep]:
     """Where a thread has several elements with the same divisor, without so many divisions."""
     x, d = op.operands
-    if d.dtype != "f32" or not isinstance(g.rep(x), Held):
+    if op.relaxed or d.dtype != "f32" or not isinstance(g.rep(x), Held):
         return lower_elementwise(g, op)
     groups = _equal_registers(g, op.result, op.same_along) if d.shape else [[0]]
     if min(map(len, groups)) < FEWEST:

@@ -6,6 +6,7 @@ from amdjax.tile.ops.elementwise import (
     COMPARISONS,
     ELEMENTWISE,
     NARROW,
+    RELAXED,
     Add,
     And,
     Bitcast,
@@ -62,10 +63,10 @@ from amdjax.tile.ops.shape import (
 )
 
 __all__ = [
-    "COMPARISONS", "ELEMENTWISE", "NARROW", "Add", "AmxProduct", "And", "Arrive", "Atomic",
-    "Bitcast", "Broadcast", "Collect", "Comparison", "Compress", "Const", "Contract", "Convert",
-    "ConvertClamped", "Cumulative", "Div", "Dot", "DotWords", "Elementwise", "Expand", "Extract",
-    "For", "Ge", "GridBarrier", "Gt", "If", "Interleave", "Iota", "Le", "Load", "LoadAt",
+    "COMPARISONS", "ELEMENTWISE", "NARROW", "RELAXED", "Add", "AmxProduct", "And", "Arrive",
+    "Atomic", "Bitcast", "Broadcast", "Collect", "Comparison", "Compress", "Const", "Contract",
+    "Convert", "ConvertClamped", "Cumulative", "Div", "Dot", "DotWords", "Elementwise", "Expand",
+    "Extract", "For", "Ge", "GridBarrier", "Gt", "If", "Interleave", "Iota", "Le", "Load", "LoadAt",
     "LoadRows", "Lt", "Max", "Min", "Mul", "Ne", "Neg", "Not", "Once", "Or", "Prefetch",
     "ProgramBarrier", "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape", "ScratchProduct",
     "Select", "Shift", "Shl", "ShrArithmetic", "ShrLogical", "Shuffle", "Size", "Store", "StoreAt",

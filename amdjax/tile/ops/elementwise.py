@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from amdjax.tile.attributes import Attribute, Constant, Found, Word
+from amdjax.tile.attributes import Attribute, Constant, Flag, Found, Word
 from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
 __all__ = [
-    "CLAMPED", "COMPARISONS", "ELEMENTWISE", "NARROW", "Bitcast", "Comparison", "Const", "Convert",
-    "ConvertClamped", "Elementwise", "Select",
+    "CLAMPED", "COMPARISONS", "ELEMENTWISE", "NARROW", "RELAXED", "Bitcast", "Comparison", "Const",
+    "Convert", "ConvertClamped", "Elementwise", "Select",
 ]  # fmt: skip
 
 _NUMBERS = frozenset((*FLOATS, *INTEGERS))
@@ -28,11 +28,17 @@ ELEMENTWISE: dict[str, type[Elementwise]] = {}
 
 
 class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
-    """An operation whose operands have one dtype and one shape."""
+    """An operation whose operands have one dtype and one shape.
+
+    Those in `RELAXED` may be `relaxed`, where they are of floats: sums, differences and products
+    may then be contracted to `fma`, functions have the errors of their relaxed forms
+    (`codegen.math.relaxed`).
+    """
 
     __slots__ = ()
     arity: ClassVar[int] = 2
     dtypes: ClassVar[frozenset[str]] = _ALL
+    relaxed = Flag()
 
     def __init_subclass__(cls, name: str = "", **options: Any) -> None:
         super().__init_subclass__(name, **options)
@@ -56,6 +62,8 @@ class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
         expect(len(types) == 1, f"operands of {self.name} differ: {_listed(self)}")
         (type,) = types
         expect(type.dtype in self.dtypes, f"{self.name} is not defined for {type.dtype}")
+        known = self.name in RELAXED and type.dtype in FLOATS
+        expect(known or not self.relaxed, f"{self.name} of {type.dtype} has no relaxed form")
 
 
 def _listed(op: Op) -> str:
@@ -130,6 +138,9 @@ NARROW = frozenset({
 })  # fmt: skip
 for _name in sorted(NARROW):
     _operation(_name, 1, _FLOATING, Rounded, _COSTLY)
+
+#: Operations that differ where they are relaxed.
+RELAXED = frozenset({"add", "sub", "mul", "div", "exp", "exp2", "logistic", "tanh", "rsqrt"})
 
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
