@@ -27,10 +27,10 @@ class TileError(ValueError):
     """A tile program that breaks a rule of the IR, or text that is none."""
 
 
-def expect(condition: bool, message: str) -> None:
-    """Raise a `TileError` unless a condition holds."""
+def expect(condition: bool, message: str, *parts: object) -> None:
+    """Raise a `TileError` unless a condition holds; its message is formatted only then."""
     if not condition:
-        raise TileError(message)
+        raise TileError(message.format(*parts))
 
 
 class Writer(Protocol):
@@ -236,4 +236,4 @@ def highest_number(block: Block) -> int:
 def expect_scalars(op: Op, values: Sequence[Value], dtype: str = "index") -> None:
     """Check that values are numbers of a dtype."""
     for v in values:
-        expect(v.type == TileType(dtype), f"{op.name} takes numbers of {dtype}, not {v.type}")
+        expect(v.type == TileType(dtype), "{} takes numbers of {}, not {}", op.name, dtype, v.type)

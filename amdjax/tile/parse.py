@@ -90,7 +90,7 @@ class _Parser:
         return line
 
     def _expect(self, condition: bool, message: str) -> None:
-        expect(condition, f"line {self.at}: {message}")
+        expect(condition, "line {}: {}", self.at, message)
 
     # Values
 

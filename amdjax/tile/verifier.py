@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from amdjax.tile import ops
 from amdjax.tile.ir import Block, Op, TileError, Trait, Value, expect
@@ -47,10 +48,10 @@ class _Verifier:
         declared = [*kernel.params, *kernel.scratch]
         expect(len(self._buffers) == len(declared), "two buffers have one name")
         for buffer in declared:
-            expect(buffer.role in _ROLES, f"{buffer.name} has no role {buffer.role!r}")
+            expect(buffer.role in _ROLES, "{} has no role {!r}", buffer.name, buffer.role)
         if isinstance(kernel.grid, str):
             size = self._buffers.get(kernel.grid)
-            expect(size is not None and size.role == "size", f"{kernel.grid} is no size")
+            expect(size is not None and size.role == "size", "{} is no size", kernel.grid)
         self._block(kernel.body)
         expect(not kernel.body.yields, "a kernel makes no values")
 
@@ -81,13 +82,13 @@ class _Verifier:
         self._use(op.operands)
         if not isinstance(op, ops.Collect):
             sums = [v for v in op.operands if v.number in self._sums]
-            expect(not sums, f"only collect can use sums, not {op.name}")
+            expect(not sums, "only collect can use sums, not {}", op.name)
         for buffer in op.buffers():
             self._buffer(buffer)
-        missing = [a.name for a in op.attributes if a.required and a.name not in op.attrs]
-        expect(not missing, f"{op.name} lacks {', '.join(missing)}")
-        known = {a.name for a in op.attributes}
-        expect(known.issuperset(op.attrs), f"{op.name} has none of {set(op.attrs) - known}")
+        required, known = _attributes(type(op))
+        missing = required.difference(op.attrs)
+        expect(not missing, "{} lacks {}", op.name, ", ".join(sorted(missing)))
+        expect(known.issuperset(op.attrs), "{} has none of {}", op.name, set(op.attrs) - known)
         for block in op.blocks:
             self._block(block)
         if isinstance(op, (ops.ReduceBy, ops.Contract)):
@@ -95,7 +96,8 @@ class _Verifier:
         op.check()
         types = op.result_types()
         made = tuple(v.type for v in op.results)
-        expect(types is None or types == made, f"results of {op.name} are no {_listed(made)}")
+        if types is not None and types != made:
+            raise TileError(f"results of {op.name} are no {', '.join(map(str, made))}")
         for v in op.results:
             self._make(v)
         if isinstance(op, ops.Contract):
@@ -107,16 +109,16 @@ class _Verifier:
             for inner in block.ops:
                 alike = bool(inner.traits & Trait.PURE) and not inner.blocks
                 scalar = all(not v.shape for v in (*inner.operands, *inner.results))
-                expect(alike and scalar, f"{inner.name} in a body of {op.name}, made of scalars")
+                expect(alike and scalar, "{} in a body of {}, made of scalars", inner.name, op.name)
 
     def _buffer(self, buffer: Buffer) -> None:
         declared = self._buffers.get(buffer.name)
-        expect(declared is not None, f"there is no buffer {buffer.name}")
+        expect(declared is not None, "there is no buffer {}", buffer.name)
         assert declared is not None
-        expect(declared.role == buffer.role, f"{buffer.name} is {declared.role}")
+        expect(declared.role == buffer.role, "{} is {}", buffer.name, declared.role)
 
     def _make(self, v: Value) -> None:
-        expect(v.number not in self._made, f"{v!r} is made twice")
+        expect(v.number not in self._made, "{!r} is made twice", v)
         self._made.add(v.number)
         self._visible[v.number] = v
 
@@ -125,8 +127,11 @@ class _Verifier:
             found = self._visible.get(v.number)
             expect(found is not None, "a value is used where it cannot be seen")
             assert found is not None
-            expect(found.type == v.type, f"a value of {found.type} is used as {v.type}")
+            expect(found.type == v.type, "a value of {} is used as {}", found.type, v.type)
 
 
-def _listed(types: Iterable[object]) -> str:
-    return ", ".join(map(str, types))
+@cache
+def _attributes(kind: type[Op]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of an operation's attributes: those that it must have, and all."""
+    found = kind.attributes
+    return frozenset(a.name for a in found if a.required), frozenset(a.name for a in found)

@@ -27,8 +27,8 @@ class Reduce(Op, name="reduce", traits=Trait.PURE):
         return (TileType(self.x.dtype, _without(self.x.shape, self.axis)),)
 
     def check(self) -> None:
-        expect(self.combine in COMBINATIONS, f"nothing combines by {self.combine!r}")
-        expect(0 <= self.axis < len(self.x.shape), f"{self.x.type} has no axis {self.axis}")
+        expect(self.combine in COMBINATIONS, "nothing combines by {!r}", self.combine)
+        expect(0 <= self.axis < len(self.x.shape), "{} has no axis {}", self.x.type, self.axis)
 
 
 class ReduceBy(Op, name="reduce_by"):
@@ -50,7 +50,7 @@ class ReduceBy(Op, name="reduce_by"):
         n, (body,) = len(self.operands) // 2, self.blocks
         tiles, neutral = self.operands[:n], self.operands[n:]
         expect(len({v.shape for v in tiles}) == 1, "reduce_by takes tiles of one shape")
-        expect(0 <= self.axis < len(tiles[0].shape), f"{tiles[0].type} has no axis {self.axis}")
+        expect(0 <= self.axis < len(tiles[0].shape), "{} has no axis {}", tiles[0].type, self.axis)
         scalars = [TileType(v.dtype) for v in tiles]
         expect([v.type for v in neutral] == scalars, "reduce_by takes a number for each tile")
         both = [v.type for v in body.args] == 2 * scalars
@@ -70,5 +70,5 @@ class Cumulative(Op, name="cumulative", traits=Trait.PURE):
         return (self.x.type,)
 
     def check(self) -> None:
-        expect(self.combine in COMBINATIONS, f"nothing combines by {self.combine!r}")
+        expect(self.combine in COMBINATIONS, "nothing combines by {!r}", self.combine)
         expect(bool(self.x.shape), "a number has no axis")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from amdjax.tile.attributes import Attribute, Constant, Flag, Found, Word
-from amdjax.tile.ir import Op, Operand, Trait, expect
+from amdjax.tile.ir import Op, Operand, TileError, Trait, expect
 from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
 __all__ = [
@@ -57,13 +57,13 @@ class Elementwise(Op, traits=Trait.PURE | Trait.ELEMENTWISE):
         return (self.operands[0].type,)
 
     def check(self) -> None:
-        expect(len(self.operands) == self.arity, f"{self.name} takes {self.arity} operands")
-        types = {v.type for v in self.operands}
-        expect(len(types) == 1, f"operands of {self.name} differ: {_listed(self)}")
-        (type,) = types
-        expect(type.dtype in self.dtypes, f"{self.name} is not defined for {type.dtype}")
+        expect(len(self.operands) == self.arity, "{} takes {} operands", self.name, self.arity)
+        type = self.operands[0].type
+        if any(v.type != type for v in self.operands):
+            raise TileError(f"operands of {self.name} differ: {_listed(self)}")
+        expect(type.dtype in self.dtypes, "{} is not defined for {}", self.name, type.dtype)
         known = self.name in RELAXED and type.dtype in FLOATS
-        expect(known or not self.relaxed, f"{self.name} of {type.dtype} has no relaxed form")
+        expect(known or not self.relaxed, "{} of {} has no relaxed form", self.name, type.dtype)
 
 
 def _listed(op: Op) -> str:
@@ -167,7 +167,8 @@ class Select(Elementwise, name="select"):
         expect(len(self.operands) == 3, "select takes 3 operands")
         same = self.a.type == self.b.type
         whole = self.condition.type == TileType("bool", self.a.shape)
-        expect(same and whole, f"operands of select do not fit: {_listed(self)}")
+        if not (same and whole):
+            raise TileError(f"operands of select do not fit: {_listed(self)}")
 
 
 class Const(Op, name="const", traits=Trait.PURE):
@@ -182,7 +183,7 @@ class Const(Op, name="const", traits=Trait.PURE):
     def check(self) -> None:
         dtype, x = self.result.dtype, self.value.x
         same = type(Number.of(dtype, x).x) is type(x)
-        expect(not self.operands and same, f"{x!r} is no constant of {dtype}")
+        expect(not self.operands and same, "{!r} is no constant of {}", x, dtype)
 
 
 class _Cast(Op):
@@ -193,9 +194,9 @@ class _Cast(Op):
         return None
 
     def check(self) -> None:
-        expect(len(self.operands) == 1, f"{self.name} takes one operand")
+        expect(len(self.operands) == 1, "{} takes one operand", self.name)
         to = self.result.type
-        expect(self.x.shape == to.shape, f"{self.name} of {self.x.type} is no {to}")
+        expect(self.x.shape == to.shape, "{} of {} is no {}", self.name, self.x.type, to)
 
 
 class Convert(_Cast, name="convert", traits=Trait.PURE | Trait.ELEMENTWISE):

@@ -18,18 +18,18 @@ def _mask(op: Op) -> Value | None:
 
 
 def _check_role(op: Op, buffer: Buffer, *roles: str) -> None:
-    expect(buffer.role in roles, f"{op.name} of {buffer.name}, which is {buffer.role}")
+    expect(buffer.role in roles, "{} of {}, which is {}", op.name, buffer.name, buffer.role)
 
 
 def _check_mask(mask: Value | None, shape: tuple[int, ...]) -> None:
     if mask is not None:
         fits = mask.type == TileType("bool", shape)
-        expect(fits, f"a mask of {mask.type} for elements of shape {shape}")
+        expect(fits, "a mask of {} for elements of shape {}", mask.type, shape)
 
 
 def _check_width(op: Op, buffer: Buffer, dtype: str) -> None:
     same = itemsize(buffer.dtype) == itemsize(dtype)
-    expect(same, f"{op.name} of {dtype} in memory of {buffer.dtype}")
+    expect(same, "{} of {} in memory of {}", op.name, dtype, buffer.dtype)
 
 
 class Strided(Op):
@@ -58,12 +58,12 @@ class Strided(Op):
 
     def _check(self, type: TileType) -> None:
         expect_scalars(self, [self.offset, *self.dynamic_strides])
-        expect(len(self.strides) == len(type.shape), f"{type} needs {len(type.shape)} strides")
+        expect(len(self.strides) == len(type.shape), "{} needs {} strides", type, len(type.shape))
         _check_mask(self.mask, type.shape)
         _check_width(self, self.buffer, type.dtype)
         first = 2 if self.traits & Trait.WRITES else 1
         count = first + len(self.dynamic_strides) + self.masked
-        expect(len(self.operands) == count, f"{self.name} takes {count} operands")
+        expect(len(self.operands) == count, "{} takes {} operands", self.name, count)
 
 
 class Load(Strided, name="load", traits=Trait.READS):
@@ -117,7 +117,7 @@ class Scattered(Op):
     def _check_offsets(self, shape: tuple[int, ...]) -> None:
         type = self.offsets.type
         fits = type.shape == shape and type.dtype in INTEGERS
-        expect(fits, f"offsets of {type} for elements of shape {shape}")
+        expect(fits, "offsets of {} for elements of shape {}", type, shape)
         _check_mask(self.mask, shape)
 
 

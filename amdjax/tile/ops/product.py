@@ -27,10 +27,10 @@ class Dot(Op, name="dot", traits=Trait.PURE):
         shapes = self.a.shape, self.b.shape, self.acc.shape
         expect(all(len(s) == 2 for s in shapes), "dot takes tiles of rank 2")
         (m, k), (depth, n), result = shapes
-        expect(k == depth and result == (m, n), f"shapes of dot do not fit: {shapes}")
+        expect(k == depth and result == (m, n), "shapes of dot do not fit: {}", shapes)
         if self.tiling is not None:
             operands = self.tiling.operand, self.tiling.waves[1]
-            expect(operands == (self.a.dtype, 1), f"{self.tiling} is for operands of another kind")
+            expect(operands == (self.a.dtype, 1), "{} is for operands of another kind", self.tiling)
 
 
 #: What `DotWords` multiplies, and in what it sums.
@@ -56,7 +56,7 @@ class DotWords(Op, name="dot_words", traits=Trait.PURE):
         words = all(v.dtype in ("i32", "u32") for v in (self.a, self.b))
         expect(same and words, "dot_words takes words of one shape")
         sums = WORD_TYPES.get(self.types, ())
-        expect(self.acc.dtype in sums, f"no sums of {self.types} in {self.acc.dtype}")
+        expect(self.acc.dtype in sums, "no sums of {} in {}", self.types, self.acc.dtype)
 
 
 class Contract(Op, name="contract", traits=Trait.READS):
@@ -90,7 +90,7 @@ class Contract(Op, name="contract", traits=Trait.READS):
     @staticmethod
     def _check_places(block: Block, count: int) -> None:
         numbers = [v.type for v in (*block.args, *block.yields)]
-        expect(numbers == [INDEX] * (1 + count), f"places of contract are {count} numbers")
+        expect(numbers == [INDEX] * (1 + count), "places of contract are {} numbers", count)
 
 
 class Collect(Op, name="collect"):
@@ -106,7 +106,7 @@ class Collect(Op, name="collect"):
         whole, part = self.accumulators.type, self.result.type
         fits = len(part.shape) == 2 and part.shape[1] == whole.shape[1]
         even = fits and whole.shape[0] % part.shape[0] == 0
-        expect(even and part.dtype == whole.dtype, f"{part} is no slice of {whole}")
+        expect(even and part.dtype == whole.dtype, "{} is no slice of {}", part, whole)
 
 
 class ScratchProduct(Op, name="scratch_product", traits=Trait.READS):
@@ -159,6 +159,6 @@ class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):
     def check(self) -> None:
         expect(len(self.operands) == 5, "amx_product takes 5 operands")
         expect_scalars(self, self.operands[:4])
-        expect(all(n in (16, 32) for n in self.tile), f"the unit makes no tile of {self.tile}")
+        expect(all(n in (16, 32) for n in self.tile), "the unit makes no tile of {}", self.tile)
         expect(self.fresh.type == BOOL, "whether amx_product starts anew is a scalar")
-        expect(self.c.role in ("out", "inout", "scratch"), f"{self.c.name} cannot be written")
+        expect(self.c.role in ("out", "inout", "scratch"), "{} cannot be written", self.c.name)

@@ -38,7 +38,9 @@ class Size(Op, name="size", traits=Trait.PURE):
         return (INDEX,)
 
     def check(self) -> None:
-        expect(self.buffer.role == "size", f"{self.buffer.name} is no size but {self.buffer.role}")
+        expect(
+            self.buffer.role == "size", "{} is no size but {}", self.buffer.name, self.buffer.role
+        )
 
 
 class Iota(Op, name="iota", traits=Trait.PURE):
@@ -52,7 +54,7 @@ class Iota(Op, name="iota", traits=Trait.PURE):
     def check(self) -> None:
         type = self.result.type
         counts = type.dtype in INTEGERS or type.dtype.startswith(("f", "bf"))
-        expect(len(type.shape) == 1 and counts, f"iota makes numbers in a row, no {type}")
+        expect(len(type.shape) == 1 and counts, "iota makes numbers in a row, no {}", type)
 
 
 class Broadcast(Op, name="broadcast", traits=Trait.PURE):
@@ -70,7 +72,7 @@ class Broadcast(Op, name="broadcast", traits=Trait.PURE):
         fits = leading >= 0 and all(
             a in (1, b) for a, b in zip(x.shape, to.shape[leading:], strict=True)
         )
-        expect(fits and x.dtype == to.dtype, f"{x} cannot be broadcast to {to}")
+        expect(fits and x.dtype == to.dtype, "{} cannot be broadcast to {}", x, to)
 
 
 class Expand(Op, name="expand", traits=Trait.PURE):
@@ -85,7 +87,7 @@ class Expand(Op, name="expand", traits=Trait.PURE):
         return (TileType(self.x.dtype, shape),)
 
     def check(self) -> None:
-        expect(len(self.x.shape) == 1 and self.axis in (0, 1), f"{self.x.type} has no rank 1")
+        expect(len(self.x.shape) == 1 and self.axis in (0, 1), "{} has no rank 1", self.x.type)
 
 
 class Reshape(Op, name="reshape", traits=Trait.PURE):
@@ -100,7 +102,7 @@ class Reshape(Op, name="reshape", traits=Trait.PURE):
     def check(self) -> None:
         x, to = self.x.type, self.result.type
         same = math.prod(x.shape) == math.prod(to.shape) and x.dtype == to.dtype
-        expect(same and 1 <= len(to.shape) <= 2, f"{x} cannot be reshaped to {to}")
+        expect(same and 1 <= len(to.shape) <= 2, "{} cannot be reshaped to {}", x, to)
 
 
 class Transpose(Op, name="transpose", traits=Trait.PURE):
@@ -111,7 +113,7 @@ class Transpose(Op, name="transpose", traits=Trait.PURE):
         return (TileType(self.x.dtype, self.x.shape[::-1]),)
 
     def check(self) -> None:
-        expect(len(self.x.shape) == 2, f"{self.x.type} has no rank 2")
+        expect(len(self.x.shape) == 2, "{} has no rank 2", self.x.type)
 
 
 class Interleave(Op, name="interleave", traits=Trait.PURE):
@@ -127,7 +129,9 @@ class Interleave(Op, name="interleave", traits=Trait.PURE):
 
     def check(self) -> None:
         fits = self.x.type == self.other.type and 0 <= self.axis < len(self.x.shape)
-        expect(fits, f"{self.x.type} and {self.other.type} cannot take turns along {self.axis}")
+        expect(
+            fits, "{} and {} cannot take turns along {}", self.x.type, self.other.type, self.axis
+        )
 
 
 class Extract(Op, name="extract", traits=Trait.PURE):
@@ -142,7 +146,7 @@ class Extract(Op, name="extract", traits=Trait.PURE):
 
     def check(self) -> None:
         inside = bool(self.x.shape) and 0 <= self.lane < self.x.shape[0]
-        expect(inside, f"{self.x.type} has no lane {self.lane}")
+        expect(inside, "{} has no lane {}", self.x.type, self.lane)
 
 
 class Shuffle(Op, name="shuffle", traits=Trait.PURE):
@@ -162,7 +166,7 @@ class Shuffle(Op, name="shuffle", traits=Trait.PURE):
             "shuffle takes one or two tiles of one type and rank 1",
         )
         lanes = len(self.operands) * self.x.shape[0]
-        expect(all(-1 <= i < lanes for i in self.lanes), f"lanes of shuffle are below {lanes}")
+        expect(all(-1 <= i < lanes for i in self.lanes), "lanes of shuffle are below {}", lanes)
 
 
 class Compress(Op, name="compress", traits=Trait.PURE):
@@ -177,4 +181,4 @@ class Compress(Op, name="compress", traits=Trait.PURE):
     def check(self) -> None:
         rank = len(self.x.shape)
         fits = rank == 1 and self.mask.type == TileType("bool", self.x.shape)
-        expect(fits, f"{self.x.type} cannot be compressed by {self.mask.type}")
+        expect(fits, "{} cannot be compressed by {}", self.x.type, self.mask.type)

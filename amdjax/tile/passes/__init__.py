@@ -1,7 +1,7 @@
 """Passes from tile program to tile program, which writers of machine code run in front.
 
 A pass is a function of a kernel that returns another one; its name is that of the function. With
-`AMDJAX_CHECK=1` kernels are verified before the first and after each.
+`AMDJAX_CHECK=1` kernels are verified before the first and after each that changes them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def run(
     if config.check:
         verify(kernel)
     for step in passes:
-        kernel = step(kernel)
-        if config.check:
+        before, kernel = kernel, step(kernel)
+        if config.check and kernel is not before:
             verify(kernel)
         observe(step.__name__, kernel)
     return kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -16,8 +17,12 @@ Change = Callable[[Op], Op | Sequence[Op] | Value]
 
 
 def rewritten(kernel: Kernel, change: Change) -> Kernel:
-    """The kernel with each operation changed; the outermost and first come first."""
-    return replace(kernel, body=_Rewriter(change).block(kernel.body))
+    """The kernel with each operation changed; the outermost and first come first.
+
+    It is the same kernel if none was, and what is inside it the same wherever nothing changed.
+    """
+    body = _Rewriter(change).block(kernel.body)
+    return kernel if body is kernel.body else replace(kernel, body=body)
 
 
 def all_blocks(block: Block) -> Iterator[Block]:
@@ -58,7 +63,8 @@ class _Rewriter:
 
     def _inside(self, op: Op) -> Op:
         """The operation with what is in its blocks changed."""
-        return op.with_(blocks=tuple([self.block(b) for b in op.blocks])) if op.blocks else op
+        blocks = tuple([self.block(b) for b in op.blocks])
+        return op if _same(blocks, op.blocks) else op.with_(blocks=blocks)
 
     def block(self, block: Block) -> Block:
         written: list[Op] = []
@@ -69,4 +75,12 @@ class _Rewriter:
                 self.renamed[op.result.number] = found
                 continue
             written += map(self._inside, [found] if isinstance(found, Op) else found)
-        return Block(block.args, written, self._current(block.yields))
+        yields = self._current(block.yields)
+        if _same(written, block.ops) and _same(yields, block.yields):
+            return block
+        return Block(block.args, written, yields)
+
+
+def _same(one: Sequence[object], other: Sequence[object]) -> bool:
+    """Whether two sequences are of the very same objects."""
+    return len(one) == len(other) and all(map(operator.is_, one, other))
