@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from amdjax.core.aval import ShapedArray, get_aval
@@ -116,7 +117,9 @@ def _check_eqn(bound: set[Var], eqn: JaxprEqn) -> None:
     if rule is None:
         raise JaxprTypeError(f"primitive {eqn.primitive.name} has no abstract_eval rule")
     try:
-        with enable_x64(eqn.is_wide or config.enable_x64):
+        # Entering a setting is slow beside most rules.
+        wide = enable_x64(True) if eqn.is_wide and not config.enable_x64 else nullcontext()
+        with wide:
             out = rule(*avals, **eqn.params)
     except Exception as e:
         raise JaxprTypeError(f"the type rule fails: {e}") from e
