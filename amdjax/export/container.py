@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.files import replaced
+
 __all__ = [
     "ALIGN", "MANIFEST", "ArtifactError", "Data", "Members", "parsed_json", "write", "write_file",
 ]  # fmt: skip
@@ -71,24 +73,8 @@ def write_file(
     *, key: Any = None,
 ) -> None:  # fmt: skip
     """An archive as a file: written beside it, and renamed when it is on disk as a whole."""
-    path = os.fspath(path)
-    beside = f"{path}.{os.getpid()}.partial"
-    try:
-        with open(beside, "xb") as file:
-            _write(file, members, manifest, key)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(beside)
-        raise
-    with contextlib.suppress(OSError):  # the name too is to last; not all systems can
-        folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+    with replaced(path) as aside, open(aside, "xb") as file:
+        _write(file, members, manifest, key)
 
 
 def _write(file: Any, members: Mapping[str, Data], manifest: Mapping[str, Any], key: Any) -> None:

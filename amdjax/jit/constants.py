@@ -26,31 +26,28 @@ from amdjax.jit.instructions import (
     Zeros,
     packed,
 )
+from amdjax.passes.switches import is_on
 from amdjax.runtime import vm
 
-__all__ = ["computed_once", "keeps_constants"]
+__all__ = ["computed_once"]
 
 #: How many times the bytes that it reads a launch may write to be done once; and how many more.
 _GROWTH, _ALLOWANCE = 4, 1 << 12
 
 
-def keeps_constants() -> bool:
-    """Whether what programs compute of their constants is kept."""
-    return "compute_constants_once" not in config.disabled_passes
-
-
-def computed_once(plan: Plan) -> tuple[Plan, Plan] | None:
+def computed_once(plan: Plan) -> tuple[Plan, Plan | None]:
     """A plan in which launches that read constants alone are left out, and the plan of those.
 
     Args:
       plan: the plan, whose storages and labels become those of the first result.
 
     Returns:
-      Both plans, which share constants; memory that the second one writes is among these. None
-      where there are no such launches, none within `constants_limit`, or the pass is off.
+      Both plans, which share constants; memory that the second one writes is among these. The plan
+      itself and None where there are no such launches, none within `constants_limit`, or the pass
+      is off.
     """
-    if not keeps_constants() or not any(_is_data(x) for x in plan.constants):
-        return None
+    if not is_on("compute_constants_once") or not any(_is_data(x) for x in plan.constants):
+        return plan, None
     writers = Counter(id(s) for i in plan.instructions for s in _may_change(i))
     stable = {
         id(v.storage): v.storage for i in plan.instructions for v in i.words
@@ -69,7 +66,7 @@ def computed_once(plan: Plan) -> tuple[Plan, Plan] | None:
             stable.update((id(s), s) for s in made)
             kept.update((id(s), s) for s in made)
             once.append(position)
-    return _divided(plan, once, list(kept.values())) if once else None
+    return _divided(plan, once, list(kept.values())) if once else (plan, None)
 
 
 def _divided(plan: Plan, once: list[int], kept: list[Storage]) -> tuple[Plan, Plan]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from amdjax.core.config import State, config
+from amdjax.core.config import config
 from amdjax.jit.instructions import Plan
+from amdjax.jit.options import compiling_with
 
 __all__ = ["Observed", "Stages"]
 
@@ -48,16 +48,7 @@ class Observed:
 
     def _planned(self) -> tuple[Stages, Plan]:
         if self._plan is None:
-            with _settings(self._settings):
+            changed = {k: v for k, v in self._settings.items() if config.read(k) != v}
+            with compiling_with(changed):
                 self._plan = self._again(self._note)
         return self._stages, self._plan
-
-
-@contextmanager
-def _settings(values: dict[str, Any]) -> Iterator[None]:
-    """The settings that were in force."""
-    with ExitStack() as stack:
-        for name, value in values.items():
-            if config.read(name) != value:
-                stack.enter_context(State(name)(value))
-        yield

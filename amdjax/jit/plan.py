@@ -25,7 +25,7 @@ from amdjax.core.dims import Dim, Estimate, SizedScope
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
-from amdjax.jit.constants import computed_once, keeps_constants
+from amdjax.jit.constants import computed_once
 from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.horizontal import number, together_on_cpu, together_on_gpu
@@ -142,8 +142,8 @@ class Planner:
 
         def needed(program: ClosedJaxpr) -> int:
             plan = Planner(self.target, by_line=self.by_line).planned(program, donated)
-            once = computed_once(plan) if isinstance(self.target, CpuTarget) else None
-            return (plan if once is None else once[0]).arena_bytes
+            on_cpu = isinstance(self.target, CpuTarget)
+            return (computed_once(plan)[0] if on_cpu else plan).arena_bytes
 
         within = keep_within(closed, config.memory_limit, needed, self.target)
         if within is not closed:
@@ -165,7 +165,7 @@ class Planner:
         self.aliases: dict[int, int] = {}
         self.bind_constants(closed, env)
         # What is packed of constants is kept with the program (`constants.py`).
-        keeps = isinstance(self.target, CpuTarget) and keeps_constants()
+        keeps = isinstance(self.target, CpuTarget) and is_on("compute_constants_once")
         fixed = frozenset(jaxpr.constvars if keeps else ())
         self.body(jaxpr, env, destinations, outermost=True, hoisted=Hoisted(fixed))
         self.emit(vm.HALT)

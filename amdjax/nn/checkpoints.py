@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core import dtypes
+from amdjax.core.files import replaced
 from amdjax.core.pytree import keystr, tree_flatten_with_path, tree_unflatten
 from amdjax.nn import _random as random
 from amdjax.numpy._util import dtype_of
@@ -229,27 +229,13 @@ def _write(path: Path, arrays: dict[str, np.ndarray], forms: dict[str, _Leaf]) -
         "part": [0, 1],
         "leaves": {where: leaf._asdict() for where, leaf in leaves.items()},
     }
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        save_file(arrays, aside, metadata={_METADATA: json.dumps(described)})
-        _sync(aside)
-        os.replace(aside, path)
+        with replaced(path) as aside:
+            save_file(arrays, aside, metadata={_METADATA: json.dumps(described)})
     except BaseException as error:
-        aside.unlink(missing_ok=True)
         if type(error).__name__ == "SafetensorError":  # which is no OSError
             raise OSError(f"save: {path} cannot be written: {error}") from error
         raise
-    if os.name == "posix":
-        _sync(path.parent)
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file's contents, or a folder's entries, are on the disk."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def _crc32(array: np.ndarray) -> int:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from amdjax.passes.changes import Changed as Changed, changes_text as changes_text
     from amdjax.passes.preparing import prepare as prepare, prepare_body as prepare_body
+    from amdjax.passes.switches import is_on as is_on
     from amdjax.passes.table import (
         PASSES as PASSES,
         Facts as Facts,
         Note as Note,
         Pass as Pass,
-        is_on as is_on,
     )
 
 __all__ = ["PASSES", "Changed", "Facts", "Note", "Pass", "changes_text", "is_on", "prepare"]
@@ -24,7 +24,8 @@ __all__ = ["PASSES", "Changed", "Facts", "Note", "Pass", "changes_text", "is_on"
 _PLACES = {
     **dict.fromkeys(("Changed", "changes_text"), "changes"),
     **dict.fromkeys(("prepare", "prepare_body"), "preparing"),
-    **dict.fromkeys(("PASSES", "Facts", "Note", "Pass", "is_on"), "table"),
+    **dict.fromkeys(("PASSES", "Facts", "Note", "Pass"), "table"),
+    "is_on": "switches",
 }
 
 

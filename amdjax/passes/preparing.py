@@ -5,7 +5,8 @@ from __future__ import annotations
 from amdjax.core.check import check_jaxpr
 from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
-from amdjax.passes.table import PASSES, Facts, Note, is_on
+from amdjax.passes.switches import is_on
+from amdjax.passes.table import PASSES, Facts, Note
 
 __all__ = ["prepare", "prepare_body"]
 

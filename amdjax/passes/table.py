@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from amdjax.core.config import config
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.attention import recognize_attention
 from amdjax.passes.barriers import remove_barriers
@@ -22,8 +20,9 @@ from amdjax.passes.paddings import pad_in_convolutions
 from amdjax.passes.results import repeat_results
 from amdjax.passes.rules import relax_functions, simplify, use_one_complex_dtype
 from amdjax.passes.scatters import join_scatters
+from amdjax.passes.switches import is_on
 
-__all__ = ["PASSES", "Facts", "Note", "Pass", "is_on"]
+__all__ = ["PASSES", "Facts", "Note", "Pass"]
 
 
 @dataclass(frozen=True)
@@ -175,37 +174,3 @@ PASSES: tuple[Pass, ...] = (
     Pass("color_memory", "values that are not alive together share memory",
          None, "jit/plan.py"),
 )  # fmt: skip
-
-
-def is_on(name: str) -> bool:
-    """Whether the pass of a name is switched on.
-
-    Args:
-      name: that of a pass in `PASSES`.
-
-    Raises:
-      ValueError: the option `disabled_passes` names what is no pass, or one that is needed.
-
-    Example:
-      >>> is_on("simplify")
-      True
-    """
-    off = config.disabled_passes
-    return not off or name not in _checked(off)
-
-
-@functools.lru_cache
-def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Names of passes that can be off."""
-    known = {p.name: p for p in PASSES}
-    for name in names:
-        if name not in known:
-            # late: only misspelled names need it
-            import difflib
-
-            close = difflib.get_close_matches(name, known, 3)
-            hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-            raise ValueError(f"disabled_passes: there is no pass {name!r}.{hint}")
-        if known[name].is_needed:
-            raise ValueError(f"disabled_passes: no program is compiled without {name!r}")
-    return names

@@ -80,7 +80,7 @@ def plan_for_cpu(
 ) -> Plan:
     """The plan of a program as it is run, whether or not one is kept."""
     plan = plan_program(closed, cpu_target(), donated, observe)
-    return (computed_once(plan) or (plan, None))[0]
+    return computed_once(plan)[0]
 
 
 def _compiled(
@@ -114,7 +114,7 @@ class LoadedPlan:
     """
 
     def __init__(self, out_avals: Sequence[Any], plan: Plan, libraries: dict[int, Library]):
-        plan, first = computed_once(plan) or (plan, None)
+        plan, first = computed_once(plan)
         self.plan, self.libraries = plan, libraries
         addresses = {number: library[SYMBOL] for number, library in libraries.items()}
         self.code = Code(plan, addresses, out_avals)

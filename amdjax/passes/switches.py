@@ -1,0 +1,46 @@
+"""Whether passes are switched on, without what they are."""
+
+from __future__ import annotations
+
+import functools
+
+from amdjax.core.config import config
+
+__all__ = ["is_on"]
+
+
+def is_on(name: str) -> bool:
+    """Whether the pass of a name is switched on.
+
+    Args:
+      name: that of a pass in `PASSES`.
+
+    Raises:
+      ValueError: the option `disabled_passes` names what is no pass, or one that is needed.
+
+    Example:
+      >>> is_on("simplify")
+      True
+    """
+    off = config.disabled_passes
+    return not off or name not in _checked(off)
+
+
+@functools.lru_cache
+def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of passes that can be off."""
+    # late: the table loads all passes, which a program whose plan is kept does not need
+    from amdjax.passes.table import PASSES
+
+    known = {p.name: p for p in PASSES}
+    for name in names:
+        if name not in known:
+            # late: only misspelled names need it
+            import difflib
+
+            close = difflib.get_close_matches(name, known, 3)
+            hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+            raise ValueError(f"disabled_passes: there is no pass {name!r}.{hint}")
+        if known[name].is_needed:
+            raise ValueError(f"disabled_passes: no program is compiled without {name!r}")
+    return names
