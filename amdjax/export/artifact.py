@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,10 +17,11 @@ from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten
 
-from .container import MANIFEST, ArtifactError, Data, Members
-from .kernels import TargetKernels, log_differences
+from .container import MANIFEST, ArtifactError, Data, Members, parsed_json
+from .kernels import CHOICES, TargetKernels, log_differences, read_choices
 from .model import FileModel
-from .parts import FORMAT, SCHEMA, WEIGHTS
+from .names import name_operations
+from .parts import FORMAT, NAMES, SCHEMA, WEIGHTS
 from .program import Exported, checked_platforms, types_text
 from .values import as_array, read_value, value_of
 from .weights import unpack
@@ -130,9 +131,8 @@ class Artifact(FileModel):
         self.manifest = members.manifest
         self.is_trusted = trusted
         arrays = _arrays(members)
-        settings: Callable[[], AbstractContextManager[Any]] = nullcontext
+        settings = _settings(members, trusted)
         if trusted:
-            settings = _settings(members)
             log_differences(self.manifest.get("targets"))
         self.exported = _exported(members, arrays, settings, trusted)
         try:
@@ -197,13 +197,30 @@ class Artifact(FileModel):
         return {k: as_array(y, canonicalize_dtype(y.dtype)) for k, y in made.items()}
 
 
-def _settings(members: Members) -> Callable[[], AbstractContextManager[Any]]:
-    """Makes the context in which the artifact's kernels are found."""
-    # late: loads the compiler
-    from amdjax.jit.kernels import kernels_from
+def _settings(members: Members, trusted: bool) -> Callable[[], AbstractContextManager[Any]]:
+    """Makes the context in which choices are found, and kernels if they are trusted."""
+    made: list[Callable[[], AbstractContextManager[Any]]] = []
+    if CHOICES in members:
+        # late: loads the compiler
+        from amdjax.jit.finding import choices_from
 
-    kernels = TargetKernels(members)
-    return lambda: kernels_from(kernels)
+        carried = read_choices(members[CHOICES])
+        made.append(lambda: choices_from(carried))
+    if trusted:
+        # late: loads the compiler
+        from amdjax.jit.kernels import kernels_from
+
+        kernels = TargetKernels(members)
+        made.append(lambda: kernels_from(kernels))
+
+    @contextmanager
+    def settings() -> Iterator[None]:
+        with ExitStack() as stack:
+            for context in made:
+                stack.enter_context(context())
+            yield
+
+    return settings if made else nullcontext
 
 
 def _arrays(members: Members) -> dict[str, np.ndarray]:
@@ -290,7 +307,11 @@ def _program(
             with enable_x64(wide):
                 found = read_program(bytes(data).decode(), scope, entry.constants)
             check_types(found, entry.told)
+            if NAMES in members:
+                _name(found, members, entry.member)
             return found
+        except ArtifactError:
+            raise
         except Exception as e:  # a text may be anything
             raise ArtifactError(f"{entry.member}: the program cannot be read: {e}") from None
 
@@ -303,6 +324,16 @@ def _program(
         return late_program(bytes(data), entry.told, known, scope, entry.constants, read)
     except Exception as e:  # what a manifest holds may be anything
         raise _refused(MANIFEST, e) from None
+
+
+def _name(program: ClosedJaxpr, members: Members, member: str) -> None:
+    """Give the operations of a program the names that are told."""
+    told = parsed_json(members[NAMES], NAMES)
+    try:
+        if member in told:
+            name_operations(program, told[member])
+    except Exception as e:  # what is told may be anything
+        raise _refused(NAMES, e) from None
 
 
 def _interface(told: Any, exported: Exported, arrays: Mapping[str, np.ndarray]) -> Any:

@@ -7,7 +7,9 @@ settings would make has other keys, is not found, and is made anew.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import json
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,10 +21,13 @@ from amdjax.core.config import enable_x64
 from amdjax.core.dims import scope_of, variables_of
 from amdjax.core.jaxpr import ClosedJaxpr
 
-from .container import Data, Members
+from .container import ArtifactError, Data, Members, parsed_json
 from .written import late_program, read_program, read_scope, read_unequal, written_program
 
-__all__ = ["Made", "TargetKernels", "example_sizes", "log_differences", "made_for", "usual_sizes"]
+__all__ = [
+    "CHOICES", "Made", "TargetKernels", "example_sizes", "log_differences", "made_for",
+    "read_choices", "usual_sizes",
+]  # fmt: skip
 
 _logger = logging.getLogger("amdjax.export")
 #: What names of members begin with.
@@ -45,6 +50,46 @@ class Made:
     facts: dict[str, Any]
 
 
+#: The member with measured choices.
+CHOICES = "choices.json"
+_NAMES = ("machine", "units", "kind", "program", "decisions")
+
+
+def _written_choices(choices: Mapping[Any, Any]) -> bytes:
+    told = [dict(zip(_NAMES, (*key, list(map(list, way))))) for key, way in choices.items()]
+    told.sort(key=json.dumps)
+    return json.dumps({"choices": told}, indent=1).encode()
+
+
+def read_choices(data: Data) -> Any:
+    """The measured choices of an artifact, for `jit.finding.choices_from`.
+
+    They choose among plans that the compiler lists, each of which is right: anything may stand in
+    them.
+
+    Raises:
+      ArtifactError: they are none.
+    """
+    # late: only artifacts with choices need it
+    from amdjax.jit.finding import Carried
+
+    told = parsed_json(data, CHOICES).get("choices")
+    found: dict[Any, Any] = {}
+    for entry in told if isinstance(told, list) else [None]:
+        values = [entry.get(name) for name in _NAMES] if isinstance(entry, dict) else [None]
+        *key, decisions = values
+        if list(map(type, key)) != [str, int, str, str] or not _are_decisions(decisions):
+            raise ArtifactError(f"{CHOICES}: {str(entry)[:200]} is no choice")
+        found[tuple(key)] = decisions
+    return Carried(found, hashlib.sha256(data).hexdigest())
+
+
+def _are_decisions(told: Any) -> bool:
+    return isinstance(told, list) and all(
+        isinstance(x, list) and list(map(type, x)) == [str, str, str] for x in told
+    )
+
+
 def made_for(
     exported: Any, known: dict[str, Any], targets: Sequence[str], sizes: Sequence[dict[str, int]]
 ) -> Made:
@@ -60,6 +105,7 @@ def made_for(
       ValueError: there is no such target.
     """
     # late: load the compiler
+    from amdjax.jit.finding import choices_noted
     from amdjax.jit.kernels import kernels_recorded
     from amdjax.runtime.vm import carried_code
     from amdjax.targets import get
@@ -72,19 +118,21 @@ def made_for(
         members.update((_member(_KERNELS, "cpu", k), code) for k, code in carried_code().items())
     facts: dict[str, Any] = {}
     work = [(name, at) for name in found for at in sizes]
-    with enable_x64(exported.enable_x64):
+    with enable_x64(exported.enable_x64), exported.settings(), choices_noted() as choices:
         for name, at in _shown(work, "compiling"):
             with kernels_recorded() as made:
                 _compile(_as_read(exported.serving(at).program, known), found[name], at)
             for kind, entries in ((_KERNELS, made.kernels), (_PLANS, made.plans)):
                 members.update((_member(kind, name, k), data) for k, data in entries.items())
             facts.setdefault(name, _facts(found[name]) | {"sizes": []})["sizes"].append(at)
+    if choices:
+        members[CHOICES] = _written_choices(choices)
     return Made(members, facts)
 
 
 def _as_read(program: ClosedJaxpr, known: dict[str, Any]) -> ClosedJaxpr:
     """The program as it is read again: of places in the user's code nothing is written."""
-    scope, (text, told) = read_scope(known), written_program(program, known)
+    scope, (text, told, _) = read_scope(known), written_program(program, known)
     consts = [asarray_concrete(x) for x in program.consts]
     read = read_program(text, scope, consts)
     read_unequal(known, scope)

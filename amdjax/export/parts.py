@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,11 +15,11 @@ from .kernels import example_sizes, made_for, usual_sizes
 from .weights import described, pack
 from .written import described_tree, scope_told, written_program
 
-__all__ = ["FORMAT", "PROGRAM", "SCHEMA", "WEIGHTS", "parts"]
+__all__ = ["FORMAT", "NAMES", "PROGRAM", "SCHEMA", "WEIGHTS", "parts"]
 
 #: Schema 2 has hashes of the blocks of large members.
 FORMAT, SCHEMA = "amdjax-artifact", 2
-PROGRAM, WEIGHTS = "program.txt", "weights.safetensors"
+PROGRAM, NAMES, WEIGHTS = "program.txt", "names.json", "weights.safetensors"
 
 
 def parts(
@@ -48,16 +49,20 @@ def parts(
             raise ValueError("save: no usual sizes fit the constraints: give some as example")
     known = scope_told(exported.in_avals)
     arrays, members = dict(params or {}), dict[str, Data]()
-    programs = {}
+    programs, names = {}, {}
     for number, e in enumerate((exported, *exported.apart.values())):
         name = f"program.{number}.txt" if number else PROGRAM
-        text, types = written_program(e.program, known)
-        members[name] = text.encode()
+        written = written_program(e.program, known)
+        members[name] = written.text.encode()
+        if written.names is not None:
+            names[name] = written.names
         constants = [_constant(arrays, np.asarray(c)) for c in e.program.consts]
         programs[f"apart.{number}" if number else "main"] = {
             "text": name, "constants": constants, "out_tree": described_tree(e.out_tree),
-            **types,
+            **written.told,
         }  # fmt: skip
+    if names:
+        members[NAMES] = json.dumps(names, separators=(",", ":")).encode()
     members[WEIGHTS] = pack(arrays)
     manifest = {
         "format": FORMAT, "schema": SCHEMA, "amdjax": _version(), "metadata": {},

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,34 +33,48 @@ from amdjax.core.pprint import format_jaxpr, type_text
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten
 
+from .names import names_of
+
 __all__ = [
-    "TEXT_BYTES", "check_types", "described_tree", "late_program", "read_program", "read_scope",
-    "read_tree", "read_unequal", "scope_told", "written_program",
+    "TEXT_BYTES", "Written", "check_types", "described_tree", "late_program", "read_program",
+    "read_scope", "read_tree", "read_unequal", "scope_told", "written_program",
 ]  # fmt: skip
 
 TEXT_BYTES = 16 << 20
 
 
-def written_program(program: ClosedJaxpr, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """A program as text, and what is told of it besides.
+class Written(NamedTuple):
+    """A program as text.
+
+    Attributes:
+      text: what is read again.
+      told: the types of arguments and results and the names of operations, in JSON, by which one
+        need not read it at once; empty where reading decides anything about dimensions.
+      names: what its operations were made from, in JSON; None where nothing is known.
+    """
+
+    text: str
+    told: dict[str, Any]
+    names: dict[str, Any] | None
+
+
+def written_program(program: ClosedJaxpr, known: dict[str, Any]) -> Written:
+    """A program as text.
 
     Args:
       program: the program.
       known: what is known of its dimension variables.
 
-    Returns:
-      The text; the types of arguments and results and the names of operations, in JSON, by which
-      one need not read it at once. Nothing of it where reading decides anything about dimensions.
-
     Raises:
       ValueError: it calls Python functions, works on references or takes random keys.
     """
     text, scope = format_jaxpr(program, exact=True), read_scope(known)
-    _check_readable(program, text, scope)
+    names = names_of(program, _checked_readable(program, text, scope))
     if _assumed(scope) != known["assumed"] or _unequal(scope) - set(known["unequal"]):
-        return text, {}
+        return Written(text, {}, names)
     ins, outs = (list(map(type_text, avals)) for avals in (program.in_avals, program.out_avals))
-    return text, {"in_types": ins, "out_types": outs, "operations": sorted(_operations(program))}
+    told = {"in_types": ins, "out_types": outs, "operations": sorted(_operations(program))}
+    return Written(text, told, names)
 
 
 def late_program(
@@ -177,8 +191,8 @@ def _assumed(scope: SymbolicScope) -> list[list[str]]:
     ]
 
 
-def _check_readable(program: ClosedJaxpr, text: str, scope: SymbolicScope) -> None:
-    """Raise ValueError for a program that its text does not tell, by a scope to read it in."""
+def _checked_readable(program: ClosedJaxpr, text: str, scope: SymbolicScope) -> ClosedJaxpr:
+    """The program that is read in a scope; raises ValueError if the text does not tell it."""
     refuse = lambda why: ValueError(f"serialize: the program cannot be written: {why}")
     arrays = (np.ndarray, ConcreteArray)
     if any(not isinstance(c, arrays) or is_extended(get_aval(c)) for c in program.consts):
@@ -191,6 +205,7 @@ def _check_readable(program: ClosedJaxpr, text: str, scope: SymbolicScope) -> No
         raise refuse(str(e)) from None
     if format_jaxpr(read, exact=True) != text:
         raise refuse("it reads back as another one")
+    return read
 
 
 def check_program(program: ClosedJaxpr, refuse: Callable[[str], Exception]) -> None:

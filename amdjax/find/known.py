@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path
 
 from amdjax.core.config import config
@@ -29,7 +30,7 @@ from amdjax.find.problem import (
     problem_of,
     sizes_of,
 )
-from amdjax.jit.finding import database_path, trying_choices
+from amdjax.jit.finding import carried_choices, database_path, note_choice, trying_choices
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.search import Decision, set_finder
 from amdjax.schedule.writer import Machine
@@ -150,7 +151,9 @@ def _wants_search(step: Step, problem: Problem, machine: Machine) -> bool:
         return True
     if not searches and enforce != "search":
         return False
-    return mode == "normal" or _by_the_user(step, [problem], machine) is None
+    return mode == "normal" or not (
+        _by_the_user(step, [problem], machine) or _carried(problem, machine)
+    )
 
 
 def _search_key(problem: Problem, machine: Machine) -> tuple[Problem, str, Path | None]:
@@ -158,16 +161,18 @@ def _search_key(problem: Problem, machine: Machine) -> tuple[Problem, str, Path 
 
 
 def _followed(step: Step, machine: Machine) -> Sequence[Decision]:
-    """The user's results first, then the estimates that come with the package."""
+    """The user's results first, those carried with a program, estimates that the package has."""
     estimates = None
     if isinstance(machine, GpuTarget) and isinstance(step, ShapedContext):  # they are of equations
         estimates = shipped.shipped(machine.name)
-    if not estimates and _existing_database() is None:
+    if not estimates and _existing_database() is None and not carried_choices():
         return ()
     problem, equation = problem_of(step), equation_of(step)
     problems = [problem] if equation is None else [problem, equation]
-    found = _by_the_user(step, problems, machine)
-    if found is None and estimates:
+    found = _by_the_user(step, problems, machine) or _carried(problem, machine)
+    if found:
+        note_choice((*astuple(machine_key(machine)), problem.kind, problem.program), found)
+    elif estimates:
         known = [k for p in problems for k in estimates.of(p)]
         found = _choice(known, step, problem, machine, shipped.VERSION)
     return found or ()
@@ -186,6 +191,19 @@ def _by_the_user(
         warnings.warn(f"{database.path} cannot be read: {e}", stacklevel=2)
         return None
     return _choice(known, step, problems[0], machine, version())
+
+
+def _carried(problem: Problem, machine: Machine) -> Sequence[Decision] | None:
+    """What came with the program, of the machine of this name that has the nearest units."""
+    choices = carried_choices()
+    if not choices:
+        return None
+    key = machine_key(machine)
+    near = (key.name, problem.kind, problem.program)
+    found = [(abs(units - key.units), way) for (n, units, *p), way in choices.items()
+             if (n, *p) == near]  # fmt: skip
+    best = min(found, key=lambda pair: pair[0], default=None)
+    return None if best is None else tuple(Decision(*x) for x in best[1])
 
 
 def _choice(

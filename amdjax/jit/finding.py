@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from amdjax.core.backend import load_finder
 from amdjax.core.config import config
@@ -19,10 +19,65 @@ from amdjax.targets import GpuTarget
 if TYPE_CHECKING:
     from amdjax.schedule.writer import Machine
 
-__all__ = ["ask_finder", "choices_known", "database_path", "estimates_of", "trying_choices"]
+__all__ = [
+    "Carried", "Choices", "ask_finder", "carried_choices", "choices_from", "choices_known",
+    "choices_noted", "database_path", "estimates_of", "note_choice", "trying_choices",
+]  # fmt: skip
 
 #: The folder of estimates that come with the package.
 ESTIMATES = Path(__file__).parents[1] / "find" / "estimates"
+
+#: Measured choices that go with a program: decisions, each of a family's name, a solver and a plan,
+#: by the machine's name and units, and the kind and the text of the problem.
+Choices = Mapping[tuple[str, int, str, str], Sequence[Sequence[str]]]
+
+
+class Carried(NamedTuple):
+    """Choices, and what equals that of equal ones alone."""
+
+    choices: Choices
+    digest: str
+
+
+_carried: ContextVar[Carried | None] = ContextVar("carried choices", default=None)
+_noted: ContextVar[dict[tuple[str, int, str, str], Sequence[Sequence[str]]] | None] = ContextVar(
+    "noted choices", default=None
+)
+
+
+@contextmanager
+def choices_from(carried: Carried) -> Iterator[None]:
+    """In here programs are planned by choices where the user's database has none."""
+    token = _carried.set(carried)
+    try:
+        yield
+    finally:
+        _carried.reset(token)
+
+
+@contextmanager
+def choices_noted() -> Iterator[Choices]:
+    """What gets the measured choices that programs follow in here."""
+    noted: dict[tuple[str, int, str, str], Sequence[Sequence[str]]] = {}
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
+
+
+def carried_choices() -> Choices:
+    """Those that `choices_from` brought."""
+    found = _carried.get()
+    return {} if found is None else found.choices
+
+
+def note_choice(key: tuple[str, int, str, str], decisions: Sequence[Sequence[str]]) -> None:
+    """Tell `choices_noted` of a choice that is followed."""
+    noted = _noted.get()
+    if noted is not None:
+        noted[key] = decisions
+
 
 _loaded = 0  # 1 is what knows, 2 what measures too
 _trying: ContextVar[bool] = ContextVar("trying choices", default=False)
@@ -46,7 +101,9 @@ def choices_known(machine: Machine) -> str | None:
         return "off"
     if config.find_mode != "fast" or config.find_enforce != "none":
         return None
-    told = [_contents(estimates_of(machine.name))] if isinstance(machine, GpuTarget) else []
+    carried = _carried.get()
+    told = [] if carried is None else [carried.digest]
+    told += [_contents(estimates_of(machine.name))] if isinstance(machine, GpuTarget) else []
     if (path := database_path()) is not None:
         # What other processes write comes into the first file sooner or later.
         told += [_state(path), _state(path.with_name(path.name + "-wal"))]
@@ -102,5 +159,7 @@ def _load(measures: bool) -> None:
 
 def _has_say(machine: Machine) -> bool:
     if isinstance(machine, GpuTarget) and estimates_of(machine.name).exists():
+        return True
+    if carried_choices():
         return True
     return (path := database_path()) is not None and path.exists()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from importlib import import_module
 
 from amdjax.core.config import config
 
@@ -29,10 +30,8 @@ def is_on(name: str) -> bool:
 @functools.lru_cache
 def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
     """Names of passes that can be off."""
-    # late: the table loads all passes, which a program whose plan is kept does not need
-    from amdjax.passes.table import PASSES
-
-    known = {p.name: p for p in PASSES}
+    # The table, which loads all passes: a program whose plan is kept does not need them.
+    known = {p.name: p for p in import_module("amdjax.passes").PASSES}
     for name in names:
         if name not in known:
             # late: only misspelled names need it

@@ -32,7 +32,8 @@ def subject():
     """The members of an artifact that has a bit of everything, and its manifest."""
 
     def f(x, *, w):
-        y = lax.scan(lambda c, r: (c + r, r.argmax()), x[0], x)[0]
+        with amdjax.named_scope("sum"):
+            y = lax.scan(lambda c, r: (c + r, r.argmax()), x[0], x)[0]
         z = lax.cond(y.sum() > 0, lambda v: v * 2, jnp.sin, y[::2])
         return {"y": [z @ x[:, ::2].T, None], "w": w[jnp.array([1, 0])] + np.arange(3.0)}
 
@@ -114,8 +115,11 @@ def mutated(rng, members, manifest, blob):
     if kind == 2:
         other = names[rng.integers(len(names))]
         members[name], members[other] = members[other], members[name]
-    elif kind == 3:
+    elif kind == 3 and rng.random() < 0.8:
         manifest = values(rng, manifest)
+    elif kind == 3:
+        told = values(rng, json.loads(members["names.json"]))
+        members["names.json"] = json.dumps(told).encode()
     elif kind in (4, 5):
         members[program] = (text, words)[kind - 4](rng, members[program])
     elif kind == 6:

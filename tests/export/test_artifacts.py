@@ -10,14 +10,19 @@ from safetensors.numpy import load as load_safetensors
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import export
+from amdjax import export, lax
 from amdjax.codegen.engine import Compilation
 from amdjax.core.config import State
+from amdjax.core.jaxpr import subjaxprs
 from amdjax.core.primitive import Primitive
 from amdjax.emulator.device import emulated_device
 from amdjax.export.container import Members, write_file
+from amdjax.find.database import Database, Result
+from amdjax.find.machines import default_machine, machine_key, version
+from amdjax.find.problem import decided, problem_of, steps
 from amdjax.jit.cpu import program
 from amdjax.jit.kernels import clear_loaded
+from amdjax.schedule.search import Decisions
 from tests.support.jit_helpers import run_python
 
 W = np.linspace(-1, 1, 32, dtype=np.float32).reshape(8, 4)
@@ -234,6 +239,101 @@ def test_types_that_are_told_are_those_of_the_program(tmp_path):
     artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
     with pytest.raises(export.ArtifactError, match="its types are not those"):
         artifact(np.zeros((3, 8), np.float32))
+
+
+def test_names_of_layers_stay(tmp_path):
+    """In programs in programs too, one of which is called twice."""
+
+    @amdjax.jit
+    def layer(x):
+        with amdjax.named_scope("norm"):
+            return x / jnp.sqrt((x * x).sum())
+
+    def f(x):
+        with amdjax.named_scope("net"):
+            x = layer(layer(x))
+            with amdjax.named_scope("loop"):
+                return lax.fori_loop(0, 3, lambda i, y: layer(y) + i, x)
+
+    def names(program):
+        found = [(e.primitive.name, str(e.source.name_stack)) for e in program.eqns]
+        return found + [n for body in subjaxprs(program) for n in names(body)]
+
+    e = export.export(amdjax.jit(f))(X)
+    e.save(tmp_path / "f")
+    for trust in (False, True):
+        artifact = amdjax.load_artifact(tmp_path / "f", trust=trust)
+        assert names(artifact.exported.program) == names(e.program)
+        assert {"net/loop", "norm"} <= {n for _, n in names(e.program)}
+        artifact.save(tmp_path / "g")
+        assert (tmp_path / "g").read_bytes() == (tmp_path / "f").read_bytes()
+    good = json.loads(bytes(Members(tmp_path / "f")["names.json"]))
+    told = good["program.txt"]
+    for wrong in (
+        told["of"][:-1], [*told["of"], 0], [9, *told["of"][1:]], [-1, *told["of"][1:]],
+        [True, *told["of"][1:]], None,
+    ):  # fmt: skip
+        text = json.dumps({"program.txt": told | {"of": wrong}}).encode()
+        change(tmp_path / "f", lambda name: name == "names.json", text)
+        with pytest.raises(export.ArtifactError, match=r"names\.json"):
+            amdjax.load_artifact(tmp_path / "f")
+    export.export(amdjax.jit(lambda x: layer(x) + 1))(X).save(tmp_path / "h")
+    export.export(amdjax.jit(lambda x: x + 1))(X).save(tmp_path / "i")
+    assert "names.json" not in Members(tmp_path / "i").names()
+
+
+def tuned(database):
+    """A program of which a measured choice, in a database, differs from the usual one."""
+
+    def f(x, w):
+        return jnp.tanh(x @ w)
+
+    x, w = np.ones((64, 96), np.float32), np.ones((96, 64), np.float32)
+    machine = default_machine()
+    (step,) = steps(amdjax.make_jaxpr(f)(x, w), machine)
+    usual = decided(step, machine).taken
+    way = next(o for o in reversed(decided(step, machine, listing=True).options[0]) if [o] != usual)
+    result = Result((way,), "right", 1e-9)
+    Database(database).record(problem_of(step), machine_key(machine), version(), result)
+    return f, (x, w), way
+
+
+def test_measured_choices_come_with_a_program(tmp_path, monkeypatch, compiled):
+    """They are data: followed where the file is not trusted, too."""
+    with State("db_path")(str(tmp_path / "find.db")):
+        f, args, way = tuned(tmp_path / "find.db")
+        export.export(amdjax.jit(f))(*args).save(tmp_path / "f", targets=["cpu"])
+    followed, take = [], Decisions.take
+    monkeypatch.setattr(
+        Decisions, "take", lambda self, *args: (take(self, *args), followed.extend(self.taken))[0]
+    )
+    with State("db_path")("off"):
+        artifact = amdjax.load_artifact(tmp_path / "f")
+        np.testing.assert_allclose(artifact(*args), np.tanh(args[0] @ args[1]), rtol=1e-5)
+        assert followed == [way]
+        artifact.save(tmp_path / "g", targets=["cpu"])  # choices stay with it
+        followed.clear()
+        export.export(amdjax.jit(f))(*args).call(*args)
+        assert not followed
+    members = Members(tmp_path / "g")
+    assert bytes(members["choices.json"]) == bytes(Members(tmp_path / "f")["choices.json"])
+    for text in (b"[]", b"{}", b'{"choices": [3]}', b'{"choices": [{"machine": 1}]}'):
+        change(tmp_path / "g", lambda name: name == "choices.json", text)
+        with pytest.raises(export.ArtifactError, match=r"choices\.json"):
+            amdjax.load_artifact(tmp_path / "g")
+
+
+def test_choices_of_other_compilers_are_left_aside(tmp_path, compiled):
+    with State("db_path")(str(tmp_path / "find.db")):
+        f, args, way = tuned(tmp_path / "find.db")
+        export.export(amdjax.jit(f))(*args).save(tmp_path / "f", targets=["cpu"])
+    text = bytes(Members(tmp_path / "f")["choices.json"])
+    changed = text.replace(json.dumps(way.plan).encode(), b'"a plan of old"')
+    assert changed != text
+    change(tmp_path / "f", lambda name: name == "choices.json", changed)
+    with State("db_path")("off"):
+        made = amdjax.load_artifact(tmp_path / "f")(*args)
+    np.testing.assert_allclose(made, np.tanh(args[0] @ args[1]), rtol=1e-5)
 
 
 def test_a_machine_that_knows_nothing_compiles_nothing(tmp_path):

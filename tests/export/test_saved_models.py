@@ -9,6 +9,7 @@ import amdjax.numpy as jnp
 from amdjax import onnx
 from amdjax.export.model import FileModel
 from amdjax.export.values import Value
+from amdjax.passes.flatten import flatten_calls
 
 RNG = np.random.default_rng(0)
 W = RNG.normal(size=(8, 4)).astype(np.float32)
@@ -51,6 +52,22 @@ def test_a_model_stays_what_it_is(tmp_path):
         double = {"w": 2 * W}
         made = amdjax.jit(artifact.function)(double, x, i)["y"]
         np.testing.assert_allclose(made, np.tanh(2 * x @ W) + 1, rtol=1e-5, atol=3e-7)
+
+
+@pytest.mark.parametrize("batch", [2, "batch"])
+def test_nodes_have_their_names(tmp_path, batch):
+    """As the driver asks for them: of the program of a call, whether or not sizes are open."""
+    perceptron(batch).save(tmp_path / "m")
+    artifact = amdjax.load_artifact(tmp_path / "m", trust=True)
+    f = lambda p, x, i: artifact.function(p, x, i)
+    traced = amdjax.jit(f).trace(artifact.params, np.ones((2, 8), np.float32), np.ones(4, "f4"))
+    names = [str(e.source.name_stack) for e in flatten_calls(traced.jaxpr).eqns]
+    expected = [str(e.source.name_stack) for e in flatten_calls(
+        amdjax.jit(lambda p, x, i: perceptron(batch).function(p, x, i)).trace(
+            artifact.params, np.ones((2, 8), np.float32), np.ones(4, "f4")
+        ).jaxpr
+    ).eqns]  # fmt: skip
+    assert [n for n in names if n] == [n for n in expected if n] != []
 
 
 def test_sizes_within_constraints(tmp_path):

@@ -11,6 +11,7 @@ from safetensors import numpy as safetensors, safe_open
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn, optim, random
+from amdjax.core import files
 from amdjax.nn import checkpoints
 
 KEY = random.key(0)
@@ -175,7 +176,7 @@ def test_a_write_that_fails_leaves_the_old_file(path, monkeypatch, step, asynchr
     def fail(*args):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(checkpoints.os if step == "replace" else checkpoints, step, fail)
+    monkeypatch.setattr(files.os if step == "replace" else files, step, fail)
     with pytest.raises(OSError, match="full"):
         nn.save(path, {"a": jnp.ones(2)}, asynchronous=asynchronous).wait(60)
     assert path.read_bytes() == before and os.listdir(path.parent) == [path.name]
