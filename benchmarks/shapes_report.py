@@ -1,6 +1,7 @@
 """``python -m benchmarks.shapes_report FILE ...``: the page's section on programs of many shapes.
 
-A file is what ``python -m benchmarks --only shapes --json FILE`` wrote on one machine.
+A file is what ``python -m benchmarks --only shapes --json FILE`` wrote; rows of later files take the
+place of those of earlier ones of the same machine.
 """
 
 from __future__ import annotations
@@ -55,15 +56,25 @@ def section(files: list[Path]) -> str:
         "times of all calls, after compiling, as multiples of amdjax's: JAX compiles a program",
         "for each size, PyTorch with `dynamic=True`.",
     ]
-    for file in files:
-        run = json.loads(file.read_text())
-        programs = [row for row in run["rows"] if row["name"] in {p.name for p in PROGRAMS}]
-        loops = [row for row in run["rows"] if row not in programs]
-        lines += ["", *(f"- {label}: {text}" for label, text in run["machine"].items())]
+    for about, rows in machines(files):
+        programs = [row for row in rows if row["name"] in {p.name for p in PROGRAMS}]
+        loops = [row for row in rows if row not in programs]
+        lines += ["", *(f"- {label}: {text}" for label, text in about.items())]
         lines += ["", *table(programs), "", *serving(loops)]
-        told = [(r["name"], lib, text) for r in run["rows"] for lib, text in r["errors"].items()]
+        told = [(row["name"], lib, text) for row in rows for lib, text in row["errors"].items()]
         lines += [f"- {name}, {report.LABELS[lib]}: {text}" for name, lib, text in told]
     return "\n".join(lines) + "\n"
+
+
+def machines(files: list[Path]) -> list[tuple[dict[str, str], list[report.Row]]]:
+    """What is known of each machine, and its rows."""
+    found: list[tuple[dict[str, str], dict[str, report.Row]]] = []
+    for file in files:
+        run = json.loads(file.read_text())
+        if not found or found[-1][0] != run["machine"]:
+            found.append((run["machine"], {}))
+        found[-1][1].update((row["name"], row) for row in run["rows"])
+    return [(about, list(rows.values())) for about, rows in found]
 
 
 def _times(row: report.Row, lib: str) -> str:
@@ -73,7 +84,9 @@ def _times(row: report.Row, lib: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shapes_report", description=__doc__)
-    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="one for each machine")
+    parser.add_argument(
+        "files", type=Path, nargs="+", metavar="FILE", help="of one machine after another"
+    )
     parser.add_argument("--markdown", type=Path, default=PAGE, help="the page to write into")
     args = parser.parse_args()
     text = report.with_section(args.markdown, report.SHAPES_MARK, section(args.files))
