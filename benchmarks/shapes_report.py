@@ -1,7 +1,7 @@
 """``python -m benchmarks.shapes_report FILE ...``: the page's section on programs of many shapes.
 
-A file is what ``python -m benchmarks --only shapes --json FILE`` wrote; rows of later files take the
-place of those of earlier ones of the same machine.
+A file is what ``python -m benchmarks --only shapes --json FILE`` wrote; rows of later files take
+the place of those of earlier ones of the same machine.
 """
 
 from __future__ import annotations
