@@ -19,6 +19,7 @@ from amdjax.quantize import integer_products
 from .errors import NotTraceable, OnnxError
 from .evaluation import Evaluation, to_device
 from .graph import Graph, Program, walk
+from .padding import with_padded_selections
 from .parts import Parts, divided
 from .reading import parse, read_program
 from .source import Source
@@ -31,7 +32,7 @@ _NUMBERS = {"Resize": (1, 2), "Upsample": (1,), "Range": (0, 1, 2), "Dropout": (
 
 def load(
     model: Any, *, dims: Mapping[str, int] | None = None,
-    custom_ops: Mapping[tuple[str, str], Any] | None = None,
+    custom_ops: Mapping[tuple[str, str], Any] | None = None, padded: bool = False,
 ) -> Model:  # fmt: skip
     """Read an ONNX model, of the standard's opsets 1 to 28 (https://onnx.ai/onnx/).
 
@@ -41,6 +42,9 @@ def load(
       dims: sizes for symbolic dimensions, by their names.
       custom_ops: functions of the inputs and attributes of operators that have no rule, by domain
         and name.
+      padded: whether NonMaxSuppression gives as many rows as there may be, so that the model is one
+        program with it. Rows behind those that an output more counts, `"<name>.count"`, are -1, and
+        what follows from them is without meaning; nodes that would mix rows are refused.
 
     Returns:
       The model.
@@ -65,6 +69,9 @@ def load(
             raise TypeError("custom_ops must be functions by (domain, name)")
     proto, folder = parse(model)
     program = read_program(proto, folder, custom)
+    if padded:
+        graph = with_padded_selections(lift_constants(program.graph))
+        program = dataclasses.replace(program, graph=graph)
     return Model(_with_sizes(program, dict(dims or {})), custom)
 
 

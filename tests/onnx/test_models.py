@@ -203,6 +203,86 @@ def test_what_comes_before_values_is_compiled(detector):
         np.testing.assert_allclose(found, exact, rtol=1e-5)
 
 
+def test_padded_selections_are_compiled(detector):
+    """As many rows as there may be, of which those counted are what the reference keeps."""
+    proto, _ = detector
+    del proto.graph.node[-4], proto.graph.output[-1]  # NonZero, which mixes rows
+    made, exact = load(proto, padded=True), ReferenceEvaluator(proto)
+    run = amdjax.jit(lambda x: made.function(made.params, x=x), symbolic="b, n, 8")
+    rng = np.random.default_rng(2)
+    for b, n in ((2, 20), (4, 3)):
+        x = rng.standard_normal((b, n, 8)).astype(np.float32)
+        want = dict(zip([o.name for o in proto.graph.output], exact.run(None, {"x": x})))
+        for got in (run(x), made(x) if n > 3 else run(x)):
+            count = int(got["found.count"])
+            assert got["found"].shape == (b * 2 * min(4, n), 3)
+            np.testing.assert_array_equal(got["found"][:count], want["found"])
+            assert (np.asarray(got["found"][count:]) == -1).all()
+            np.testing.assert_allclose(got["scaled"][:count], want["scaled"], rtol=1e-5)
+    assert made._traceable
+
+
+ROWS = [
+    ("NonZero", ["found"], {}, False),
+    ("Gather", ["found", "last"], {"axis": 0}, False),  # the last row is padding
+    ("Gather", ["found", "last"], {"axis": 1}, True),
+    ("Gather", ["table", "found"], {}, True),
+    ("Gather", ["found", "found"], {"axis": 1}, False),
+    ("Slice", ["found", "last", "two", "zero"], {}, False),
+    ("Slice", ["found", "last", "two", "one"], {}, True),
+    ("Slice", ["found", "last", "two"], {}, False),
+    ("Unsqueeze", ["found", "zero"], {}, False),
+    ("Unsqueeze", ["found", "last"], {}, True),
+    ("Concat", ["found", "found"], {"axis": 0}, False),
+    ("Concat", ["found", "found"], {"axis": 1}, True),
+    ("ReduceMax", ["found"], {}, False),
+    ("Shape", ["found"], {}, False),
+    ("Mul", ["found", "two"], {}, True),
+]
+
+
+@pytest.mark.parametrize(("op", "inputs", "attributes", "is_apart"), ROWS)
+def test_what_mixes_padded_rows_is_refused(op, inputs, attributes, is_apart):
+    node = helper.make_node
+    nodes = [
+        node("NonMaxSuppression", ["boxes", "scores", "two"], ["found"]),
+        node(op, inputs, ["y"], name="it", **attributes),
+    ]
+    constants = {
+        "zero": np.int64([0]), "one": np.int64([1]), "two": np.int64([2]), "last": np.int64([-1]),
+        "table": np.zeros((9, 2), np.float32),
+    }  # fmt: skip
+    proto = model(nodes, [value("boxes"), value("scores")], [value("y")], constants)
+    if is_apart:
+        load(proto, padded=True)
+    else:
+        with pytest.raises(OnnxError, match=rf"'it' \({op}\) may mix rows of what"):
+            load(proto, padded=True)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_suppression_in_a_program_keeps_the_same_boxes(seed):
+    """Random boxes on a grid, whose overlaps and scores are often equal, also empty ones."""
+    rng = np.random.default_rng(seed)
+    node = helper.make_node
+    names = ["boxes", "scores", "most", "overlap", "least"]
+    info = [value(n) for n in names[:2]]
+    for center in (0, 1):
+        constants = {
+            "most": np.int64([rng.integers(0, 9)]), "least": np.float32([0.25]),
+            "overlap": np.float32([rng.choice([0, 0.25, 1 / 3, 0.5, 1])]),
+        }  # fmt: skip
+        nodes = [node("NonMaxSuppression", names, ["found"], center_point_box=center)]
+        proto = model(nodes, info, [value("found", None, TensorProto.INT64)], constants)
+        known, padded = load(proto), load(proto, padded=True)
+        boxes = rng.integers(0, 5, (2, 24, 4)).astype(np.float32)
+        scores = (rng.integers(0, 8, (2, 3, 24)) / 8).astype(np.float32)
+        want = known(boxes, scores)["found"]
+        got = padded(boxes, scores)
+        assert len(want) == int(got["found.count"])
+        np.testing.assert_array_equal(got["found"][: len(want)], want)
+
+
 def test_several_nodes_that_depend_on_values():
     """One after another is left out, also such as follow from none before."""
     node = helper.make_node

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amdjax import enable_x64, nn, numpy as jnp
+from amdjax import enable_x64, lax, nn, numpy as jnp
 from amdjax.core.dims import is_symbolic_dim, max_dim, surely_equal
+from amdjax.export.suppression import kept_boxes, selected_boxes
 from amdjax.nn._resizing import keys_cubic, triangle
 from amdjax.nn._taps import Taps, gather_taps, taps_of, without_idle
 
 from ..errors import OnnxError
-from ..registry import ints, rule, static
+from ..registry import integer, ints, rule, static
 from .convolutions import bilinear
 
 #: Of fractions that scales are taken for.
@@ -369,46 +370,49 @@ def _largest(images: Any, ys: Any, xs: Any) -> Any:
 @rule("NonMaxSuppression", since=10)
 def non_max_suppression(
     boxes: Any, scores: Any, limit: Any = None, iou_threshold: Any = None,
-    score_threshold: Any = None, *, center_point_box: int = 0,
+    score_threshold: Any = None, *, center_point_box: int = 0, node: Any,
 ) -> Any:  # fmt: skip
-    """Boxes by falling score, as many as there are, without those that overlap one before."""
-    most = 0 if limit is None else int(static(limit, "max_output_boxes_per_class").ravel()[0])
-    overlap = (
-        0.0 if iou_threshold is None else float(static(iou_threshold, "iou_threshold").ravel()[0])
-    )
+    """Boxes by falling score, as many as there are, without those that overlap one before.
+
+    With a second output, which the standard has not, as many as there may be: rows of -1 are behind
+    those that are counted by it.
+    """
+    most = 0 if limit is None else integer(limit, "max_output_boxes_per_class")
+    is_padded = node.outputs > 1
+    xp: Any = jnp if is_padded else np
+    known = (lambda x, _: jnp.asarray(x)) if is_padded else static
+    overlap = 0.0 if iou_threshold is None else known(iou_threshold, "iou_threshold").ravel()[0]
     least = None
     if score_threshold is not None:
-        least = float(static(score_threshold, "score_threshold").ravel()[0])
-    corners = static(boxes, "boxes").astype(np.float64)
-    if center_point_box:
-        center, size = corners[..., :2], corners[..., 2:]
-        corners = np.concatenate([center - size / 2, center + size / 2], -1)
-    low = np.minimum(corners[..., :2], corners[..., 2:])
-    high = np.maximum(corners[..., :2], corners[..., 2:])
-    values = static(scores, "scores")
+        least = known(score_threshold, "score_threshold").ravel()[0]
+    corners, values = known(boxes, "boxes"), known(scores, "scores")
+    with enable_x64(True):
+        corners = corners.astype(np.float64)
+        if center_point_box:
+            center, size = corners[..., :2], corners[..., 2:]
+            corners = xp.concatenate([center - size / 2, center + size / 2], -1)
+        low = xp.minimum(corners[..., :2], corners[..., 2:])
+        high = xp.maximum(corners[..., :2], corners[..., 2:])
+    if is_padded:
+        kept = selected_boxes(low[:, None], high[:, None], values, max_dim(most, 0), overlap, least)
+        return _rows_of(kept)
     found = [
         (b, c, i)
         for b, c in np.ndindex(*values.shape[:2])
-        for i in _suppressed(low[b], high[b], values[b, c], most, overlap, least)
+        for i in kept_boxes(low[b], high[b], values[b, c], most, overlap, least)
     ]
     return np.array(found, np.int64).reshape(-1, 3)
 
 
-def _suppressed(
-    low: np.ndarray, high: np.ndarray, scores: np.ndarray, most: int, overlap: float,
-    least: float | None,
-) -> list[int]:  # fmt: skip
-    order = np.argsort(-scores, kind="stable")
-    order = order if least is None else order[scores[order] > least]
-    area = (high - low).prod(-1)
-    kept: list[int] = []
-    for i in order:
-        if len(kept) >= most:
-            break
-        common = np.maximum(
-            np.minimum(high[kept], high[i]) - np.maximum(low[kept], low[i]), 0
-        ).prod(-1)
-        union = area[kept] + area[i] - common
-        if not ((common > overlap * union) & (union > 0)).any():
-            kept.append(int(i))
-    return kept
+def _rows_of(kept: Any) -> tuple[Any, Any]:
+    """Rows (batch, class, box) of boxes `(batch, classes, most)`, and how many are none of -1."""
+    there = (kept >= 0).ravel()
+    count = there.shape[0]
+    rows = jnp.stack(jnp.broadcast_arrays(*_places_of(kept), kept), -1).reshape(count, 3)
+    at = jnp.where(there, jnp.cumsum(there) - 1, count)
+    made = jnp.full((count, 3), -1, rows.dtype).at[at].set(rows, mode="drop")
+    return made.astype(jnp.int64), there.sum(dtype=jnp.int64)
+
+
+def _places_of(kept: Any) -> list[Any]:
+    return [lax.broadcasted_iota(kept.dtype, kept.shape, axis) for axis in (0, 1)]
