@@ -421,18 +421,23 @@ class JitFunction:
             types = self._shapes.of(avals, tree, static)
         elif dynamic is not None:
             types = dynamic.of(avals, tree, static)
-        served = None if types is None else self._serving(types, dynamic, avals, tree, static)
+        refused: list[Exception] = []
+        served = None if types is None else self._serving(types, refused, tree, static)
         if served is not None:
             return served[0], True, served[1]
-        return types, False, self._program([*avals, *lengths], tree, static)
+        program = self._program([*avals, *lengths], tree, static)
+        if refused and dynamic is not None:  # though it can be traced for these sizes
+            dynamic.refuse(avals, tree, static, self._name, refused[0])
+        return types, False, program
 
     def _serving(
-        self, types: SymbolicTypes, dynamic: Any, avals: Sequence[Any], tree: PyTreeDef, static: Any
+        self, types: SymbolicTypes, refused: list[Exception], tree: PyTreeDef, static: Any
     ) -> tuple[SymbolicTypes, tuple[ClosedJaxpr, PyTreeDef, list[Any]]] | None:
         """The most general types of a signature of which the program serves it, and that program.
 
         Where the program for all sizes does not, as some are equal or 1, one with fewer variables
-        may; None where it takes numbers for all of them.
+        may; None where it takes numbers for all of them. What the function raises of the most
+        general types is added to `refused`, or raised where the user says them.
         """
         most_general = types
         while types.sizes:
@@ -449,10 +454,10 @@ class JitFunction:
             except Exception as e:
                 if types.scope.is_apart(types.sizes):  # tracing told what it took for unequal
                     continue
-                if types is most_general and dynamic is None:
+                if types is most_general and not self._is_dynamic:
                     raise
                 if types is most_general:
-                    dynamic.refuse(avals, tree, static, self._name, e)
+                    refused.append(e)
                 return None
             if not types.scope.is_apart(types.sizes):
                 return types, program

@@ -31,7 +31,7 @@ _NUMBERS = {"Resize": (1, 2), "Upsample": (1,), "Range": (0, 1, 2), "Dropout": (
 
 
 def load(
-    model: Any, *, dims: Mapping[str, int] | None = None,
+    model: Any, *, dims: Mapping[str, int | str] | None = None,
     custom_ops: Mapping[tuple[str, str], Any] | None = None, padded: bool = False,
 ) -> Model:  # fmt: skip
     """Read an ONNX model, of the standard's opsets 1 to 28 (https://onnx.ai/onnx/).
@@ -39,7 +39,8 @@ def load(
     Args:
       model: a path, the bytes of a file, or an `onnx.ModelProto`. Values that lie in other files
         are read only beside a file that is named by its path, and mapped into memory.
-      dims: sizes for symbolic dimensions, by their names.
+      dims: sizes for symbolic dimensions, by their names, or other names: dimensions of one name
+        are equal.
       custom_ops: functions of the inputs and attributes of operators that have no rule, by domain
         and name.
       padded: whether NonMaxSuppression gives as many rows as there may be, so that the model is one
@@ -205,7 +206,7 @@ def _is_tensor(value: Value) -> bool:
     return value.kind == "tensor" and value.dtype != object
 
 
-def _with_sizes(program: Program, dims: dict[str, int]) -> Program:
+def _with_sizes(program: Program, dims: dict[str, int | str]) -> Program:
     """The program whose inputs have these sizes for names of dimensions."""
     graph = program.graph
     names = {n for v in graph.inputs for n in v.shape or () if isinstance(n, str)}
@@ -213,6 +214,10 @@ def _with_sizes(program: Program, dims: dict[str, int]) -> Program:
         raise OnnxError(
             f"dims: no input has a dimension {min(unknown)!r}; there are {sorted(names)}"
         )
+    for name, size in dims.items():
+        is_size = isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0
+        if not (is_size or (isinstance(size, str) and size.isidentifier())):
+            raise OnnxError(f"dims: {name!r} must be a positive integer or a name, got {size!r}")
     put = lambda v: dataclasses.replace(v, shape=v.shape and tuple(dims.get(n, n) for n in v.shape))
     inputs, outputs = tuple(map(put, graph.inputs)), tuple(map(put, graph.outputs))
     return dataclasses.replace(

@@ -82,6 +82,22 @@ def test_errors_of_the_function_are_those_of_the_call():
     np.testing.assert_array_equal(f(array(6), array(6)), 2 * array(6))
 
 
+def test_a_call_that_fails_does_not_make_sizes_be_traced_apart():
+    traces = []
+
+    @amdjax.jit(dynamic="auto")
+    def f(x):
+        traces.append(str(x.shape))
+        return x + jnp.arange(8.0)[: x.shape[0]]
+
+    f(array(3))
+    with pytest.raises(TypeError, match="incompatible shapes"):
+        f(array(9))
+    for n in (4, 5, 6):
+        np.testing.assert_allclose(f(array(n)), array(n) + np.arange(n), rtol=1e-6)
+    assert traces == ["(3,)", "(d0,)", "(9,)", "(d0_to_8,)"]
+
+
 def test_the_setting():
     sums = lambda x: x.sum()
     calls = [(array(n),) for n in (3, 4, 5)]

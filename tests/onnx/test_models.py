@@ -10,6 +10,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from amdjax.jit import recompiles
 from amdjax.onnx import NotTraceable, OnnxError, UnsupportedOperator, load
 
 F = TensorProto.FLOAT
@@ -109,6 +110,78 @@ def test_shapes_are_computed_while_tracing():
     for n in (2, 3, 7):
         x = np.arange(6 * n, dtype=np.float32).reshape(n, 6)
         np.testing.assert_array_equal(run(x), x.reshape(2 * n, 3))
+
+
+def encoder(names):
+    """A small BERT: positions up to 64, a mask of tokens, one layer of attention.
+
+    Inputs have the dimensions of these names.
+    """
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: (0.3 * rng.standard_normal(shape)).astype(np.float32)
+    constants = {
+        "tokens": draw(50, 16), "places": draw(1, 64, 16), "ones": np.ones(16, np.float32),
+        "zeros": np.zeros(16, np.float32), "half": np.float32(0.5), "least": np.float32(-1e9),
+        "one": np.float32(1), "i0": np.int64([0]), "i1": np.int64([1]),
+        "heads": np.int64([0, 0, 2, 8]),
+        "joined": np.int64([0, 0, 16]), **{f"w{n}": draw(16, 16) for n in "qkvo"},
+    }  # fmt: skip
+    node = helper.make_node
+    nodes = [
+        node("Gather", ["tokens", "ids"], ["words"]), node("Shape", ["ids"], ["sizes"]),
+        node("Gather", ["sizes", "i1"], ["length"]),
+        node("Slice", ["places", "i0", "length", "i1"], ["cut"]),
+        node("Add", ["words", "cut"], ["sum"]),
+        node("LayerNormalization", ["sum", "ones", "zeros"], ["x"]),
+        node("Cast", ["mask"], ["there"], to=F), node("Sub", ["one", "there"], ["absent"]),
+        node("Mul", ["absent", "least"], ["far"]), node("Unsqueeze", ["far", "i12"], ["bias"]),
+    ]  # fmt: skip
+    constants["i12"] = np.int64([1, 2])
+    for n in "qkv":
+        nodes += [
+            node("MatMul", ["x", f"w{n}"], [f"{n}0"]),
+            node("Reshape", [f"{n}0", "heads"], [f"{n}1"]),
+            node("Transpose", [f"{n}1"], [n], perm=[0, 2, 3, 1] if n == "k" else [0, 2, 1, 3]),
+        ]  # fmt: skip
+    nodes += [
+        node("MatMul", ["q", "k"], ["logits"]), node("Mul", ["logits", "half"], ["scaled"]),
+        node("Add", ["scaled", "bias"], ["masked"]), node("Softmax", ["masked"], ["weights"]),
+        node("MatMul", ["weights", "v"], ["read"]),
+        node("Transpose", ["read"], ["back"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["back", "joined"], ["h"]), node("MatMul", ["h", "wo"], ["o"]),
+        node("Add", ["o", "x"], ["y"]),
+    ]  # fmt: skip
+    given = [value(n, d, TensorProto.INT64) for n, d in zip(("ids", "mask"), names)]
+    return model(nodes, given, [value("y")], constants)
+
+
+@pytest.mark.turns(2)
+def test_a_transformer_is_traced_once_for_all_batches_and_lengths():
+    """Also where each input has names of its own, and positions are cut at a length."""
+    proto = encoder([("s0", "s1"), ("s2", "s3")])
+    made, exact = load(proto), ReferenceEvaluator(proto)
+    rng = np.random.default_rng(1)
+    amdjax.clear_caches()
+    for _ in range(20):
+        b, t = int(rng.integers(1, 9)), int(rng.integers(1, 65))
+        ids, mask = rng.integers(0, 50, (b, t)), np.ones((b, t), np.int64)
+        mask[0, t // 2 + 1 :] = 0
+        want = exact.run(None, {"ids": ids, "mask": mask})[0]
+        np.testing.assert_allclose(made(ids, mask)["y"], want, atol=2e-5)
+    # Of the first sizes, of all, of all up to the table's length, of one sequence, of equal sizes.
+    assert len(made._prepared._divisions) <= 6
+    compiled = sum(c.work.compiled for c in recompiles._compilations if "prepared" in c.function)
+    assert compiled <= 14  # six variants of either program at most, and two of the first size
+
+
+def test_names_that_are_told_to_be_equal():
+    proto = encoder([("s0", "s1"), ("s2", "s3")])
+    made = load(proto, dims={"s2": "s0", "s3": "s1"})
+    assert [v.shape for v in made.inputs] == [("s0", "s1")] * 2
+    with pytest.raises(OnnxError, match=r"mask.*axis 1 must have 5 elements"):
+        made(np.ones((2, 5), np.int64), np.ones((2, 6), np.int64))
+    with pytest.raises(OnnxError, match=r"dims: .s1. must be a positive integer or a name, got 0"):
+        load(proto, dims={"s1": 0})
 
 
 def test_positions_and_tables_of_symbolic_sizes():

@@ -318,9 +318,9 @@ class SymbolicScope:
         """What to put in place of variables, where a program traced for all sizes is apart.
 
         Where two of them are equal, or one is a number, the program with one variable less may
-        serve these sizes, and others like them; where a size leaves no remainder, as the height of
-        an image that is halved and doubled again, that for multiples may. Empty if they are not
-        apart.
+        serve these sizes, and others like them. So may one of a variable that has fewer sizes: of
+        multiples, as the height of an image that is halved and doubled again, or up to a bound, as
+        the length of a text for which a table is cut. Empty if they are not apart.
         """
         a = self._departure(sizes)
         if a is None:
@@ -333,10 +333,35 @@ class SymbolicScope:
                 if isinstance(name, str) and abs(factor) == 1 and single:
                     return {name: rest}
             for name in sorted(variables(a)):
-                divisor = _vanishing_divisor(a, name, sizes)
-                if divisor is not None:
-                    return {name: scale(of(f"{name}_{divisor}"), divisor)}
+                instead = self._narrower_variable(a, name, sizes)
+                if instead is not None:
+                    return {name: instead}
         return {name: of(sizes[name]) for name in variables(a)}
+
+    def _narrower_variable(
+        self, a: Polynomial, name: str, sizes: Mapping[str, int]
+    ) -> Polynomial | None:
+        """What to put in place of a variable where a dimension is zero for many of its sizes."""
+        size, (low, high) = sizes[name], self._range(name)
+        least, most = low or 0, _GREATEST if high is None else high
+        for bound in sorted(_constants(a)):
+            for part, first, last in (("to", least, bound), ("from", bound, most)):
+                is_part = least <= first <= size <= last <= most and (first, last) != (least, most)
+                if is_part and _vanishes(a, name, sizes, _samples(first, size, last)):
+                    return self._ranged(f"{name}_{part}_{bound}", first, last)
+        for divisor in range(2, min(size, _LARGEST_DIVISOR + 1)):
+            multiples = range(divisor, 64 * divisor, divisor)
+            if size % divisor == 0 and _vanishes(a, name, sizes, multiples):
+                new = self._ranged(f"{name}_by_{divisor}", -(-least // divisor), most // divisor)
+                return scale(new, divisor)
+        return None
+
+    def _ranged(self, name: str, least: int, most: int) -> Polynomial:
+        """A variable of sizes in a range; one of a name is always of the same."""
+        variable = of(name)
+        if name not in self._ranges:
+            self._learn([plus(variable, of(-least)), plus(of(most), scale(variable, -1))])
+        return variable
 
     def _departure(self, sizes: Mapping[str, Any]) -> Polynomial | None:
         """What has a value at sizes that it was taken not to have."""
@@ -660,16 +685,30 @@ class SymbolicScope:
         return isinstance(atom, str)
 
 
-def _vanishing_divisor(a: Polynomial, name: str, sizes: Mapping[str, int]) -> int | None:
-    """A divisor of a size, of whose multiples a dimension seems to be zero that may be another."""
-    size = sizes[name]
-    for divisor in range(2, min(size, _LARGEST_DIVISOR + 1)):
-        if size % divisor == 0:
-            values = (evaluate(a, {**sizes, name: divisor * k}.__getitem__) for k in range(1, 65))
-            with contextlib.suppress(ZeroDivisionError):
-                if not any(values):
-                    return divisor
-    return None
+def _vanishes(a: Polynomial, name: str, sizes: Mapping[str, int], at: Iterable[int]) -> bool:
+    """Whether a dimension seems to be zero for sizes of a variable, and any of the others."""
+    grown = [sizes, {n: size + 1 for n, size in sizes.items()}]
+    try:
+        return not any(evaluate(a, {**x, name: k}.__getitem__) for k in at for x in grown)
+    except ZeroDivisionError:
+        return False
+
+
+def _samples(least: int, size: int, most: int) -> set[int]:
+    """Some sizes of a range, one of which is told."""
+    between = {size - 1, size, size + 1, (least + size) // 2, min((size + most) // 2, 4 * size)}
+    return {least, most, *(n for n in between if least <= n <= most)}
+
+
+def _constants(a: Polynomial) -> set[int]:
+    """The numbers that a dimension and what its operations are made of add, without signs."""
+    found = set[int]()
+    for monomial, factor in a:
+        found |= set() if monomial else {abs(factor)}
+        for atom, _ in monomial:
+            if isinstance(atom, Operation):
+                found = found.union(*map(_constants, atom.args))
+    return found
 
 
 def _both_residues(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:

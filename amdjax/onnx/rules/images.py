@@ -385,7 +385,8 @@ def non_max_suppression(
     least = None
     if score_threshold is not None:
         least = known(score_threshold, "score_threshold").ravel()[0]
-    corners, values = known(boxes, "boxes"), known(scores, "scores")
+    corners: Any = known(boxes, "boxes")
+    values: Any = known(scores, "scores")
     with enable_x64(True):
         corners = corners.astype(np.float64)
         if center_point_box:
