@@ -386,6 +386,28 @@ def test_fused_equals_unfused(shape, dtype, turn):
         np.testing.assert_array_equal(result, np.maximum(plain + other, other))
 
 
+@pytest.mark.parametrize("columns", [64, 72])
+@pytest.mark.parametrize("kind", ["direct", "packed"])
+def test_what_an_epilogue_reads_is_asked_for(columns, kind):
+    """What it reads where the result lies, but no bias; tiles that are whole have no masks."""
+    rng = np.random.default_rng(0)
+    shape = (40, columns)
+    x, y = values(rng, (40, 50), np.float32), values(rng, (columns, 50), np.float32)
+    x, y, turned = (x, y.T.copy(), 0) if kind == "direct" else (x, y, 1)
+    numbers = (((1,), (turned,)), ((), ()))
+    runner = Runner(dot_general_p, [x, y], params(numbers), epilogue=bias_relu(shape))
+    call = next(c for c in runner.calls if c.kernel.name in ("direct", "product"))
+    lines = str(call.kernel).splitlines()
+    asked = {line.split()[1] for line in lines if line.lstrip().startswith("prefetch p")}
+    assert {p.name for p in call.kernel.params if p.role == "out"} < asked
+    assert call.kernel.params[-1].name in asked
+    if kind == "direct":
+        assert not any(line.lstrip().startswith("store p") and "masked" in line for line in lines)
+    other = values(rng, shape, np.float32)
+    result, out = runner(x, y, extra=[other])
+    np.testing.assert_array_equal(result, np.maximum(out + other, other))
+
+
 def test_fused_complex():
     rng = np.random.default_rng(0)
     x, y, other = (values(rng, s, np.complex64) for s in ((20, 30), (30, 17), (20, 17)))

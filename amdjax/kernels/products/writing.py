@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
 
 from amdjax import tile
 from amdjax.core.dims import Dim, is_multiple
 from amdjax.core.integers import ceil_div
+from amdjax.core.jaxpr import Var
+from amdjax.core.lowering import Pointwise
 from amdjax.kernels.products.contraction import Axis, Contraction, Sink, TileShape, product
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
@@ -62,8 +66,12 @@ class Writer:
     @property
     def is_plain(self) -> bool:
         """Whether storing is a few instructions a row."""
-        simple = len(self.sink.rows) <= 1 and self._unit_columns()
-        return self.epilogue is None and simple
+        return self.epilogue is None and self._is_regular
+
+    @property
+    def _is_regular(self) -> bool:
+        """Whether rows are one loop, and elements of a row side by side."""
+        return len(self.sink.rows) <= 1 and self._unit_columns()
 
     def _unit_columns(self) -> bool:
         columns = self.sink.columns
@@ -88,18 +96,63 @@ class Writer:
                 self.k.store(self.buffer, base + at, x, (1,), streaming=streaming)
 
     def prefetch(self, row: Value, column: Value, shape: TileShape) -> None:
-        """Have the cache lines of a tile that will be stored; its rows need not exist."""
+        """Have the cache lines of a tile that will be stored, and what its epilogue reads there.
 
-        def ask() -> None:
-            for r in range(shape.rows):
-                base = self._row_base(row + r) + column
-                for at in range(0, shape.columns, CACHE_LINE // itemsize(self.sink.dtype)):
-                    self.k.prefetch(self.buffer, base + at, write=True)
+        Nothing where rows are several loops. The tile's rows need not exist.
+        """
+        if not self._is_regular:
+            return
+        for buffer, past in self._written():
+            if isinstance(past, Value):
+                ask = partial(self._ask, buffer, row, column, shape, True)
+                self.k.if_(past, lambda: None, ask)
+            elif not past:
+                self._ask(buffer, row, column, shape, True)
+        for v in self.reads_in_place():
+            self._ask(self.program.kernel.input(v), row, column, shape, False)
 
-        if isinstance(self.streams, Value):
-            self.k.if_(self.streams, lambda: None, ask)
-        elif not self.streams:
-            ask()
+    def prefetches(self) -> bool:
+        """Whether `prefetch` asks for anything."""
+        some = any(past is not True for _, past in self._written())
+        return self._is_regular and (some or bool(self.reads_in_place()))
+
+    def _ask(
+        self, buffer: tile.Buffer, row: Value, column: Value, shape: TileShape, write: bool
+    ) -> None:
+        for r in range(shape.rows):
+            base = self._row_base(row + r) + column
+            for at in range(0, shape.columns, CACHE_LINE // itemsize(buffer.dtype)):
+                self.k.prefetch(buffer, base + at, write=write)
+
+    def _written(self) -> Iterator[tuple[tile.Buffer, bool | Value]]:
+        """What tiles are stored to, and whether past the caches."""
+        if self.epilogue is None:
+            yield self.buffer, self.streams
+            return
+        for v in self.epilogue.stored:
+            if v.aval.dtype.kind == "c":
+                continue
+            nbytes = v.aval.nbytes
+            lines = is_multiple(nbytes, CACHE_LINE)
+            yield self.program.kernel.output(v), lines and streams(self.k, nbytes)
+
+    def reads_in_place(self) -> list[Var]:
+        """What the epilogue reads at the place of the result that it is computed from."""
+        if self.epilogue is None:
+            return []
+        result, producers = self.program.ctx.outputs[0], self.epilogue.producers
+        left: list[Any] = [*self.epilogue.stored]
+        found, seen = [], {result}
+        while left:
+            v = left.pop()
+            if isinstance(v, Var) and v not in seen:
+                seen.add(v)
+                eqn = producers.get(v)
+                if eqn is not None and isinstance(eqn.primitive.lowering, Pointwise):
+                    left += eqn.invars
+                elif eqn is None and _is_real_of(v, result.aval.shape):
+                    found.append(v)
+        return found
 
     def _row_base(self, row: Value) -> Value:
         base = self._batch_base()
@@ -109,7 +162,7 @@ class Writer:
         return base
 
     def _batch_base(self) -> Value:
-        base = self.origin
+        base = self.k.const("index", self.sink.offset) if self.epilogue else self.origin
         for i, digit in enumerate(self.batch):
             base = base + digit * self.program.num(
                 f"out.batch{i}.stride", self.sink.batch[i].stride
@@ -194,6 +247,11 @@ class Writer:
             b.store(buffer, position, b.value(stored, index))
 
 
+def _is_real_of(v: Var, shape: tuple[int, ...]) -> bool:
+    """Whether elements of a shape lie where their positions say."""
+    return v.aval.shape == shape and v.aval.dtype.kind != "c"
+
+
 def _both(a: bool | Value, b: bool | Value) -> bool | Value:
     """Whether two conditions hold, each of which may be told as it runs."""
     if isinstance(a, bool):
@@ -271,16 +329,18 @@ def store_tile(
     width: Value,
     shape: TileShape,
     whole: bool = False,
+    apart: bool = True,
 ) -> None:
     """Rows of a tile that waits in scratch, through the epilogue to the result.
 
     Args:
-      whole: all columns exist, in every tile, and no tile begins in the middle of another.
+      whole: all columns exist, in every tile ...
+      apart: ... and no tile begins in the middle of another.
     """
     # Whole cache lines at once, which may be several vectors, can be written past the caches.
     line = CACHE_LINE // itemsize(scratch.dtype)
     count = max(shape.lanes, line) if shape.columns % line == 0 else shape.lanes
-    aligned = fills_lines(shape.columns, writer.sink.dtype)
+    aligned = apart and fills_lines(shape.columns, writer.sink.dtype)
 
     def one(r: Value) -> None:
         for start in range(0, shape.columns, count):

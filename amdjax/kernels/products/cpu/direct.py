@@ -317,6 +317,7 @@ class DirectProduct(PlainProduct):
         places, part = self.begin("direct", sink, [down, across])
         k = self.k
         self.waiting = None
+        self.reads_in_place = self.writer.reads_in_place()
         if not self.writer.is_plain:
             self.waiting = k.scratch("tile", p.accumulate, shape.rows * shape.columns)
         self.low, self.high = k.const("index", 0), k.const("index", p.depth)
@@ -360,6 +361,8 @@ class DirectProduct(PlainProduct):
             at = b_base + s * stride_of(p.b.depth) + starts[v]
             return self.load(self.b, at, 1, (shape.lanes,), masks[v])
 
+        if self.reads_in_place:
+            self.writer.prefetch(row, column, replace(shape, rows=self.rows))
         accumulators = self._sums(
             replace(shape, rows=self.rows, vectors=len(starts)), load_a, load_b
         )
@@ -390,6 +393,8 @@ class DirectProduct(PlainProduct):
             column,
             k.const("index", p.columns),
             shape,
+            self.columns == shape.columns and not self.masked,
+            is_multiple(p.columns, shape.columns),
         )
 
     def _sums(

@@ -224,8 +224,7 @@ class ImplicitProduct:
         for axis, i, first, pitch in zip(plan.axes, place, self.first, self.pitches):
             at = at + i * (axis.shift * pitch)
             row = row * axis.positions + (first + i)
-        if self.writer.is_plain:
-            self.writer.prefetch(row, panel * columns, shape)
+        self.writer.prefetch(row, panel * columns, shape)
         none = [k.const(p.accumulate, 0, (shape.lanes,))] * (shape.rows * shape.vectors)
 
         def nest(loops: list[_Taps], at: Value, depth: Value, sums: list[Value]) -> list[Value]:

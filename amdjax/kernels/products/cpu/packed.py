@@ -382,10 +382,9 @@ class PackedProduct:
         self, row: Value, column: Value, last: Literal[True] | Value, shape: TileShape
     ) -> None:
         """Have the lines that a tile will be stored to."""
-        writer = self.writer
-        if not writer.is_plain or writer.streams is True or len(self.problem.out.rows) != 1:
+        if not self.writer.prefetches():
             return
-        ask = partial(writer.prefetch, row, column, shape)
+        ask = partial(self.writer.prefetch, row, column, shape)
         if last is True:
             ask()
         else:
