@@ -215,9 +215,9 @@ MOST_CHOSEN = 6
 #: taken the more there are, and at most so many are compiled of which all are right.
 NEAR, FURTHER, MOST_FITTING = 0.05, 0.02, 4
 
-#: On GPUs a choice made for larger sizes counts as so many: large tiles leave most of a GPU idle
-#: where sizes are small, and small ones take little longer where they are large.
-LARGER = 3
+#: A choice made for larger sizes counts as so many, on CPUs and on GPUs: of large tiles much juts
+#: out of small sizes, or leaves a GPU idle, and small ones take little longer for large sizes.
+LARGER, LARGER_ON_GPU = 2, 3
 
 
 #: A plan that costs more than about the least counts as one choice for each such share of the least
@@ -353,7 +353,7 @@ class Variants:
             compiled = _compile_for(program, self.target, self.donated)
         else:
             compiled = get_backend().compile_sized(program, self.donated, self.refs, self.place)
-        guards = Guards(scope.required, scope.preferred, LARGER if self.on_gpu else 1)
+        guards = Guards(scope.required, scope.preferred, LARGER_ON_GPU if self.on_gpu else LARGER)
         scope.close()
         for variant in alike:
             if variant.serves(sizes) and variant.program.identity == compiled.identity:

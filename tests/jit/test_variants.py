@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import amdjax
+import amdjax.jit.variants
 import amdjax.numpy as jnp
 from amdjax import lax, nn, tile
 from amdjax.core.dims import (
@@ -208,6 +209,16 @@ def test_different_plans_of_sizes_are_different_variants():
     assert len({id(run) for run in runs}) == 4
     fixed = [v for v in compiled.known if v.regrets({"b": 3, "t": 1}) is not None]
     assert not fixed, "sizes of 1 are compiled apart"
+
+
+def test_of_plans_as_near_that_for_smaller_sizes_is_taken(monkeypatch):
+    monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 2)
+    compiled, _ = variants(jnp.matmul, ["64, 128", "128, t"])
+    for t in 70, 8, 40:
+        compiled.runner({"t": t})
+    large, small = compiled.known
+    assert small.regrets({"t": 40}) < large.regrets({"t": 40})
+    assert (large.uses, small.uses) == (1, 2)
 
 
 def test_the_table_of_variants_tells_sizes_uses_and_differences():

@@ -11,13 +11,16 @@ import amdjax
 import amdjax.jit.variants
 import amdjax.numpy as jnp
 from amdjax import lax, nn
-from amdjax.core.dims import Dim, SymbolicScope
+from amdjax.core.dims import Dim, SizedScope, SymbolicScope
+from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
+from amdjax.jit.plan import plan_program
 from amdjax.jit.variants import Variants
 from amdjax.kernels.products.cpu.direct import DIRECT
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
 from amdjax.kernels.products.cpu.packed import packed_plans
 from amdjax.schedule.search import Solver
+from amdjax.targets.cpu import CpuTarget
 
 # The first of each kind is compiled; what is right for later sizes computes them too.
 SIZES = [(5, 37), (64, 300), (5, 64), (2, 2), (1, 37), (17, 3), (33, 129), (3, 20), (70, 18)]
@@ -171,3 +174,33 @@ def test_windows_that_leave_even_and_odd_images_otherwise(monkeypatch):
         np.testing.assert_array_equal(compiled(x, w), f(x, w))
     (made,) = compiled._programs.variants.values()
     assert made.reason is None and len(made.known) == 1
+
+
+def planned(specs, sizes, machine=CpuTarget(512, 2)):  # noqa: B008
+    """A product planned for sizes, and the scope that knows of which others it is chosen."""
+    scope = SymbolicScope()
+    structs = [amdjax.ShapeDtypeStruct(symbolic_shape(x, scope=scope), "float32") for x in specs]
+    sized = SizedScope(sizes, scope)
+    program = instantiate(amdjax.make_jaxpr(jnp.matmul)(*structs), sized.variables())
+    return plan_program(program, machine), sized
+
+
+def test_products_of_any_depth_have_programs_for_all_threads():
+    """Those of the sizes at hand are computed by one thread; deeper ones wake others."""
+    plan, sized = planned(["64, t", "t, 96"], {"t": 150})
+    assert all(guard.holds({"t": 250}) for guard in (*sized.required, *sized.preferred))
+    for depth, woken in (150, 0), (250, 1):
+        _, programs, parallel = plan.at({"t": depth}).instructions[0].words[:3]
+        assert programs > 1 and parallel == woken
+
+
+def test_products_of_many_batches_are_alike():
+    _, sized = planned(["b, t, 32", "b, 32, t"], {"b": 64, "t": 128})
+    assert all(guard.holds({"b": 9, "t": 128}) for guard in sized.preferred)
+    assert not all(guard.holds({"b": 7, "t": 128}) for guard in sized.preferred)
+
+
+def test_rows_that_one_tile_holds_are_not_cut_in_two():
+    for rows in 5, 9:
+        _, sized = planned(["b, 128", "128, 512"], {"b": rows})
+        assert not all(guard.holds({"b": rows + 2}) for guard in sized.preferred)

@@ -1,5 +1,6 @@
 import contextlib
 import dataclasses
+import itertools
 import math
 
 import ml_dtypes
@@ -496,6 +497,23 @@ def test_small_products_are_one_launch(size):
     runner = Runner(dot_general_p, [x, y], params(MATMUL), cpu_target=machine)
     assert len(runner.calls) == 1
     check(x, y, MATMUL, out=runner(x, y))
+
+
+@pytest.mark.parametrize("depth, woken", [(280, 1), (150, 0)])
+def test_threads_are_woken_for_a_product_whatever_its_plan(depth, woken):
+    """Else plans that take longer would be chosen for being shared among threads."""
+    structs = [amdjax.ShapeDtypeStruct(shape, "float32") for shape in ((64, depth), (depth, 96))]
+    jaxpr = amdjax.jit(jnp.matmul).trace(*structs).jaxpr
+    found = set()
+    for solver, number in itertools.product((DIRECT, PACKED), range(8)):
+        with using(solver, number):
+            plan = plan_program(jaxpr, CpuTarget(512, 2))
+        for step in plan.instructions:
+            kernel, programs, parallel = (*step.words, None, None, None)[:3]
+            if getattr(kernel, "name", None) in ("direct", "product") and programs > 1:
+                assert parallel == woken
+                found.add((kernel.name, programs))
+    assert {name for name, _ in found} == {"direct", "product"}
 
 
 @pytest.mark.parametrize("columns", [2048, 2050])

@@ -457,12 +457,18 @@ def fits(size: DimSize, room: int) -> bool:
 _CLASSES = (3, 4, 8, 16, 64, 128, 256, 512, 1024, 4096, 1 << 15)
 
 
-def like_at_hand(size: DimSize) -> None:
-    """Prefer sizes that are about as large as that at hand, and rather those that are near."""
+def like_at_hand(size: DimSize, most: int = _CLASSES[-1]) -> None:
+    """Prefer sizes that are about as large as that at hand, and rather those that are near.
+
+    Args:
+      size: a dimension; of a number nothing is preferred.
+      most: from where on all sizes are alike.
+    """
     if isinstance(size, Dim):
         with choosing():
             for least in _CLASSES:
-                bool(size >= least)  # each is a preference of its own
+                if least <= most:
+                    bool(size >= least)  # each is a preference of its own
 
 
 def estimated(function: Callable[..., float], *sizes: DimSize) -> Any:

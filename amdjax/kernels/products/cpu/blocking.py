@@ -6,10 +6,17 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from amdjax.core.dims import Dim, DimSize, choosing
+from amdjax.core.dims import Dim, DimSize, choosing, fits, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
-from amdjax.kernels.products.cpu.costs import combining, launch, packing, return_cycles, store_stall
+from amdjax.kernels.products.cpu.costs import (
+    combining,
+    launch,
+    packing,
+    return_cycles,
+    store_stall,
+    work,
+)
 from amdjax.kernels.products.cpu.packing import depth_granularity
 from amdjax.schedule.search import shares
 from amdjax.targets.cpu import CpuTarget
@@ -149,7 +156,8 @@ def block_cycles(
     if not blocking.shared:
         each += packing(p.b, columns * shape.columns, depth, shape.columns, target, dtype)
     programs = p.batches * ceil_div(high, rows) * ceil_div(wide, columns) * blocking.splits
-    total = launch(each, programs, target) + combining(p, blocking.splits, target)
+    total = launch(each, programs, target, counted=work(p, target, shape if words else None))
+    total += combining(p, blocking.splits, target)
     if blocking.shared and not p.b.fixed:
         packed = packing(p.b, shape.columns, max(p.depth, 1), shape.columns, target, dtype)
         total += launch(packed, p.batches * wide, target)
@@ -200,6 +208,12 @@ def is_at_most(size: DimSize, most: int) -> bool:
     with choosing():
         found = size <= most
     return bool(size <= most) if found and isinstance(size, Dim) else found
+
+
+def like_one_tile(rows: DimSize, shape: TileShape) -> None:
+    """Prefer sizes whose rows a tile holds as it does those at hand: two are twice the work."""
+    if size_hint(rows) <= shape.rows:
+        fits(rows, shape.rows)
 
 
 def extents(total: int, most: int) -> list[int]:

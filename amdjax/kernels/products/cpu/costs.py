@@ -6,13 +6,20 @@ Estimates are made in cycles of one thread and compared in nanoseconds; `CpuCost
 from __future__ import annotations
 
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.products.contraction import Contraction, Source, lane_count, private_cache
+from amdjax.kernels.products.contraction import (
+    Contraction,
+    Source,
+    TileShape,
+    lane_count,
+    private_cache,
+)
 from amdjax.kernels.products.cpu.packing import UNROLLED
 from amdjax.targets.cpu import PARALLEL_FROM, CpuTarget
 from amdjax.tile import itemsize
 
 ALIASED = 2048  # bytes between rows that share few sets of the caches
 FAR_APART = 2048  # bytes between lines, from which on processors do not look ahead
+LAUNCH_CLOCK = 2.5  # cycles in a nanosecond of a machine that is slow and busy
 HIDDEN = 0.2  # of multiplying, what stores of the tile before take meanwhile
 
 
@@ -21,14 +28,26 @@ def nanoseconds(cycles: float, target: CpuTarget) -> float:
     return cycles / target.costs.clock
 
 
-def launch(each: float, programs: int, target: CpuTarget, total: float | None = None) -> float:
+def launch_time(cycles: float) -> float:
+    """Nanoseconds that a launch counts as, which tell whether other threads are woken."""
+    return cycles / LAUNCH_CLOCK
+
+
+def launch(
+    each: float,
+    programs: int,
+    target: CpuTarget,
+    total: float | None = None,
+    counted: float | None = None,
+) -> float:
     """Cycles of a launch of programs that take at most `each`, until the last thread is done.
 
     Threads that are done help the others: of many programs, the last ones are hardly waited for.
+    They are woken where a launch of as many `counted` cycles will wake them, by default the total.
     """
     costs, total = target.costs, each * programs if total is None else total
     threads = min(target.threads, programs)
-    if threads < 2 or nanoseconds(total, target) < PARALLEL_FROM:
+    if threads < 2 or launch_time(total if counted is None else counted) <= PARALLEL_FROM:
         return costs.call + total
     last = ceil_div(programs, threads) * each if programs < 8 * threads else 0.0
     return costs.call + costs.wake + max(last, total / threads)
@@ -85,6 +104,18 @@ def return_cycles(nbytes: float, target: CpuTarget) -> float:
     """
     kept = target.l3_bytes * 3 / 8
     return min(max(nbytes / kept - 1, 0.0), 1.0) / target.costs.far_rate
+
+
+def work(problem: Contraction, target: CpuTarget, words: TileShape | None = None) -> float:
+    """Cycles of a product by which it is told whether to wake threads, the same for all plans.
+
+    Otherwise plans that take longer would be chosen for that alone. They are of multiplying, in
+    tiles of `words` if it is words that are multiplied, and until columns are there.
+    """
+    p, lanes = problem, lane_count(target, problem.accumulate)
+    each = words.cycles(target.costs) / (words.rows * words.columns) if words else 0.5 / lanes
+    arrival = itemsize(p.b.dtype) / target.costs.stream_rate
+    return p.batches * p.columns * p.depth * (p.rows * each + arrival)
 
 
 def conversions(problem: Contraction, rows: int, vectors: int, target: CpuTarget) -> float:

@@ -25,16 +25,18 @@ from amdjax.kernels.products.contraction import (
     lane_count,
     private_cache,
 )
-from amdjax.kernels.products.cpu.blocking import is_at_most
+from amdjax.kernels.products.cpu.blocking import is_at_most, like_one_tile
 from amdjax.kernels.products.cpu.costs import (
     combining,
     comes_in_runs,
     conversions,
     is_aliased,
     launch,
+    launch_time,
     nanoseconds,
     return_cycles,
     store_stall,
+    work,
 )
 from amdjax.kernels.products.cpu.micro_kernel import multiply, multiply_add
 from amdjax.kernels.products.cpu.plain import PlainProduct, plain_contraction, stride_of
@@ -142,7 +144,8 @@ def dot_cost(product: ProductProblem, plan: DotPlan, target: CpuTarget) -> float
     """Nanoseconds, about."""
     p = plan.problem.at_hand
     programs = size_hint(plan.blocks) * plan.splits * p.batches
-    cycles = launch(_dot_cycles(p, plan.group, target) / programs, programs, target)
+    each = _dot_cycles(p, plan.group, target) / programs
+    cycles = launch(each, programs, target, counted=work(p, target))
     return nanoseconds(cycles + combining(p, plan.splits, target), target)
 
 
@@ -155,7 +158,7 @@ def direct_cost(product: ProductProblem, plan: DirectPlan, target: CpuTarget) ->
     tiles = ceil_div(high, down) * ceil_div(wide, across)
     each = _tile_cycles(p, shape, plan.splits, target)
     total = p.batches * plan.splits * high * wide * each
-    cycles = launch(tiles * each, programs, target, total)
+    cycles = launch(tiles * each, programs, target, total, work(p, target))
     cycles += combining(p, plan.splits, target)
     return nanoseconds(cycles, target)
 
@@ -174,7 +177,9 @@ def _direct_plans(target: CpuTarget, problem: Contraction, shape: TileShape) -> 
     p = problem.at_hand
     high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
     wanted = _wanted(target, p, p.batches * high * wide * _tile_cycles(p, shape, 1, target))
-    columns = ((n, min(wide, n)) for n in shares(wanted))
+    # For other sizes all threads may be woken where they are not for those at hand.
+    least = 1 if p is problem else min(wanted, ceil_div(target.threads, p.batches))
+    columns = ((n, min(wide, n)) for n in shares(wanted) if n >= least)
     ways = dict.fromkeys((min(high, ceil_div(n, across)), across) for n, across in columns)
     lines = ceil_div(problem.rows, shape.rows)
     panels = ceil_div(problem.columns, shape.columns)
@@ -304,6 +309,7 @@ class DirectProduct(PlainProduct):
         super().__init__(ctx, plan.problem, plan.splits)
         self.plan, self.shape = plan, plan.tile
         self.rows = no_less(plan.problem.rows, plan.tile.rows)
+        like_one_tile(plan.problem.rows, plan.tile)
         columns = plan.problem.columns
         # Few columns at hand: of other sizes there are more, in tiles of the same width.
         self.masked = isinstance(columns, Dim) and size_hint(columns) < plan.tile.columns
@@ -338,11 +344,8 @@ class DirectProduct(PlainProduct):
             k.for_(*spans[0], 1, row)
 
         k.for_(*spans[1], 1, column)
-        cycles = p.batches * high * wide * _tile_cycles(p.at_hand, shape, 1, self.target)
-        if isinstance(p.depth, Dim):
-            cycles = cycles / p.at_hand.depth * p.depth
         grid = p.batches * splits * down * across
-        return self.program.launch(grid, nanoseconds(cycles, self.target))
+        return self.program.launch(grid, launch_time(work(p, self.target)))
 
     def _tile(self, i: Value, j: Value) -> None:
         k, p, shape = self.k, self.problem, self.shape
@@ -489,11 +492,8 @@ class DotProduct(PlainProduct):
             for i in (0, 1)
         )
         k.for_(start, stop, 1, chunk_at)
-        cycles = _dot_cycles(p.at_hand, self.group, self.target)
-        if p.at_hand is not p:
-            now = p.at_hand.columns * p.at_hand.depth * p.at_hand.batches
-            cycles = cycles / now * (p.columns * p.depth * p.batches)
-        return self.program.launch(p.batches * splits * blocks, nanoseconds(cycles, self.target))
+        time = launch_time(work(p, self.target))
+        return self.program.launch(p.batches * splits * blocks, time)
 
     def _group(
         self, first: Value, g: Value, low: Value, top: Value, accumulators: tile.Buffer

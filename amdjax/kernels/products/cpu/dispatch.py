@@ -48,8 +48,9 @@ def plan_contraction(
     gradient: tuple[WindowAxis, ...] = (),
 ) -> KernelPlan:
     """The kernels that suit a contraction's sizes and layout; see `ProductProblem`."""
-    for size in (problem.rows, problem.columns, problem.depth, problem.batches):
+    for size in (problem.rows, problem.columns, problem.depth):
         like_at_hand(size)
+    like_at_hand(problem.batches, 4 * target.threads)  # of which there is enough to do for all
     return PRODUCTS.best(ProductProblem.of(problem, windows, gradient), target)
 
 

@@ -26,7 +26,7 @@ from amdjax.kernels.products.contraction import (
     private_cache,
 )
 from amdjax.kernels.products.cpu.blocking import extents
-from amdjax.kernels.products.cpu.costs import launch, nanoseconds, packing
+from amdjax.kernels.products.cpu.costs import launch, launch_time, nanoseconds, packing, work
 from amdjax.kernels.products.cpu.micro_kernel import each_tile, multiply
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.window_copy import (
@@ -134,7 +134,8 @@ def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget
             each_panel += arrival / 4
     programs = p.batches * size_hint(math.prod(plan.window.counts)) * ceil_div(wide, plan.panels)
     copying = plan.window.copy_cycles(costs, shape.lanes)
-    cycles = launch(each_panel * plan.panels + copying + costs.program, programs, target)
+    each = each_panel * plan.panels + copying + costs.program
+    cycles = launch(each, programs, target, counted=work(p, target))
     if not p.b.fixed:
         packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
         cycles += launch(packed, p.batches * wide, target)
@@ -198,10 +199,8 @@ class ImplicitProduct:
         self.copy.write(self.batch, self.first)
         panels = k.min(k.const("index", self.packer.panels) - first_panel, plan.panels)
         k.for_(0, panels, 1, lambda j: self._positions(first_panel + j, []))
-        cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns)
-        cycles *= shape.cycles(self.ctx.target.costs)
         grid = p.batches * math.prod(plan.window.counts) * wide
-        return program.launch(grid, p.batches * cycles / 2.5 + 1000)
+        return program.launch(grid, launch_time(work(p, self.ctx.target)))
 
     def _positions(self, panel: Value, place: list[Value]) -> None:
         """All tiles of a panel, whose places along outer axes are given."""

@@ -28,7 +28,14 @@ from amdjax.kernels.products.contraction import (
     private_cache,
 )
 from amdjax.kernels.products.cpu.blocking import extents
-from amdjax.kernels.products.cpu.costs import combining, launch, nanoseconds, packing
+from amdjax.kernels.products.cpu.costs import (
+    combining,
+    launch,
+    launch_time,
+    nanoseconds,
+    packing,
+    work,
+)
 from amdjax.kernels.products.cpu.micro_kernel import multiply
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.window_copy import (
@@ -172,7 +179,8 @@ def implicit_gradient_cost(
     each_panel = max(plan.tiles * (positions * shape.cycles(costs) + costs.tile), arrival)
     copying = plan.window.copy_cycles(costs, shape.lanes)
     each = size_hint(plan.rounds) * (each_panel * plan.panels + copying) + costs.program
-    cycles = launch(each, plan.splits * p.batches * ceil_div(wide, plan.panels), target)
+    programs = plan.splits * p.batches * ceil_div(wide, plan.panels)
+    cycles = launch(each, programs, target, counted=work(p, target))
     packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
     cycles += launch(packed, p.batches * wide, target) + combining(p, plan.splits, target)
     return nanoseconds(cycles, target)
@@ -224,10 +232,8 @@ class ImplicitGradient:
             k.for_(0, panels, 1, lambda j: self._rows(first + j, j * plan.tiles, []))
 
         k.for_(low, high, 1, block)
-        cycles = p.rows * p.columns * p.depth / (shape.rows * shape.columns)
-        cycles *= shape.cycles(self.ctx.target.costs)
         grid = plan.parts * p.batches * wide
-        return program.launch(grid, p.batches * nanoseconds(cycles, self.ctx.target))
+        return program.launch(grid, launch_time(work(p, self.ctx.target)))
 
     def _rows(self, panel: Value, number: Value, taps: list[Value]) -> None:
         """All tiles of a panel, whose first has a number among those in scratch."""

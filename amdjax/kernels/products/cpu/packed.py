@@ -32,9 +32,10 @@ from amdjax.kernels.products.cpu.blocking import (
     block_cycles,
     blockings,
     is_at_most,
+    like_one_tile,
     line_stride,
 )
-from amdjax.kernels.products.cpu.costs import nanoseconds
+from amdjax.kernels.products.cpu.costs import launch_time, nanoseconds, work
 from amdjax.kernels.products.cpu.micro_kernel import Rows, each_tile, multiply, multiply_add
 from amdjax.kernels.products.cpu.packing import (
     PanelPacker,
@@ -176,6 +177,7 @@ class PackedProduct:
             self.panels = program.buffer(self.packer.result, self.packer.dtype)
         else:
             self.b_reader = Reader(program, p.b, "b")
+        like_one_tile(p.rows, blocking.tile)
         high = ceil_div(p.rows, blocking.tile.rows * blocking.rows)
         wide = ceil_div(self.packer.panels, blocking.columns)
         numbers = {
@@ -201,11 +203,9 @@ class PackedProduct:
         self.writer = Writer(program, replace(p, out=sink), places)
         self._scratch()
         self._block(row_block, column_block)
-        flops = p.batches * p.rows * p.columns * p.depth
-        cycles = flops / (blocking.tile.rows * blocking.tile.columns)
-        cycles *= blocking.tile.cycles(self.target.costs)
         grid = p.batches * blocking.splits * high * wide
-        return program.launch(grid, cycles / 2.5 + 1000)
+        words = blocking.tile if self.packer.dtype != p.accumulate else None
+        return program.launch(grid, launch_time(work(p, self.target, words)))
 
     def _is_simple(self) -> bool:
         """Whether nothing but numbers depends on the sizes."""

@@ -22,7 +22,14 @@ from amdjax.kernels.products.contraction import (
     best_tiles,
     private_cache,
 )
-from amdjax.kernels.products.cpu.costs import combining, conversions, launch, nanoseconds
+from amdjax.kernels.products.cpu.costs import (
+    combining,
+    conversions,
+    launch,
+    launch_time,
+    nanoseconds,
+    work,
+)
 from amdjax.kernels.products.cpu.micro_kernel import multiply
 from amdjax.kernels.products.cpu.plain import PlainProduct, plain_contraction, stride_of
 from amdjax.kernels.products.writing import store_tile
@@ -124,9 +131,8 @@ def rank_updates_cost(product: ProductProblem, plan: RankUpdatesPlan, target: Cp
     arrival = shape.columns * size / (costs.stream_rate if near else costs.memory_rate)
     tile = p.depth / plan.splits * max(high * step, arrival) + high * costs.tile
     programs = p.batches * ceil_div(wide, plan.width) * plan.splits
-    cycles = launch(
-        min(plan.width, wide) * tile, programs, target, p.batches * plan.splits * wide * tile
-    )
+    total = p.batches * plan.splits * wide * tile
+    cycles = launch(min(plan.width, wide) * tile, programs, target, total, work(p, target))
     return nanoseconds(cycles + combining(p, plan.splits, target), target)
 
 
@@ -190,10 +196,8 @@ class RankUpdates(PlainProduct):
             store_tile(k, self.writer, self.sums, at, row, rows, column, width, shape, whole)
 
         each(store)
-        cycles = p.batches * high * wide * p.depth * shape.cycles(self.target.costs)
-        return self.program.launch(
-            p.batches * plan.splits * blocks, nanoseconds(cycles, self.target)
-        )
+        time = launch_time(work(p, self.target))
+        return self.program.launch(p.batches * plan.splits * blocks, time)
 
     def _update(self, start: Value, stop: Value, at: Value, row: Value, column: Value) -> None:
         """Add a block of the depth to a tile of sums."""

@@ -21,7 +21,7 @@ from amdjax.kernels.products.contraction import (
     lane_count,
     private_cache,
 )
-from amdjax.kernels.products.cpu.costs import conversions, launch, nanoseconds
+from amdjax.kernels.products.cpu.costs import conversions, launch, launch_time, nanoseconds, work
 from amdjax.kernels.products.cpu.micro_kernel import Rows, multiply
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.plain import PlainProduct, plain_contraction, stride_of
@@ -93,8 +93,9 @@ def streamed_cost(product: ProductProblem, plan: StreamedPlan, target: CpuTarget
     arrival = shape.columns * size / (costs.stream_rate if near else costs.panels_rate)
     each = p.depth * max(step, arrival) + costs.tile
     programs = p.batches * ceil_div(wide, plan.width)
-    total = launch(min(plan.width, wide) * each, programs, target, p.batches * wide * each)
-    return nanoseconds(total, target)
+    total = p.batches * wide * each
+    cycles = launch(min(plan.width, wide) * each, programs, target, total, work(p, target))
+    return nanoseconds(cycles, target)
 
 
 STREAMED = Solver("streamed", streamed_plans, streamed_cost)
@@ -131,8 +132,7 @@ class Streamed(PlainProduct):
 
         first = places[0] * plan.width
         k.for_(first, k.min(first + plan.width, k.const("index", wide)), 1, one)
-        cycles = p.batches * wide * p.depth * shape.cycles(self.target.costs)
-        return self.program.launch(p.batches * blocks, nanoseconds(cycles, self.target))
+        return self.program.launch(p.batches * blocks, launch_time(work(p, self.target)))
 
     def _sums(self, j: Value) -> Rows:
         """Those of the tile of that number."""
