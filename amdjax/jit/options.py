@@ -97,9 +97,11 @@ def compiling_with(options: Mapping[str, Any]) -> Iterator[None]:
         for name, value in options.items():
             try:
                 stack.enter_context(State(name)(value))
-            except (KeyError, ValueError) as e:
+            except KeyError as e:
                 raise JaxRuntimeError(
-                    f"No such compile option: '{name}' with the value {value!r}. Options are the "
-                    "settings of amdjax.config that tracing and compiling read."
+                    f"INVALID_ARGUMENT: No such compile option: '{name}'. Options are the settings "
+                    "of amdjax.config that tracing and compiling read."
                 ) from e
+            except ValueError as e:
+                raise JaxRuntimeError(f"INVALID_ARGUMENT: While setting option {name}: {e}") from e
         yield

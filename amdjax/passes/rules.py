@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import reduce
 from typing import Any
 
@@ -11,6 +12,7 @@ from amdjax.core.config import config, numpy_dtype_promotion
 from amdjax.core.dims import same_shape
 from amdjax.core.jaxpr import ClosedJaxpr, Literal
 from amdjax.core.promotion import promote_types
+from amdjax.passes.axes import alike_axes
 from amdjax.passes.simplify import Match, P, Rule, X, op, rewrite
 from amdjax.passes.updates import (
     addition_as_choice,
@@ -44,6 +46,41 @@ def _identity_transpose(m: Match) -> Any:
     shape, permutation = m["x"].aval.shape, m["outer"]
     moved = [p for p in permutation if shape[p] != 1]
     return _reshape(m, m["x"], m.out.shape) if moved == sorted(moved) else None
+
+
+def _transposes_around_reshape(m: Match) -> Any:
+    """One transpose, or none, of the axes that the shapes around the reshape have in common."""
+    shape, inner, outer = m["x"].aval.shape, m["inner"], m["outer"]
+    middle = m.eqn.invars[0].aval.shape
+    if not all(isinstance(n, int) for n in (*shape, *middle)) or 0 in shape:
+        return None
+    # Parts of axes of `x` and of the reshape's result, by number, and what size they have.
+    parts, of_x, of_middle = list[int](), dict[int, list[int]](), dict[int, list[int]]()
+    turned = [shape[axis] for axis in inner]
+    for before, after in alike_axes(turned, middle):
+        if not before:  # of one element
+            continue
+        if len(before) > 1 < len(after):
+            return None
+        one, several = (before, after) if len(before) == 1 else (after, before)
+        sizes = middle if several is after else turned
+        numbers = [len(parts) + i for i in range(len(several))]
+        parts += [sizes[axis] for axis in several]
+        apart = {axis: [number] for axis, number in zip(several, numbers, strict=True)}
+        whole = dict.fromkeys(one, numbers)
+        of_turned, of_new = (whole, apart) if several is after else (apart, whole)
+        of_x |= {inner[axis]: found for axis, found in of_turned.items()}
+        of_middle |= of_new
+    source = [part for axis in range(len(shape)) for part in of_x.get(axis, ())]
+    runs = list[list[int]]()  # places in the source of parts that stay side by side
+    for place in (source.index(part) for axis in outer for part in of_middle.get(axis, ())):
+        if runs and runs[-1][-1] + 1 == place:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    starts = sorted(runs)
+    moved = _reshape(m, m["x"], tuple(math.prod(parts[source[p]] for p in run) for run in starts))
+    return _reshape(m, _transpose(m, moved, tuple(map(starts.index, runs))), m.out.shape)
 
 
 def _reshape_of_reshape(m: Match) -> Any:
@@ -254,6 +291,10 @@ RULES: tuple[Rule, ...] = (
     Rule("transpose twice",
          op.transpose(op.transpose(x, permutation=P("inner")), permutation=P("outer")),
          _compose_transposes),
+    Rule("transposes around a reshape",
+         op.transpose(op.reshape(op.transpose(x, permutation=P("inner"))),
+                      permutation=P("outer")),
+         _transposes_around_reshape),
     Rule("transpose of unit axes", op.transpose(x, permutation=P("outer")), _identity_transpose),
     Rule("reshape to itself", op.reshape(x), _same_shape),
     Rule("reshape twice", op.reshape(op.reshape(x)), _reshape_of_reshape),

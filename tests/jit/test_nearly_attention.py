@@ -51,6 +51,19 @@ def gradients(f):
     return lambda *args: amdjax.vjp(f, *args)[1](jnp.asarray(CT, np.float32))
 
 
+@pytest.mark.parametrize("fill", [-1e9, -np.inf])
+@pytest.mark.parametrize("k", [-1, 0])
+def test_added_triangles(fill, k):
+    """Also where rows are left without keys."""
+
+    def f(q, key, v):
+        x = scores(q, key)
+        return mixed(softmax(x + jnp.where(jnp.tril(jnp.ones((T, T), bool), k), 0, fill)), v)
+
+    check(f, Q, K, V)
+    check(gradients(f), Q, K, V)
+
+
 #: Where queries keep no key; the second one compares positions only, so that no mask is read.
 KEEP = {
     "mask": lambda x, mask: mask,

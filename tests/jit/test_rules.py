@@ -135,6 +135,10 @@ APPLIES = [
     Case("transpose twice", lambda x: lax.transpose(lax.transpose(x, (1, 2, 0)), (0, 2, 1)),
          (np.arange(24, dtype="f").reshape(2, 3, 4),),
          "a:f32[2,3,4] -> b:f32[3,2,4] = transpose[permutation=(1, 0, 2)] a; b"),
+    Case("transposes around a reshape",
+         lambda x: lax.transpose(reshape(lax.transpose(x, (1, 0)), (2, 2, 3)), (2, 0, 1)),
+         (C,), "a:f32[3,4] -> b:f32[3,2,2] = "
+         "reshape[dimensions=None new_sizes=(3, 2, 2) sharding=None] a; b"),
     Case("transpose of unit axes", lambda x: lax.transpose(x, (1, 0, 2)), (ONE,),
          "a:f32[3,1,4] -> b:f32[1,3,4] = "
          "reshape[dimensions=None new_sizes=(1, 3, 4) sharding=None] a; b"),

@@ -82,6 +82,19 @@ MASKS = {
     "bias": lambda xp, x, bias, mask: x + bias,
     "additive": lambda xp, x, bias, mask: x + xp.where(mask, 0.0, -1e9) - bias,
     "all": lambda xp, x, bias, mask: xp.where(causal(xp) & mask, bias + x, -1e20),
+    "added": lambda xp, x, bias, mask: x + xp.where(causal(xp), 0.0, -np.inf),
+    "added to a bias": lambda xp, x, bias, mask: xp.where(causal(xp), 0.0, -np.inf) + x - bias,
+    "added numbers": lambda xp, x, bias, mask: x + (1 - xp.tril(xp.ones((T, S)), 1)) * -1e9,
+    "subtracted": lambda xp, x, bias, mask: x - xp.triu(xp.full((T, S), 1e30), 3),
+    "added twice": lambda xp, x, bias, mask: (
+        x + xp.where(causal(xp), 0.0, -1e9) + xp.where(mask, 0.0, -1e9)
+    ),
+    "added and chosen": lambda xp, x, bias, mask: xp.where(
+        mask, x + xp.where(causal(xp), 0.0, -1e9), -1e9
+    ),
+    "added where a row has none": lambda xp, x, bias, mask: (
+        x + xp.where(xp.tril(xp.ones((T, S), bool), -1), 0.0, -1e9)
+    ),
     "bias behind": lambda xp, x, bias, mask: xp.where(causal(xp), x, -np.inf) + bias,
 }
 
@@ -146,7 +159,8 @@ BOUNDS = {
     "causal": "causal", "triangle": "causal", "tril": "causal", "not below": "causal",
     "window": "window 2 0", "later": "window 12 2", "triu": "window 12 1",
     "triangle of floats": "window 12 1", "triangle of a mask": "window 12 1",
-    "band": "window 2 1", "all": "causal",
+    "band": "window 2 1", "all": "causal", "added": "causal", "added to a bias": "causal",
+    "added numbers": "window 12 1", "subtracted": "window 12 2",
 }  # fmt: skip
 
 
@@ -164,6 +178,8 @@ def test_masks(kind):
     np.testing.assert_allclose(found, attend(np, q, k, v, bias, mask), rtol=2e-5, atol=2e-5)
     (line,) = (x for x in compiled.as_text("schedule").splitlines() if "attention of" in x)
     assert BOUNDS.get(kind, "") in line, line
+    if kind.startswith("added") and kind not in BOUNDS:  # what is left without keys would differ
+        assert "causal" not in line and "window" not in line
 
 
 @pytest.mark.parametrize(

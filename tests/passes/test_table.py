@@ -165,3 +165,16 @@ def test_passes_that_change_nothing_are_not_shown():
     changes = []
     prepare(closed, Facts(), lambda *change: changes.append(Changed(*change)))
     assert changes and changes_text(changes) == "# no pass changed anything"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fast_math": "maybe"}, "INVALID_ARGUMENT: While setting option fast_math: .*'maybe'"),
+        ({"memory_limit": -1}, "INVALID_ARGUMENT: While setting option memory_limit: .*-1"),
+        ({"fast": 1}, "INVALID_ARGUMENT: No such compile option: 'fast'"),
+    ],
+)
+def test_wrong_options_are_told_from_wrong_values(options, message):
+    with pytest.raises(amdjax.errors.JaxRuntimeError, match=message):
+        amdjax.jit(f).lower(X).compile(compiler_options=options)

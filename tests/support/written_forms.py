@@ -204,7 +204,7 @@ FORMS = [
     Form("attention of torch, causal",
          f"{_TORCH} e=Expand(ones,squares) t=Trilu(e;upper=0) z=Equal(t,f0) c=Where(z,never,f0) "
          f"m=Add(l,c) s=Softmax(m) {_SUMS}",
-         ("region", "attention"), lambda a: _attention(a, allowed=np.tri(T, dtype=bool))),
+         ATTENTION, lambda a: _attention(a, allowed=np.tri(T, dtype=bool))),
     Form("attention in small operations, mask added",
          f"{_EAGER} m=Add(l,bias) s=Softmax(m) {_SUMS}", ATTENTION,
          lambda a: _attention(a, a["bias"])),
@@ -218,11 +218,11 @@ FORMS = [
          ATTENTION, lambda a: _attention(a, allowed=np.tri(T, dtype=bool))),
     Form("attention of grouped heads",
          _GROUPS + _REPEATED.format(k="kn", v="vn", by="repeats", heads="repeated")
-         + f"m=Add(l,bias) s=Softmax(m) {_SUMS}", ("attention", "region"), _grouped),
+         + f"m=Add(l,bias) s=Softmax(m) {_SUMS}", ATTENTION, _grouped),
     Form("attention with a cache",
          _GROUPS + "ck=Concat(pk,kn;axis=2) cv=Concat(pv,vn;axis=2) "
          + _REPEATED.format(k="ck", v="cv", by="later", heads="later_heads")
-         + f"m=Add(l,longer) s=Softmax(m) {_SUMS}", ("region", "region", "attention", "region"),
+         + f"m=Add(l,longer) s=Softmax(m) {_SUMS}", ("region", "region", "attention"),
          _cached),
     Form("rotary positions of halves",
          "a=Slice(heads,none,half,last) c=Slice(heads,half,ends,last) n=Neg(c) "

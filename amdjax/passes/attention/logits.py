@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,11 @@ SCALED_NEVER = -2e3  # the same after scaling, which scales the others as well
 _COMPARISONS: dict[str, Callable[..., Any]] = {
     "eq": operator.eq, "ne": operator.ne, "ge": operator.ge, "gt": operator.gt, "le": operator.le,
     "lt": operator.lt,
+}  # fmt: skip
+#: What makes other numbers of the two that a predicate chooses from.
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "neg": operator.neg,
+    "convert_element_type": lambda x: x,
 }  # fmt: skip
 MOST_COMPARED = 1 << 24  # elements of a constant mask that is compared with a triangle
 
@@ -88,6 +93,8 @@ class Logits:
       fill: the logit of pairs that take no part, None if all do.
       choices: the predicates of all choices, as they are written.
       narrowest: the fewest bytes of a dtype that they are rounded to.
+      is_alone: whether a bound was added as a finite number, beside which nothing else may say
+        which pairs take part: rows without any would tell what was added from what was chosen.
     """
 
     query: Placed
@@ -99,6 +106,7 @@ class Logits:
     fill: float | None = None
     choices: list[tuple[Placed, bool]] = field(default_factory=list)
     narrowest: int = 8
+    is_alone: bool = False
 
 
 def find_logits(program: Program, atom: Atom, layout: Layout, keys: set[Axis]) -> Logits | None:
@@ -184,8 +192,77 @@ class _Traversal:
             axes = of_operand(layout, bias.aval.shape)
             placed = Placed(*self.program.root(bias, axes))
             for found in self.ways(on, layout, factor, True):
+                if found.is_alone:
+                    continue
+                if (bounded := self._bounded(found, placed, factor * sign, eqn)) is not None:
+                    yield bounded
                 found.biases.append((factor * sign, placed))
                 yield found
+
+    def _bounded(self, found: Logits, bias: Placed, factor: float, eqn: JaxprEqn) -> Logits | None:
+        """Logits to which zero is added within a distance, and beyond it what leaves no weight.
+
+        Pairs beyond it take no part then, if each query has others: so what they are does not
+        count, NaN and infinity included.
+        """
+        if found.distances or found.conditions or found.fill is not None:
+            return None
+        two = self._two_values(bias.atom, bias.layout)
+        if two is None:
+            return None
+        which, *values = two
+        dtype = eqn.outvars[0].aval.dtype
+        added = [held(x * factor, dtype) if x else 0.0 for x in values]
+        fill = min(x for x in (*added, 0.0) if x is not None)
+        if 0.0 not in added or not _is_never(fill, eqn) or fill > SCALED_NEVER:
+            return None
+        conditions = self._conditions(which, added[0] == 0)
+        distances = [(d, c) for c in conditions if (d := self._distance(c)) is not None]
+        if len(conditions) != 1 or len(distances) != 1 or not self._leaves_keys(distances[0][0]):
+            return None
+        is_alone = bool(np.isfinite(fill))
+        if is_alone and found.biases:
+            return None
+        return replace(
+            found, distances=distances, conditions=[], biases=[*found.biases],
+            choices=[*found.choices], fill=None if is_alone else fill, is_alone=is_alone,
+        )  # fmt: skip
+
+    def _leaves_keys(self, distance: Distance) -> bool:
+        """Whether each query has a key no farther away."""
+        keys = {axis for key in self.keys for axis in whole([key])}
+        if distance.first not in keys:
+            return distance.second in keys and distance.least <= 0
+        sizes = distance.first.size, distance.second.size
+        return all(isinstance(n, int) for n in sizes) and sizes[0] - sizes[1] >= distance.least
+
+    def _two_values(self, atom: Atom, layout: Layout) -> tuple[Placed, float, float] | None:
+        """A predicate and what a value is where it holds and where it does not, else None."""
+        atom, layout = self.program.root(atom, layout)
+        eqn = self.program.maker(atom)
+        if eqn is None:
+            return None
+        name, numbers = eqn.primitive.name, [self.program.number(x) for x in eqn.invars]
+        operands = [Placed(x, of_operand(layout, x.aval.shape)) for x in eqn.invars]
+        if name == "select_n":
+            if len(numbers) != 3 or None in numbers[1:] or eqn.invars[0].aval.dtype != bool:
+                return None
+            return operands[0], numbers[2], numbers[1]  # type: ignore[return-value]
+        compute = _ARITHMETIC.get(name)
+        unknown = [i for i, number in enumerate(numbers) if number is None]
+        if compute is None or len(unknown) != 1:
+            return None
+        (i,) = unknown
+        x = operands[i]
+        is_predicate = x.atom.aval.dtype.kind == "b"
+        found = (x, 1.0, 0.0) if is_predicate else self._two_values(x.atom, x.layout)
+        if found is None:
+            return None
+        which, *values = found
+        with np.errstate(all="ignore"):
+            made = [compute(*numbers[:i], value, *numbers[i + 1 :]) for value in values]
+        rounded = [held(float(value), eqn.outvars[0].aval.dtype) for value in made]
+        return None if None in rounded else (which, *rounded)  # type: ignore[return-value]
 
     def _chosen(
         self, eqn: JaxprEqn, layout: Layout, factor: float, is_biased: bool
@@ -204,7 +281,7 @@ class _Traversal:
             if is_biased and np.isfinite(fill):
                 continue
             for found in self.ways(on, layout, factor, is_biased):
-                if found.fill is not None and found.fill != fill:
+                if found.is_alone or (found.fill is not None and found.fill != fill):
                     continue
                 found.fill = fill
                 chosen = Placed(which, axes)
