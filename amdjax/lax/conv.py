@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
@@ -70,6 +72,8 @@ ConvGeneralDilatedDimensionNumbers = tuple[str, str, str] | ConvDimensionNumbers
 
 conv_general_dilated_p = Primitive("conv_general_dilated")
 
+_BYTES = {"int8", "uint8"}  # which are multiplied by each other, too, and summed in 32 bits
+
 
 @conv_general_dilated_p.def_abstract_eval
 def _conv_type(
@@ -79,7 +83,8 @@ def _conv_type(
     out_sharding: Any,
 ) -> ShapedArray:  # fmt: skip
     check_dtype("conv_general_dilated", lhs.dtype, ANY, 0)
-    check_same_dtype("conv_general_dilated", lhs, rhs)
+    if preferred_element_type != np.int32 or {str(lhs.dtype), str(rhs.dtype)} != _BYTES:
+        check_same_dtype("conv_general_dilated", lhs, rhs)
     if lhs.ndim != rhs.ndim:
         raise ValueError(
             "conv_general_dilated lhs and rhs must have the same number of dimensions, got "
@@ -339,7 +344,8 @@ def conv_general_dilated(
     """Convolution in n spatial dimensions (the kernel is not flipped).
 
     Args:
-      rhs: kernel, array of rank n + 2 and of the same dtype.
+      rhs: kernel, array of rank n + 2 and of the same dtype; where the result is int32, bytes of
+        both signs may meet.
       window_strides: n steps between windows.
       padding: n pairs of elements of padding before and after each spatial axis, or a rule named
         as in `padtype_to_pads`.

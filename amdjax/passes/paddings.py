@@ -3,9 +3,10 @@
 What lies outside a quantized image is stored as its zero point. So an image is padded with that
 before a convolution, which cannot be done as the image is made, since the zero point is no zero to
 the convolution: it is written twice. Here numbers are moved by the zero point, which takes 16
-bits; then what is outside is zero, and each sum lacks the zero point times the sum of the kernel,
-which is added: sums of integers are the same bit for bit. Whether it pays, estimates of the target
-tell. They take the kernel for a constant, both before and after.
+bits, or bytes without sign if it is the lowest int8, as after a ReLU; then what is outside is
+zero, and each sum lacks the zero point times the sum of the kernel, which is added: sums of
+integers are the same bit for bit. Which way is fastest, estimates of the target tell. They take the
+kernel for a constant, both before and after.
 """
 
 from __future__ import annotations
@@ -47,14 +48,19 @@ def pad_in_convolutions(closed: ClosedJaxpr, nanoseconds: Nanoseconds) -> Closed
         if pad is None or zero is None or readers[pad.outvars[0]] > 1:
             eqns.append(eqn)
             continue
-        new = _Moved(eqn, pad, zero)
+        image, kernel = (x.aval.dtype for x in eqn.invars)
+        lowest = image == kernel == np.int8 and zero == np.iinfo(np.int8).min
+        ways = [
+            _Moved(eqn, pad, zero, of_bytes) for of_bytes in ([True, False] if lowest else [False])
+        ]
         with choosing():
             saved = pad.outvars[0].aval.size * NANOSECONDS_PER_ELEMENT
-            kernels = [
-                v for e in (eqn, new.convolution) for v in e.invars[1:] if isinstance(v, Var)
+            times = [
+                nanoseconds(e, [v for v in e.invars[1:] if isinstance(v, Var)])
+                for e in (eqn, *(way.convolution for way in ways))
             ]
-            before, after = (nanoseconds(e, kernels) for e in (eqn, new.convolution))
-            eqns += new.eqns if cheapest([before + saved, after]) else [eqn]
+            chosen = cheapest([times[0] + saved, *times[1:]])
+        eqns += ways[chosen - 1].eqns if chosen else [eqn]
     if len(eqns) == len(closed.eqns):
         return closed
     return eliminate_dead_code(closed.replace(jaxpr=closed.jaxpr.replace(eqns=eqns)))
@@ -104,19 +110,25 @@ class _Moved:
       eqn: the convolution.
       pad: what pads its image.
       zero: with this number.
+      of_bytes: whether they stay bytes, the lowest of which is zero.
 
     Attributes:
       eqns: equations of the same result.
       convolution: the convolution among them.
     """
 
-    def __init__(self, eqn: JaxprEqn, pad: JaxprEqn, zero: int) -> None:
+    def __init__(self, eqn: JaxprEqn, pad: JaxprEqn, zero: int, of_bytes: bool) -> None:
         self.eqns: list[JaxprEqn] = []
         self.source = eqn.source
         (result,), numbers = eqn.outvars, eqn.params["dimension_numbers"]
-        short = np.dtype(np.int16)
-        image = self._named("sub", self._converted(pad.invars[0], short), Literal(short.type(zero)))
-        kernel = self._converted(eqn.invars[1], short)
+        image, kernel = pad.invars[0], eqn.invars[1]
+        if of_bytes:
+            image = self._named("bitcast_convert_type", image, new_dtype=np.dtype(np.uint8))
+            image = self._named("xor", image, Literal(np.uint8(128)))
+        else:
+            short = np.dtype(np.int16)
+            image = self._named("sub", self._converted(image, short), Literal(short.type(zero)))
+            kernel = self._converted(kernel, short)
         config = pad.params["padding_config"]
         padding = tuple(tuple(config[d][:2]) for d in numbers.lhs_spec[2:])
         wide = np.dtype(np.int32)

@@ -91,6 +91,27 @@ def _same_shape(m: Match) -> Any:
     return m["x"] if same_shape(m["x"].aval.shape, m.out.shape) else None
 
 
+_ARITHMETIC = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}
+
+
+def _of_numbers(m: Match) -> Any:
+    """What NumPy makes of two floats, which is the same; of what is no number, nothing."""
+    operands, dtype = (m["x"], m["y"]), m.out.dtype
+    if dtype not in (np.float32, np.float64) or m.out.ndim:
+        return None
+    if not all(isinstance(a, Literal) and a.aval.dtype == dtype for a in operands):
+        return None
+    with np.errstate(all="ignore"):
+        number = _ARITHMETIC[m.eqn.primitive.name](*(dtype.type(a.val) for a in operands))
+    if not np.isfinite(number):
+        return None
+    return Literal(number.item() if m.out.weak_type else number, m.out)
+
+
+def _no_padding(m: Match) -> Any:
+    return None if any(n != 0 for sizes in m["config"] for n in sizes) else m["x"]
+
+
 def _broadcast_of_broadcast(m: Match) -> Any:
     dims = tuple(m["outer"][d] for d in m["inner"])
     return m.apply(
@@ -270,6 +291,7 @@ RULES: tuple[Rule, ...] = (
     Rule("one times", op.mul(1, x), x),
     Rule("divide by one", op.div(x, 1), x),
     Rule("divide by a power of two", op.div(x, y), _reciprocal_of_power_of_two),
+    *(Rule(f"{name} of numbers", getattr(op, name)(x, y), _of_numbers) for name in _ARITHMETIC),
     Rule("negate twice", op.neg(op.neg(x)), x),
     Rule("subtract a negative", op.sub(x, op.neg(y)), lambda m: m.apply("add", m["x"], m["y"])),
     Rule("add a negative", op.add(x, op.neg(y)), lambda m: m.apply("sub", m["x"], m["y"])),
@@ -321,6 +343,7 @@ RULES: tuple[Rule, ...] = (
          addition_as_choice),
     *(Rule(f"{name} of additions to zeros", getattr(op, name)(x, y), sum_with_additions)
       for name in ("add", "add_any")),
+    Rule("padding to itself", op.pad(x, y, padding_config=P("config")), _no_padding),
     Rule("window sum of padding",
          op.reduce_window_sum(op.pad(x, 0, padding_config=P("config"))), _window_sum_of_padding),
     Rule("sum of negatives", op.reduce_sum(op.neg(x)), _sum_of_negatives),

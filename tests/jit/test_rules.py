@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -89,6 +90,10 @@ def windows_of_padding(x):
     return lax.reduce_window(padded, 0.0, lax.add, (2, 3), (1, 2), ((0, 1), (0, 0)))
 
 
+def added_to(of, x):
+    return lax.add(x, of(np.float32(5), np.float32(3)))
+
+
 APPLIES = [
     Case("add zero", lambda x: lax.add(x, 0.0), (X,), "a:f32[4] -> a", bits=False),
     Case("add zero", lambda x: lax.add(x, lax.full((4,), 0, "int32")), (I,), "a:i32[4] -> a"),
@@ -108,6 +113,9 @@ APPLIES = [
            "d:f32[4] = mul c 2.0:f32[]; d")
       for name, fun in (("one plus tanh", lambda x: lax.add(1.0, lax.tanh(x))),
                         ("tanh plus one", lambda x: lax.add(lax.tanh(x), 1.0)))),
+    *(Case(f"{name} of numbers", partial(added_to, getattr(lax, name)), (X,),
+           f"a:f32[4] -> b:f32[4] = add a {number}:f32[]; b")
+      for name, number in (("add", 8.0), ("sub", 2.0), ("mul", 15.0), ("div", np.float32(5 / 3)))),
     Case("negate twice", lambda x: lax.neg(lax.neg(x)), (X,), "a:f32[4] -> a"),
     Case("subtract a negative", lambda x, y: lax.sub(x, lax.neg(y)), (I, I[::-1]),
          "a:i32[4] b:i32[4] -> c:i32[4] = add a b; c"),
@@ -199,6 +207,8 @@ APPLIES = [
     Case("window sum of padding", windows_of_padding, (C,),
          "a:f32[3,4] -> b:f32[6,2] = reduce_window_sum[base_dilation=(2, 1) padding=((1, 1), (0, "
          "2)) window_dilation=(1, 1) window_dimensions=(2, 3) window_strides=(1, 2)] a; b"),
+    Case("padding to itself", lambda x: lax.pad(x, np.float32(3), ((0, 0, 0),)), (X,),
+         "a:f32[4] -> a"),
     Case("sum of one choice", lambda i, y: choice(i, y).sum(1), (PLACES[:, 0], PLACED[:, 0]),
          "a:i32[3] b:f32[3] -> c:bool[3] = ge a 0:i32[]; d:bool[3] = lt a 4:i32[]; e:bool[3] "
          "= and c d; f:f32[3] = broadcast_in_dim[broadcast_dimensions=() shape=(3,) "
@@ -338,6 +348,9 @@ DECLINES = [
     ("divide by a power of two", lambda x: lax.div(x, 0.0), (X,)),
     ("subtract a negative", lambda x, y: lax.sub(lax.neg(x), y), (X, X)),
     ("max of one", lambda x, y: lax.max(x, y), (X, X)),
+    ("div of numbers", lambda x: lax.add(x, lax.div(np.float32(5), np.float32(0))), (X,)),
+    ("mul of numbers", lambda x: lax.add(x, lax.mul(np.float32(1e30), np.float32(1e30))), (X,)),
+    ("padding to itself", lambda x: lax.pad(x, np.float32(3), ((0, 0, 1),)), (X,)),
     ("square", lambda x: lax.integer_pow(x, 3), (X,)),
     ("square", lambda x: lax.integer_pow(x, -1), (X,)),
     ("same choice", lambda c, x, y: lax.select_n(c, x, y), (B, X[:3], X[1:])),

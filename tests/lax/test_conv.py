@@ -69,6 +69,26 @@ def test_values(case, seed):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("groups", [1, 2, 8])
+@pytest.mark.parametrize("dtypes", [("uint8", "int8"), ("int8", "uint8")])
+def test_bytes_of_both_signs(dtypes, groups):
+    rng = np.random.default_rng(groups)
+    shapes = (2, 9, 8, 8), (3, 3, 8 // groups, 16)
+    x, w = (
+        rng.integers(np.iinfo(d).min, np.iinfo(d).max + 1, shape).astype(d)
+        for d, shape in zip(dtypes, shapes, strict=True)
+    )
+    options = {"feature_group_count": groups, "rhs_dilation": (2, 1), "dimension_numbers": NHWC}
+    found = lax.conv_general_dilated(
+        x, w, (1, 2), ((2, 1), (1, 1)), preferred_element_type=np.int32, **options
+    )
+    first = x.transpose(0, 3, 1, 2), w.transpose(3, 2, 0, 1)
+    wanted = reference(*first, (1, 2), ((2, 1), (1, 1)), None, (2, 1), groups)
+    np.testing.assert_array_equal(found, wanted.transpose(0, 2, 3, 1))
+    with pytest.raises(TypeError, match="same dtypes"):
+        lax.conv_general_dilated(x, w, (1, 2), "SAME", **options)
+
+
 @pytest.mark.parametrize("numbers", [NHWC, ("HNCW", "IOWH", "CWNH"), ("NCHW", "OIHW", "NCHW")])
 def test_layouts(numbers):
     rng = np.random.default_rng(0)

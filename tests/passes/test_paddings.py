@@ -65,6 +65,28 @@ def test_sums_are_the_same_bit_for_bit(dtype, end, options):
     assert pads(before) == 1 and pads(after) == 0
 
 
+def images(closed):
+    convolutions = [e for e in closed.eqns if e.primitive.name == "conv_general_dilated"]
+    return [str(e.invars[0].aval.dtype) for e in convolutions]
+
+
+@pytest.mark.parametrize(
+    "zero, fastest, image",
+    [
+        (-128, "uint8", "uint8"),
+        (-128, "int16", "int16"),
+        (-128, "int8", "int8"),
+        (-127, "uint8", "int16"),
+        (-127, "int16", "int16"),
+    ],
+)
+def test_what_is_fastest_is_multiplied(zero, fastest, image):
+    """Bytes without sign, of which the lowest int8 is zero, numbers of 16 bits, or padded bytes."""
+    cost = lambda eqn, fixed: 1.0 if eqn.invars[0].aval.dtype == fastest else 1e6
+    _, after = moved(lambda x, w: padded(x, w, np.int8(zero), AROUND), X, W, cost=cost)
+    assert images(after) == [image]
+
+
 def test_features_last():
     config = (AROUND[0], *AROUND[2:], AROUND[0])
     x, w = numbers((1, 7, 9, 5), "int8"), numbers((3, 3, 5, 6), "int8", 1)
