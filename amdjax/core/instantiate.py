@@ -16,6 +16,7 @@ from amdjax.core.jaxpr import (
     DropVar,
     Jaxpr,
     JaxprEqn,
+    LateJaxpr,
     Literal,
     Var,
     memoize_on_jaxpr,
@@ -45,6 +46,8 @@ def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
 
 def check_values(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> None:
     """Raise OverflowError if a size that a program computes with is too large for its dtype."""
+    if isinstance(closed, LateJaxpr) and dim_as_value_p.name not in closed.primitives:
+        return
     for eqn in _values(closed.jaxpr):
         _check_value(eqn, eqn.params["dim"].evaluate(sizes))
 

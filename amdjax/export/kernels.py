@@ -117,12 +117,14 @@ def made_for(
     if "cpu" in found:
         members.update((_member(_KERNELS, "cpu", k), code) for k, code in carried_code().items())
     facts: dict[str, Any] = {}
+    programs = _Programs(known)
     work = [(name, at) for name in found for at in sizes]
     with enable_x64(exported.enable_x64), exported.settings(), choices_noted() as choices:
         for name, at in _shown(work, "compiling"):
+            program, entry = programs.read(exported.serving(at).program, name)
             with kernels_recorded() as made:
-                _compile(_as_read(exported.serving(at).program, known), found[name], at)
-            for kind, entries in ((_KERNELS, made.kernels), (_PLANS, made.plans)):
+                entry.compile(program, found[name], at)
+            for kind, entries in ((_KERNELS, made.kernels), (_PLANS, made.plans | entry.plans())):
                 members.update((_member(kind, name, k), data) for k, data in entries.items())
             facts.setdefault(name, _facts(found[name]) | {"sizes": []})["sizes"].append(at)
     if choices:
@@ -130,29 +132,68 @@ def made_for(
     return Made(members, facts)
 
 
+class _Programs:
+    """Programs as they are read again, each once, and what was compiled of them for a target.
+
+    Args:
+      known: what is known of their dimension variables.
+    """
+
+    def __init__(self, known: dict[str, Any]) -> None:
+        self.known = known
+        self._read: dict[int, tuple[ClosedJaxpr, ClosedJaxpr]] = {}  # with what keeps ids alive
+        self._made: dict[tuple[int, str], _Compiled] = {}
+
+    def read(self, program: ClosedJaxpr, target: str) -> tuple[ClosedJaxpr, _Compiled]:
+        """A program, of which no places in the user's code are known; what is compiled of it."""
+        if id(program) not in self._read:
+            self._read[id(program)] = program, _as_read(program, self.known)
+        entry = self._made.setdefault((id(program), target), _Compiled())
+        return self._read[id(program)][1], entry
+
+
+class _Compiled:
+    """What was compiled of a program for a target."""
+
+    def __init__(self) -> None:
+        self._variants: Any = None
+
+    def compile(self, program: ClosedJaxpr, target: Any, sizes: Mapping[str, int]) -> None:
+        # late: load the compiler
+        from amdjax.jit.cpu.program import compile_for_cpu
+        from amdjax.jit.gpu.kernels import compile_device
+        from amdjax.jit.variants import Variants
+
+        donated = (False,) * len(program.in_avals)
+        names = variables_of(program.in_avals)
+        if names:
+            if self._variants is None:
+                self._variants = Variants(program, donated, (), None, target)
+            self._variants.prepare({name: sizes[name] for name in names})
+        elif target is None:
+            compile_for_cpu(program, donated)
+        else:
+            compile_device(program, target)
+
+    def plans(self) -> dict[bytes, bytes]:
+        """The plans of variants, by the key under which they are found."""
+        # late: loads the compiler
+        from amdjax.jit.cpu.program import carried_variants
+
+        made = self._variants
+        if made is None or made.target is not None:
+            return {}
+        key, data = carried_variants(made.closed, made.donated), made.written()
+        return {} if key is None or data is None else {key: data}
+
+
 def _as_read(program: ClosedJaxpr, known: dict[str, Any]) -> ClosedJaxpr:
-    """The program as it is read again: of places in the user's code nothing is written."""
+    """The program as it is read again."""
     scope, (text, told, _) = read_scope(known), written_program(program, known)
     consts = [asarray_concrete(x) for x in program.consts]
     read = read_program(text, scope, consts)
     read_unequal(known, scope)
     return late_program(text.encode(), told, known, scope, consts, lambda: read) if told else read
-
-
-def _compile(program: ClosedJaxpr, target: Any, sizes: Mapping[str, int]) -> None:
-    # late: load the compiler
-    from amdjax.jit.cpu.program import compile_for_cpu
-    from amdjax.jit.gpu.kernels import compile_device
-    from amdjax.jit.variants import Variants
-
-    names = variables_of(program.in_avals)
-    if names:
-        left = {name: sizes[name] for name in names}
-        Variants(program, (False,) * len(program.in_avals), (), None, target).prepare(left)
-    elif target is None:
-        compile_for_cpu(program)
-    else:
-        compile_device(program, target)
 
 
 def example_sizes(exported: Any, example: Any) -> list[dict[str, int]] | None:

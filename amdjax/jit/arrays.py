@@ -28,6 +28,7 @@ class SizedRunner:
         the number of its programs.
       peaks: makes, of each moment at which most memory may be live, the sizes of what is, in bytes.
       aliases: results that take over the memory of donated arguments.
+      written: its plan as data, where what is compiled is recorded.
     """
 
     make: Callable[[Mapping[str, int]], Runner]
@@ -35,6 +36,7 @@ class SizedRunner:
     launches: Sequence[tuple[str, Any, Any]] = ()
     peaks: Callable[[], Sequence[Sequence[Any]]] = list
     aliases: Sequence[int] = ()
+    written: bytes | None = None
 
 
 def host_buffer(value: np.ndarray) -> Buffer:

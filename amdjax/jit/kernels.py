@@ -15,6 +15,7 @@ from amdjax.codegen.engine import Compilation
 from amdjax.jit.instructions import Plan
 from amdjax.jit.plan_keys import PlanKey
 from amdjax.jit.stored_plans import read_plan, written_plan
+from amdjax.jit.stored_variants import StoredVariant, read_variants
 from amdjax.runtime.cache import SOURCE, entry_key, object_cache
 
 __all__ = [
@@ -187,11 +188,11 @@ class KernelLoader(Generic[Loaded]):
                 stored = None if found is None else read_plan(found, consts)
             except ValueError:
                 continue
-            if stored is not None and (kernels := self._of_keys(stored.keys)) is not None:
+            if stored is not None and (kernels := self.of_keys(stored.keys)) is not None:
                 return stored.plan, kernels
         return None
 
-    def _of_keys(self, keys: Sequence[tuple[tile.Kernel, bytes]]) -> dict[int, Loaded] | None:
+    def of_keys(self, keys: Sequence[tuple[tile.Kernel, bytes]]) -> dict[int, Loaded] | None:
         """Loaded kernels by ids; None if one is missing."""
         made: dict[int, Loaded] = {}
         for kernel, key in keys:
@@ -202,6 +203,25 @@ class KernelLoader(Generic[Loaded]):
                 found = _loaded.setdefault(key, self.generator.load(kernel, entry))
             made[id(kernel)] = found
         return made
+
+    @property
+    def has_source(self) -> bool:
+        """Whether plans come from elsewhere, and are not to be made anew."""
+        return self._source is not None and self._record is None
+
+    def variants(self, key: bytes, consts: Sequence[Any]) -> list[StoredVariant]:
+        """Those that a source has under a key; none if it has not."""
+        data = None if self._source is None else self._source.get(key)
+        try:
+            return [] if data is None else read_variants(data, consts)
+        except ValueError:
+            return []
+
+    def written(self, plan: Plan, consts: Sequence[Any]) -> bytes | None:
+        """A plan whose kernels were added as data, where what is compiled is recorded."""
+        if self._record is None:
+            return None
+        return written_plan(plan, consts, {number: k for number, (_, k) in self._keys.items()})
 
     def keep(self, key: PlanKey, plan: Plan, consts: Sequence[Any]) -> None:
         """Keep the plan of a program whose kernels were added."""

@@ -19,9 +19,10 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.placement import compiling_for
 from amdjax.core.sharding import Format, Layout, NamedSharding
 from amdjax.jit.arrays import Runner, SizedRunner, on_host
-from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu
+from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu, read_sized_for_cpu
 from amdjax.jit.gpu.upload import buffer_on
 from amdjax.jit.shardings import mesh_of_one_device, sharding_results
+from amdjax.jit.stored_variants import StoredVariant
 from amdjax.passes.shardings import shardings_in
 from amdjax.runtime.devices import Device, Placement
 from amdjax.runtime.gpu import GpuDevice
@@ -118,6 +119,18 @@ def compile_sized_placed(
     return replace(
         sized, make=lambda n: sharding_results(instantiate(closed, n), sized.make(n), False)
     )
+
+
+def read_sized_placed(
+    closed: ClosedJaxpr, donated: Sequence[bool] = (), placement: Placement | None = None
+) -> list[tuple[StoredVariant, SizedRunner]]:
+    """The variants that come with a program in a file; none where it runs on other devices."""
+    if placement is not None and (placement.committed or isinstance(placement.device, GpuDevice)):
+        return []
+    return [
+        (variant, loaded.runner(lambda p: p.runner(placement)))
+        for variant, loaded in read_sized_for_cpu(closed, donated)
+    ]
 
 
 def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:

@@ -17,18 +17,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amdjax.core.array import ConcreteArray
+from amdjax.core.dims import Dim, Estimate, SymbolicScope
+from amdjax.core.dims.parse import parse_dimension
+from amdjax.core.dims.polynomial import Polynomial, text
+from amdjax.core.dims.sized import OPERATIONS
 from amdjax.core.dtypes import dtype_from_short_name, float0, short_dtype_name
-from amdjax.jit.instructions import Instruction, Label, Plan, Storage, View, Zeros
+from amdjax.jit.instructions import Instruction, Label, Parallel, Plan, Storage, View, Zeros
 from amdjax.runtime import vm
 from amdjax.tile.ir import Block
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.types import Buffer
 
-__all__ = ["StoredPlan", "read_plan", "written_plan"]
+__all__ = [
+    "StoredPlan", "Unwritable", "read_number", "read_plan", "written_number", "written_plan",
+    "written_size",
+]  # fmt: skip
 
 #: Bytes of constants that planning made, such as tables, up to which a plan carries them; and of
 #: zeros that it asks for.
 CARRIED, MOST_ZEROS = 1 << 16, 1 << 30
+MOST_NESTED, MOST_OPERANDS = 200, 10_000  # estimates in estimates, numbers in one
 #: Bytes of a plan that is read, and the greatest size or place in it.
 MOST_BYTES, LARGEST = 64 << 20, 1 << 60
 _ROLES = ("in", "out", "inout", "size")
@@ -47,7 +55,7 @@ class StoredPlan(NamedTuple):
     keys: list[tuple[Kernel, bytes]]
 
 
-class _Unwritable(Exception):
+class Unwritable(Exception):
     """A plan holds what has no form as data."""
 
 
@@ -58,14 +66,70 @@ def written_plan(plan: Plan, consts: Sequence[Any], keys: Mapping[int, bytes]) -
     """A plan as data; None for one that calls Python, or carries large values.
 
     Args:
-      plan: of known sizes.
+      plan: of sizes that are known, or symbolic.
       consts: the constants of its program.
       keys: those of its kernels' machine code, by the ids of the kernels.
     """
     try:
-        return json.dumps(_Writer(plan, consts, keys).data(), separators=(",", ":")).encode()
-    except _Unwritable:
+        data = _Writer(plan, consts, keys).data()
+        return json.dumps(data, separators=(",", ":"), allow_nan=False).encode()
+    except (Unwritable, ValueError):  # of numbers that JSON has not
         return None
+
+
+def written_number(x: Any) -> Any:
+    """A number, a size or an estimate in JSON; raises `Unwritable` for what has no form."""
+    if isinstance(x, (bool, int, np.integer)):
+        return int(x)
+    if isinstance(x, float):
+        return ["f", x]
+    if isinstance(x, Dim):
+        return ["d", written_size(x.polynomial)]
+    if isinstance(x, Estimate) and isinstance(x.operation, str) and _weight(x, {}) <= MOST_OPERANDS:
+        return ["e", x.operation, *map(written_number, x.operands)]
+    raise Unwritable
+
+
+def written_size(a: Polynomial) -> str:
+    """A polynomial of sizes as text; raises `Unwritable` for one that reads back as another."""
+    written = text(a)
+    if parse_dimension(written, SymbolicScope()) != a:
+        raise Unwritable
+    return written
+
+
+def _weight(x: Any, known: dict[int, int]) -> int:
+    """How many numbers an estimate is made of, those that it meets again counted again."""
+    if not isinstance(x, Estimate):
+        return 1
+    if id(x) not in known:
+        known[id(x)] = 1 + sum(_weight(operand, known) for operand in x.operands)
+    return known[id(x)]
+
+
+def read_number(told: Any, scope: SymbolicScope | None, depth: int = 0) -> Any:
+    """What `written_number` wrote; raises ValueError for what it cannot have.
+
+    Args:
+      told: the form.
+      scope: of the dimensions; None where none may be.
+    """
+    if type(told) is int:
+        return _number(told)
+    _require(scope is not None and depth < MOST_NESTED, "a size")
+    assert scope is not None
+    kind, *rest = told
+    if kind == "f":
+        (number,) = rest
+        _require(type(number) in (int, float), "a number")
+        return float(number)
+    if kind == "d":
+        (dimension,) = rest
+        _require(type(dimension) is str, "a size")
+        return Dim(scope, parse_dimension(dimension, scope))
+    operation, *operands = rest
+    _require(kind == "e" and operation in OPERATIONS and len(operands) == 2, "an estimate")
+    return Estimate(None, operation, *(read_number(x, scope, depth + 1) for x in operands))
 
 
 class _Writer:
@@ -80,7 +144,7 @@ class _Writer:
     def data(self) -> dict[str, Any]:
         plan = self.plan
         if plan.hosts:
-            raise _Unwritable
+            raise Unwritable
         arena = list(map(self.storage, plan.storages))
         instructions = [[i.opcode, i.step, *map(self.word, i.words)] for i in plan.instructions]
         return {
@@ -96,24 +160,21 @@ class _Writer:
         if number is None:
             number = self.storages[id(s)] = len(self.of_storages)
             self.of_storages.append([
-                self.number(s.nbytes), s.slot, s.writable, s.offset, s.align, s.first, s.last,
+                written_number(s.nbytes), s.slot, s.writable, s.offset, s.align, s.first, s.last,
             ])  # fmt: skip
         return number
-
-    def number(self, x: Any) -> int:
-        if isinstance(x, (bool, int, np.integer)):
-            return int(x)
-        raise _Unwritable  # a size that is symbolic
 
     def word(self, w: Any) -> Any:
         if isinstance(w, View):
             return [
-                "v", self.storage(w.storage), self.number(w.offset), w.counter,
-                self.number(w.stride),
+                "v", self.storage(w.storage), written_number(w.offset), w.counter,
+                written_number(w.stride),
             ]  # fmt: skip
         if isinstance(w, Kernel):
             return ["k", self.kernel(w)]
-        return ["l", w.position] if isinstance(w, Label) else self.number(w)
+        if isinstance(w, Parallel):
+            return ["p", written_number(w.programs), written_number(w.nanoseconds)]
+        return ["l", w.position] if isinstance(w, Label) else written_number(w)
 
     def kernel(self, k: Kernel) -> int:
         number = self.kernels.setdefault(id(k), len(self.of_kernels))
@@ -126,30 +187,33 @@ class _Writer:
         place = self.places.get(id(x))
         if place is not None:
             return ["c", place]
+        if isinstance(x, Zeros) and isinstance(x.nbytes, Dim):
+            return ["s", written_number(x.nbytes)]
         if isinstance(x, Zeros):
-            return ["z", "u8", [self.number(x.nbytes)]]
+            return ["z", "u8", [x.nbytes]]
         if isinstance(x, ConcreteArray):
             x = np.asarray(x)
         if not isinstance(x, np.ndarray) or x.dtype == float0:
-            raise _Unwritable
+            raise Unwritable
         head = [short_dtype_name(x.dtype), list(x.shape)]
         data = np.ascontiguousarray(x).tobytes()
         if not any(data) and x.nbytes <= MOST_ZEROS:  # bits, since -0.0 is zero as well
             return ["z", *head]
         if x.nbytes > CARRIED:
-            raise _Unwritable
+            raise Unwritable
         return ["a", *head, base64.b64encode(data).decode()]
 
 
 # Reading
 
 
-def read_plan(data: bytes, consts: Sequence[Any]) -> StoredPlan:
+def read_plan(data: bytes, consts: Sequence[Any], scope: SymbolicScope | None = None) -> StoredPlan:
     """The plan that was written.
 
     Args:
       data: what `written_plan` made, or anything.
       consts: the constants of its program.
+      scope: of symbolic sizes; None where all are known.
 
     Raises:
       ValueError: it is no plan of such a program.
@@ -157,7 +221,7 @@ def read_plan(data: bytes, consts: Sequence[Any]) -> StoredPlan:
     try:
         if len(data) > MOST_BYTES:
             raise ValueError("it is too long")
-        return _Reader(json.loads(data, parse_constant=_refuse), consts).read()
+        return _Reader(json.loads(data, parse_constant=_refuse), consts, scope).read()
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError) as e:
         raise ValueError(f"this is no plan: {type(e).__name__}: {e}") from None
 
@@ -167,8 +231,8 @@ def _refuse(text: str) -> None:
 
 
 class _Reader:
-    def __init__(self, told: Any, consts: Sequence[Any]) -> None:
-        self.told, self.consts = told, consts
+    def __init__(self, told: Any, consts: Sequence[Any], scope: SymbolicScope | None) -> None:
+        self.told, self.consts, self.scope = told, consts, scope
         arena_bytes, slots, inputs, outputs, constants_at = map(_size, told["numbers"])
         in_order = 2 <= inputs <= outputs <= constants_at <= slots < 1 << 24
         _require(in_order and slots == constants_at + len(told["constants"]), "slots")
@@ -184,7 +248,8 @@ class _Reader:
         _require(len(set(map(id, arena))) == len(arena), "the arena")
         ids = set(map(id, arena))
         in_arena = all((id(s) in ids) == (s.slot is None) for s in self.storages)
-        fits = all(s.offset + s.nbytes <= self.arena_bytes for s in arena if s.last >= 0)
+        placed = [s for s in arena if s.last >= 0] if self.scope is None else []
+        fits = all(s.offset + s.nbytes <= self.arena_bytes for s in placed)
         _require(in_arena and fits, "the arena")
         instructions = list(map(self.instruction, told["instructions"]))
         _require(bool(instructions) and instructions[-1].opcode == vm.HALT, "its end")
@@ -194,6 +259,15 @@ class _Reader:
             self.constants_at, constants, [], self.aliases(told["aliases"]),
         )  # fmt: skip
         return StoredPlan(plan, self.kernels)
+
+    def number(self, told: Any) -> Any:
+        found = read_number(told, self.scope)
+        _require(isinstance(found, (int, Dim)), "a number")
+        return found
+
+    def size(self, told: Any) -> Any:
+        found = self.number(told)
+        return found if isinstance(found, Dim) else _size(found)
 
     def at(self, values: Sequence[Any], n: Any) -> Any:
         _require(type(n) is int and 0 <= n < len(values), "a number")
@@ -214,8 +288,8 @@ class _Reader:
         nbytes, slot, writable, offset, align, first, last = told
         _require(slot is None or 0 < _size(slot) < self.slots, "a slot")
         _require(type(writable) is bool and type(last) is int and last >= -1, "a storage")
-        numbers = map(_size, (nbytes, offset, align, first))
-        nbytes, offset, align, first = numbers
+        nbytes = self.size(nbytes)
+        offset, align, first = map(_size, (offset, align, first))
         return Storage(nbytes, slot, writable, offset, align, first, last)
 
     def instruction(self, told: Any) -> Instruction:
@@ -234,7 +308,12 @@ class _Reader:
             number, offset, counter, stride = rest
             _require(0 < _size(counter) < self.constants_at, "a counter")
             storage = self.at(self.storages, number)
-            return View(storage, _number(offset), counter, _number(stride))
+            return View(storage, self.number(offset), counter, self.number(stride))
+        if kind == "p":
+            programs, nanoseconds = rest
+            return Parallel(self.size(programs), read_number(nanoseconds, self.scope))
+        if kind == "d":
+            return self.number(told)
         (number,) = rest
         if kind == "k":
             return self.at(self.kernels, number)[0]
@@ -246,6 +325,9 @@ class _Reader:
         if kind == "c":
             (number,) = rest
             return self.at(self.consts, number)
+        if kind == "s":
+            (nbytes,) = rest
+            return Zeros(self.size(nbytes))
         name, shape, *data = rest
         dtype = np.dtype(dtype_from_short_name(name))
         _require(len(shape) <= 32 and not dtype.hasobject, "a constant")
@@ -255,8 +337,8 @@ class _Reader:
             _require(not data, "a constant")
             return np.zeros(shape, dtype)
         _require(kind == "a", "a constant")
-        (text,) = data
-        values = np.frombuffer(bytearray(base64.b64decode(text, validate=True)), dtype)
+        (encoded,) = data
+        values = np.frombuffer(bytearray(base64.b64decode(encoded, validate=True)), dtype)
         _require(values.size == count, "a constant")
         return values.reshape(shape)
 
@@ -296,24 +378,30 @@ def _is_view(w: Any) -> bool:
 
 
 def _is_count(w: Any) -> bool:
-    return type(w) is int and w >= 0
+    return isinstance(w, Dim) or (type(w) is int and w >= 0)
+
+
+def _is_parallel(w: Any) -> bool:
+    return isinstance(w, Parallel) or (type(w) is int and 0 <= w <= 1)
 
 
 def _is_launch(words: Sequence[Any]) -> bool:
     """Kernel, grid, whether it is parallel, how many operands, the operands."""
-    if len(words) < 4 or not isinstance(words[0], Kernel) or not all(map(_is_count, words[1:4])):
+    if len(words) < 4 or not isinstance(words[0], Kernel) or not _is_count(words[1]):
         return False
-    fits = len(words[0].params) == words[3] == len(words) - 4
-    return fits and words[2] <= 1 and all(map(_is_view, words[4:]))
+    fits = type(words[3]) is int and len(words[0].params) == words[3] == len(words) - 4
+    return fits and _is_parallel(words[2]) and all(map(_is_view, words[4:]))
 
 
 def _are_launches(words: Sequence[Any]) -> bool:
     """Programs, whether they are parallel, how many kernels, and each with grid and operands."""
-    if len(words) < 3 or not all(map(_is_count, words[:3])) or words[1] > 1:
+    if len(words) < 3 or not _is_count(words[0]) or not _is_parallel(words[1]):
+        return False
+    if type(words[2]) is not int or words[2] < 0:
         return False
     at = 3
     for _ in range(min(words[2], len(words))):
-        if len(words) < at + 3 or not all(map(_is_count, words[at + 1 : at + 3])):
+        if len(words) < at + 3 or type(words[at + 2]) is not int or words[at + 2] < 0:
             return False
         count = words[at + 2]
         if not _is_launch([words[at], words[at + 1], 0, count, *words[at + 3 : at + 3 + count]]):
@@ -330,7 +418,7 @@ def _form(*kinds: Callable[[_Reader, Any], bool]) -> Callable[[_Reader, Sequence
 
 _view = lambda reader, w: _is_view(w)
 _label = lambda reader, w: isinstance(w, Label)
-_int = lambda reader, w: type(w) is int
+_int = lambda reader, w: type(w) is int or isinstance(w, Dim)
 _FORMS: dict[int, Callable[[_Reader, Sequence[Any]], bool]] = {
     vm.HALT: _form(),
     vm.CALL: lambda reader, words: _is_launch(words),

@@ -9,6 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from amdjax.core.backend import get_backend
+from amdjax.core.config import config
 from amdjax.core.dims import (
     Choice,
     Dim,
@@ -28,7 +29,7 @@ from amdjax.core.dims.sized import counted
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.instantiate import check_values, instantiate
 from amdjax.core.integers import ceil_div
-from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr import ClosedJaxpr, LateJaxpr
 from amdjax.jit.arrays import Runner, SizedRunner
 
 if TYPE_CHECKING:
@@ -254,10 +255,37 @@ class Variants:
         self.target = target
         self.on_gpu = target is not None or (place is not None and place.device.platform != "cpu")
         self.aligning = _aligning(closed) if self.on_gpu else frozenset()
-        self.known: list[Variant] = []
+        self.known: list[Variant] = self._carried()
         self.reason: str | None = None  # why programs are compiled for single sizes
         # The last used at the end, with the variants that made them.
         self._instances: dict[tuple[tuple[str, int], ...], tuple[Runner, Variant | None]] = {}
+
+    def _carried(self) -> list[Variant]:
+        """Those that come with the program in a file."""
+        # Other programs are refused, or told apart, where they are compiled.
+        watched = config.debug_nans or config.debug_infs or config.debug_key_reuse
+        late = isinstance(self.closed, LateJaxpr) and not (self.on_gpu or self.refs)
+        if not late or watched or config.mesh is not None:
+            return []
+        # late: loads the compiler
+        from amdjax.jit.placement import read_sized_placed
+
+        return [
+            Variant(v.units, v.fixed, program, [self._guards(*g) for g in v.guards])
+            for v, program in read_sized_placed(self.closed, self.donated, self.place)
+        ]
+
+    def _guards(self, required: Sequence[Guard], preferred: Sequence[Guard | Choice]) -> Guards:
+        return Guards(required, preferred, LARGER_ON_GPU if self.on_gpu else LARGER)
+
+    def written(self) -> bytes | None:
+        """Its variants as data, of what was compiled while it was recorded."""
+        # late: loads the compiler
+        from amdjax.jit.stored_variants import written_variants
+
+        return written_variants(
+            [(v.units, v.fixed, v.guards, v.program.written) for v in self.known]
+        )
 
     def runner(self, sizes: Mapping[str, int]) -> Runner:
         """The program for given sizes of its dimension variables, as a function of arrays.
@@ -353,7 +381,7 @@ class Variants:
             compiled = _compile_for(program, self.target, self.donated)
         else:
             compiled = get_backend().compile_sized(program, self.donated, self.refs, self.place)
-        guards = Guards(scope.required, scope.preferred, LARGER_ON_GPU if self.on_gpu else LARGER)
+        guards = self._guards(scope.required, scope.preferred)
         scope.close()
         for variant in alike:
             if variant.serves(sizes) and variant.program.identity == compiled.identity:

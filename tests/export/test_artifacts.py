@@ -10,7 +10,7 @@ from safetensors.numpy import load as load_safetensors
 
 import amdjax
 import amdjax.numpy as jnp
-from amdjax import export, lax
+from amdjax import export, lax, nn
 from amdjax.codegen.engine import Compilation
 from amdjax.core.config import State
 from amdjax.core.jaxpr import subjaxprs
@@ -187,6 +187,39 @@ def test_programs_with_plans_are_not_read(tmp_path, compiled, planned):
     np.testing.assert_array_equal(g, amdjax.grad(lambda x: e.call(x).sum())(X))
     # Without trust it is read at once.
     assert is_read(amdjax.load_artifact(tmp_path / "f").exported.program)
+
+
+def attended(q, w):
+    """Products whose plans depend on sizes, sums over a size, and a size as a number."""
+    h = jnp.tanh(q @ w)
+    p = nn.softmax(h @ h.swapaxes(-1, -2) / jnp.sqrt(jnp.float32(h.shape[0])))
+    return {"y": (p @ h).sum(0), "n": h.mean((0, 1)), "z": jnp.flip(p, 1)}
+
+
+def test_plans_of_symbolic_sizes_come_with_machine_code(tmp_path, compiled, planned):
+    """The very plans: for all sizes the same bits as where they were made, and no planning."""
+    w = np.linspace(-1, 1, 64 * 32, dtype=np.float32).reshape(64, 32)
+    spec = amdjax.ShapeDtypeStruct(export.symbolic_shape("b, t, 64"), np.float32)
+    e = export.export(amdjax.jit(attended))(spec, w)
+    sizes = [(2, 8), (8, 40), (3, 5)]
+    e.save(tmp_path / "f", targets=["cpu"], example=[{"b": b, "t": t} for b, t in sizes])
+    xs = [np.random.default_rng(b * t).normal(size=(b, t, 64)).astype("f4") for b, t in sizes]
+    wanted = [e.call(x, w) for x in xs]
+    compiled[1]()
+    planned.clear()
+    artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
+    for x, want in zip(xs, wanted):
+        got = artifact(x, w)
+        assert not planned and not compiled[0]
+        np.testing.assert_allclose(got["y"], want["y"], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(got["n"], want["n"], rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(got["z"], want["z"], rtol=1e-6, atol=1e-6)
+    # Other sizes are served by these plans, or by ones that are made for them.
+    for b, t in ((2, 9), (7, 64), (1, 8), (4, 1), (200, 3)):
+        x = np.random.default_rng(t).normal(size=(b, t, 64)).astype("f4")
+        want = amdjax.jit(attended)(x, w)
+        for k, got in artifact(x, w).items():
+            np.testing.assert_allclose(got, want[k], rtol=2e-5, atol=2e-5)
 
 
 def test_programs_whose_operations_have_rules_of_the_users_have_no_plans(

@@ -176,12 +176,12 @@ def answer_at_random(monkeypatch, seed):
         likely = bool(draw.getrandbits(1)) if seed % 2 else evaluate(a, at_others) >= 0
         return scope.preferences.setdefault(("ge", a), likely)
 
-    def estimate(self, scope, at):
-        made(self, scope, at)
+    def estimate(self, scope, *operation):
+        made(self, scope, *operation)
         if seed % 2:
             self.value *= 4.0 ** draw.randint(-3, 3)
         else:
-            self.value = float(at({name: at_others(name) for name in scope.sizes}))
+            self.value = float(self.at({name: at_others(name) for name in scope.sizes}))
 
     guard, made = SizedScope.is_at_least_zero, Estimate.__init__
     monkeypatch.setattr(SizedScope, "is_at_least_zero", is_at_least_zero)

@@ -281,6 +281,13 @@ class EstimateTypeError(InconclusiveDimensionOperation, TypeError):
     """An estimate was to become a number."""
 
 
+#: What estimates are computed by.
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "**": operator.pow,
+}  # fmt: skip
+
+
 class Estimate:
     """A number that is computed of sizes and is none, good for estimates alone.
 
@@ -289,20 +296,34 @@ class Estimate:
     operand of it, which is computed anew for other sizes.
 
     Args:
-      scope: of the sizes.
-      at: its value for sizes of the variables.
+      scope: of the sizes; None where there are none at hand, and the estimate has no value.
+      operation: a symbol among `OPERATIONS`, or a function.
+      operands: what it is done with: numbers, dimensions and estimates.
     """
 
-    __slots__ = ("at", "scope", "value")
+    __slots__ = ("operands", "operation", "scope", "value")
     __array_ufunc__ = None
 
-    def __init__(self, scope: SizedScope, at: Callable[[Mapping[str, Any]], Any]):
-        self.scope, self.at = scope, at
-        self.value = float(at(scope.sizes))
+    def __init__(
+        self, scope: SizedScope | None, operation: str | Callable[..., Any], *operands: Any
+    ):
+        self.scope, self.operation, self.operands = scope, operation, operands
+        self.value = math.nan
+        if scope is not None:
+            self.value = float(self._function(*map(_value_of, operands)))
 
     @staticmethod
     def of(dim: Dim) -> Estimate:
-        return Estimate(cast("SizedScope", dim.scope), dim.evaluate)
+        return Estimate(cast("SizedScope", dim.scope), "+", dim, 0)
+
+    @property
+    def _function(self) -> Callable[..., Any]:
+        operation = self.operation
+        return OPERATIONS[operation] if isinstance(operation, str) else operation
+
+    def at(self, sizes: Mapping[str, Any]) -> Any:
+        """Its value for sizes of the variables."""
+        return self._function(*(at_sizes(x, sizes) for x in self.operands))
 
     def _refuse(self, *_: Any) -> Any:
         raise EstimateTypeError(
@@ -313,7 +334,7 @@ class Estimate:
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
 
     def __jax_array__(self) -> Any:
-        scope = self.scope
+        scope = cast("SizedScope", self.scope)
         return self.at({name: Dim(scope, of(name)).__jax_array__() for name in scope.sizes})
 
     def __neg__(self) -> Estimate:
@@ -328,35 +349,31 @@ class Estimate:
     def __format__(self, spec: str) -> str:
         return format(self.value, spec)
 
-    def _with(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
-        if isinstance(other, Dim):
-            other = Estimate.of(other)
-        if isinstance(other, Estimate):
-            return Estimate(self.scope, lambda sizes: operation(self.at(sizes), other.at(sizes)))
-        if not isinstance(other, (int, float)):
+    def _with(self, symbol: str, *operands: Any) -> Any:
+        if not all(isinstance(x, (int, float, Dim, Estimate)) for x in operands):
             return NotImplemented
-        return Estimate(self.scope, lambda sizes: operation(self.at(sizes), other))
+        return Estimate(self.scope, symbol, *operands)
 
     def __add__(self, other: Any) -> Any:
-        return self._with(other, operator.add)
+        return self._with("+", self, other)
 
     def __sub__(self, other: Any) -> Any:
-        return self._with(other, operator.sub)
+        return self._with("-", self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._with(other, lambda x, y: y - x)
+        return self._with("-", other, self)
 
     def __mul__(self, other: Any) -> Any:
-        return self._with(other, operator.mul)
+        return self._with("*", self, other)
 
     def __truediv__(self, other: Any) -> Any:
-        return self._with(other, operator.truediv)
+        return self._with("/", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._with(other, lambda x, y: y / x)
+        return self._with("/", other, self)
 
     def __pow__(self, other: Any) -> Any:
-        return self._with(other, operator.pow)
+        return self._with("**", self, other)
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -476,8 +493,7 @@ def estimated(function: Callable[..., float], *sizes: DimSize) -> Any:
     scope = next((n.scope for n in sizes if isinstance(n, Dim)), None)
     if scope is None:
         return function(*sizes)
-    values = lambda at: [at_sizes(n, at) for n in sizes]
-    return Estimate(cast("SizedScope", scope), lambda at: function(*values(at)))
+    return Estimate(cast("SizedScope", scope), function, *sizes)
 
 
 def cheapest(costs: Sequence[Any]) -> int:

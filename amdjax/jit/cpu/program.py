@@ -16,10 +16,13 @@ from amdjax.codegen.engine import Library, host
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
-from amdjax.core.dims import at_sizes
+from amdjax.core.dims import Dim, at_sizes
+from amdjax.core.dims.polynomial import of
+from amdjax.core.dims.sized import counted
 from amdjax.core.dtypes import float0
+from amdjax.core.instantiate import type_at
 from amdjax.core.integers import round_up
-from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr import ClosedJaxpr, LateJaxpr
 from amdjax.jit.arrays import (
     Runner,
     SizedRunner,
@@ -33,7 +36,9 @@ from amdjax.jit.cpu.code import Code
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dump import dumping
 from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
+from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.plan_keys import plan_key
+from amdjax.jit.stored_variants import StoredVariant, variants_key
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
@@ -72,7 +77,39 @@ def compile_for_cpu(
 @rare_collections
 def compile_sized_for_cpu(closed: ClosedJaxpr, donated: Sequence[bool] = ()) -> LoadedPlan:
     """Compile a program whose dimensions are symbolic with sizes at hand."""
-    return LoadedPlan(closed.out_avals, *_compiled(closed, donated, lambda stage, x: None))
+    loader = cpu_kernels()
+    plan, libraries = _planned(closed, donated, lambda stage, x: None, loader)
+    written = loader.written(plan, closed.consts)  # which loading changes
+    return LoadedPlan(closed.out_avals, plan, libraries, written)
+
+
+def carried_variants(
+    closed: ClosedJaxpr, donated: Sequence[bool], loader: KernelLoader[Any] | None = None
+) -> bytes | None:
+    """The key of the variants that come with a program of symbolic shapes; None for another."""
+    if not isinstance(closed, LateJaxpr):
+        return None
+    key = plan_key(closed, donated, cpu_target(), (loader or cpu_kernels()).generator.facts())
+    return None if key is None else variants_key(key)
+
+
+def read_sized_for_cpu(
+    closed: ClosedJaxpr, donated: Sequence[bool]
+) -> list[tuple[StoredVariant, LoadedPlan]]:
+    """The variants that come with a program, without its being planned; those that are whole."""
+    loader = cpu_kernels()
+    key = carried_variants(closed, donated, loader) if loader.has_source else None
+    found = []
+    for variant in [] if key is None else loader.variants(key, closed.consts):
+        kernels = loader.of_keys(variant.stored.keys)
+        if kernels is not None:
+            sizes = {
+                name: unit * Dim(variant.scope, of(counted(name, unit)))
+                for name, unit in variant.units.items()
+            }
+            out_avals = [type_at(a, {**variant.fixed, **sizes}) for a in closed.out_avals]
+            found.append((variant, LoadedPlan(out_avals, variant.stored.plan, kernels)))
+    return found
 
 
 def plan_for_cpu(
@@ -87,18 +124,26 @@ def _compiled(
     closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
 ) -> tuple[Plan, dict[int, Library]]:
     """The plan of a program, and its kernels by their numbers."""
-    loader, target = cpu_kernels(), cpu_target()
-    key = plan_key(closed, donated, target, loader.generator.facts())
+    loader = cpu_kernels()
+    key = plan_key(closed, donated, cpu_target(), loader.generator.facts())
     if key is not None and (found := loader.read(key, closed.consts)) is not None:
         return found
+    made = _planned(closed, donated, observe, loader)
+    if key is not None:
+        loader.keep(key, made[0], closed.consts)
+    return made
+
+
+def _planned(
+    closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None],
+    loader: KernelLoader[Library],
+) -> tuple[Plan, dict[int, Library]]:  # fmt: skip
+    """The same, whether or not a plan is kept."""
     try:
         with dumping(config.dump, closed, observe) as observe:
-            plan = plan_program(closed, target, donated, observe, loader)
+            plan = plan_program(closed, cpu_target(), donated, observe, loader)
             observe("plan", plan)
-            libraries = loader.load()
-        if key is not None:
-            loader.keep(key, plan, closed.consts)
-        return plan, libraries
+            return plan, loader.load()
     except BaseException:
         loader.cancel()
         raise
@@ -111,9 +156,14 @@ class LoadedPlan:
       out_avals: types of the results.
       plan: the plan, of which dimensions may be symbolic.
       libraries: its kernels, by their ids.
+      written: the plan as data, if it is wanted.
     """
 
-    def __init__(self, out_avals: Sequence[Any], plan: Plan, libraries: dict[int, Library]):
+    def __init__(
+        self, out_avals: Sequence[Any], plan: Plan, libraries: dict[int, Library],
+        written: bytes | None = None,
+    ):  # fmt: skip
+        self.written = written
         plan, first = computed_once(plan)
         self.plan, self.libraries = plan, libraries
         addresses = {number: library[SYMBOL] for number, library in libraries.items()}
@@ -146,7 +196,8 @@ class LoadedPlan:
         code = lambda kernel: self.libraries[id(kernel)]
         identity, launches = self.plan.identity(code), self.plan.launches(code)
         peaks, aliases = self.plan.peaks, list(self.plan.aliases)
-        return SizedRunner(lambda sizes: make(self.at(sizes)), identity, launches, peaks, aliases)
+        at = lambda sizes: make(self.at(sizes))
+        return SizedRunner(at, identity, launches, peaks, aliases, self.written)
 
 
 class CpuProgram:
