@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,8 +66,7 @@ def to_result(operation: str, params: dict[str, Any], x: Array, side: int, ndim:
 
 def weight_sums(operation: str, params: dict[str, Any], q: QuantizedArray, side: int) -> Array:
     """What the zero point of the other operand is multiplied by: sums of stored numbers."""
-    axes = contracted_axes(operation, params, side)
-    return _sum(_signed(q)[0], axes)
+    return _sum(_signed(q)[0], contracted_axes(operation, params, side))
 
 
 def _sum(values: Array, axes: Sequence[int]) -> Array:
@@ -106,15 +105,42 @@ def quantized_product(
     return (out.astype(wide) * (scales[0] * scales[1])).astype(dtype)
 
 
-def _signed(q: QuantizedArray) -> tuple[Array, Array | None]:
-    """Stored numbers as int8, and their zero point. Unsigned ones are moved by 128."""
-    values, zero = q.unpacked(), q.zero_point
-    if q.format == "uint8":
-        values = lax.bitcast_convert_type(values ^ np.uint8(128), np.int8)
-        moved = np.int32(0) if zero is None else zero.astype(np.int32)
-        return values, jnp.broadcast_to(moved - np.int32(128), q.scale.shape)
+def signed(values: Array, zero: Array | None) -> tuple[Array, Array | None]:
+    """Integers of 8 bits and less as int8, and their zero point in int32. Those of uint8 are moved
+    by 128.
+    """
     zero = None if zero is None else zero.astype(np.int32)
-    return values.astype(np.int8), zero
+    if values.dtype != np.uint8:
+        return values.astype(np.int8), zero
+    values = lax.bitcast_convert_type(values ^ np.uint8(128), np.int8)
+    return values, jnp.asarray(0 if zero is None else zero) - np.int32(128)
+
+
+def _signed(q: QuantizedArray) -> tuple[Array, Array | None]:
+    values, zero = signed(q.unpacked(), q.zero_point)
+    return values, None if zero is None else jnp.broadcast_to(zero, q.scale.shape)
+
+
+def without_zero_points(
+    sums: Array, depth: int, lhs: tuple[Array | None, Callable[[], Array]],
+    rhs: tuple[Array | None, Callable[[], Array]],
+) -> Array:  # fmt: skip
+    """`sum((a - p) * (b - q))` from sums of `a * b`, which are `depth` products each.
+
+    Args:
+      sums: `sum(a * b)`, in int32.
+      depth: how many are summed.
+      lhs: `p`, in int32 and to be broadcast to the sums, or None for 0; what gives `sum(a)`.
+      rhs: the same of `b`.
+    """
+    (p, sum_a), (q, sum_b) = lhs, rhs
+    if p is not None:
+        sums = sums - p * sum_b()
+    if q is not None:
+        sums = sums - q * sum_a()
+    if p is not None and q is not None:
+        sums = sums + np.int32(depth) * p * q
+    return sums
 
 
 def _integer_sums(
@@ -124,48 +150,83 @@ def _integer_sums(
     """`sum((lhs - its zero) * (rhs - its zero))`, in int32."""
     (x, x_zero), (w, w_zero) = _signed(lhs), _signed(rhs)
     if operation == "conv_general_dilated":
-        return _convolution_sums(params, x, x_zero, w, w_zero, sums[1])
+        return convolution_sums(params, x, x_zero, w, w_zero, sums[1])
     out = bind(operation, params, x, w, np.int32)
     place = lambda value, side: to_result(operation, params, value, side, out.ndim)
     axes = [contracted_axes(operation, params, side) for side in (0, 1)]
-    total = lambda value, side: _sum(value, axes[side])
-    if x_zero is not None:
-        of_w = total(w, 1) if sums[1] is None else sums[1]
-        out = out - place(x_zero, 0) * place(of_w, 1)
-    if w_zero is not None:
-        of_x = total(x, 0) if sums[0] is None else sums[0]
-        out = out - place(w_zero, 1) * place(of_x, 0)
-    if x_zero is not None and w_zero is not None:
-        depth = int(np.prod([x.shape[d] for d in axes[0]], dtype=int))
-        out = out + np.int32(depth) * place(x_zero, 0) * place(w_zero, 1)
-    return out
+
+    def total(side: int) -> Array:
+        known = sums[side]
+        return place(_sum((x, w)[side], axes[side]) if known is None else known, side)
+
+    zeros = [
+        None if zero is None else place(zero, side) for side, zero in enumerate((x_zero, w_zero))
+    ]
+    depth = int(np.prod([x.shape[d] for d in axes[0]], dtype=int))
+    return without_zero_points(
+        out, depth, (zeros[0], lambda: total(0)), (zeros[1], lambda: total(1))
+    )
 
 
-def _convolution_sums(
+def convolution_sums(
     params: dict[str, Any], x: Array, x_zero: Array | None, w: Array, w_zero: Array | None,
-    sums: Array | None,
+    sums: Array | None = None,
 ) -> Array:  # fmt: skip
+    """A convolution of integers of 8 bits without their zero points, in int32.
+
+    Args:
+      params: those of the equation.
+      x: the image.
+      x_zero: its zero point, a single one; None for 0.
+      w: the kernel.
+      w_zero: its zero points, to be broadcast to it, one for each feature of the result at most.
+      sums: of the kernel for each feature of the result, if they are known.
+    """
     operation, numbers = "conv_general_dilated", params["dimension_numbers"]
-    if w_zero is not None:  # a kernel with zero points is rare: differences take 16 bits
-        w = w.astype(np.int16) - w_zero.astype(np.int16)
-        x = x.astype(np.int16)
-        sums = None
-    if x_zero is None:
-        return bind(operation, params, x, w, np.int32)
-    # What is outside the image is zero, which is stored as the zero point.
-    config = [(0, 0, 0)] * x.ndim
-    dilations = params["lhs_dilation"] or (1,) * (x.ndim - 2)
-    for d, (low, high), dilation in zip(numbers.lhs_spec[2:], params["padding"], dilations):
-        config[d] = (low, high, dilation - 1)
-    x = lax.pad(x, x_zero.reshape(()).astype(x.dtype), config)
-    params = {
-        **params, "padding": ((0, 0),) * (x.ndim - 2), "lhs_dilation": (1,) * (x.ndim - 2),
-    }  # fmt: skip
+    if x_zero is not None or w_zero is not None:
+        # What is outside the image is zero, which is stored as the zero point.
+        config = [(0, 0, 0)] * x.ndim
+        dilations = params["lhs_dilation"] or (1,) * (x.ndim - 2)
+        for d, (low, high), dilation in zip(numbers.lhs_spec[2:], params["padding"], dilations):
+            config[d] = (low, high, dilation - 1)
+        edge = jnp.asarray(0 if x_zero is None else x_zero).reshape(()).astype(x.dtype)
+        x = lax.pad(x, edge, config)
+        params = {
+            **params, "padding": ((0, 0),) * (x.ndim - 2), "lhs_dilation": (1,) * (x.ndim - 2),
+        }  # fmt: skip
     out = bind(operation, params, x, w, np.int32)
-    if sums is None:
-        axes = contracted_axes(operation, params, 1)
-        sums = _sum(w, axes)
-    return out - x_zero.reshape(()) * to_result(operation, params, sums, 1, out.ndim)
+    axes = contracted_axes(operation, params, 1)
+    place = lambda value: to_result(operation, params, value, 1, out.ndim)
+    per_feature = [n if d == numbers.rhs_spec[0] else 1 for d, n in enumerate(w.shape)]
+    q = None if w_zero is None else jnp.broadcast_to(w_zero.astype(np.int32), per_feature)
+    depth = int(np.prod([w.shape[d] for d in axes], dtype=int))
+    return without_zero_points(
+        out, depth,
+        (None if x_zero is None else x_zero.astype(np.int32).reshape(()),
+         lambda: _window_sums(params, x, w.shape)),
+        (None if q is None else place(q), lambda: place(_sum(w, axes) if sums is None else sums)),
+    )  # fmt: skip
+
+
+def _window_sums(params: dict[str, Any], x: Array, kernel: Sequence[int]) -> Array:
+    """Sums of what each window of a convolution without padding reads, as the result lies."""
+    numbers, groups = params["dimension_numbers"], params["feature_group_count"]
+    features, *space = numbers.lhs_spec[1:]
+    parts = x.reshape(*x.shape[:features], groups, -1, *x.shape[features + 1 :])
+    parts = jnp.sum(parts, features + 1, np.int32)
+    dilations = params["rhs_dilation"] or (1,) * len(space)
+    window, strides, apart = ([1] * x.ndim for _ in range(3))
+    for i, d in enumerate(space):
+        window[d], strides[d] = kernel[numbers.rhs_spec[2 + i]], params["window_strides"][i]
+        apart[d] = dilations[i]
+    sums = lax.reduce_window(
+        parts, np.int32(0), lax.add, window, strides, "VALID", window_dilation=apart
+    )
+    order = [0] * x.ndim
+    for d, place in zip(numbers.lhs_spec, numbers.out_spec, strict=True):
+        order[place] = d
+    of_each = kernel[numbers.rhs_spec[0]] // groups
+    return jnp.repeat(lax.transpose(sums, order), of_each, numbers.out_spec[1])
 
 
 def product_of_stored(

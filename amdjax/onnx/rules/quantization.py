@@ -10,10 +10,11 @@ import numpy as np
 from amdjax import lax, numpy as jnp
 from amdjax.core import dtypes
 from amdjax.quantize import dequantize_linear, quantize_linear
+from amdjax.quantize.products import convolution_sums, signed, without_zero_points
 
 from ..reading import dtype_of
 from ..registry import is_host, rule
-from ._windows import Windows, windows
+from ._windows import windows
 from .arithmetic import cast
 from .convolutions import by_channel, layouts
 
@@ -81,8 +82,7 @@ def dynamic_quantize(x: Any) -> Any:
     return quantized(x / scale, zero, np.dtype(np.uint8)), scale, zero
 
 
-# Products of integers. They are of 8 bits, as machines have instructions for; zero points add sums
-# of the operands: (a - p)(b - q) = ab - p Σb - q Σa + pq n.
+# Products of integers of 8 bits, as machines have instructions for.
 
 
 def _nothing(zero: Any) -> bool:
@@ -92,38 +92,27 @@ def _nothing(zero: Any) -> bool:
 
 def integer_matmul(a: Any, a_zero: Any, b: Any, b_zero: Any) -> Any:
     """The product of matrices of 8-bit integers in int32, without their zero points."""
-    product = jnp.matmul(a, b, preferred_element_type=np.int32)
-    p, q = _column(a_zero, a), _row(b_zero, b)
-    column_sums = _sums(b, -2) if not _nothing(a_zero) else None
-    if b.ndim == 1 and column_sums is not None:
-        column_sums = column_sums[..., 0]
-    if not _nothing(a_zero):
-        product = product - p * column_sums
-    if not _nothing(b_zero):
-        product = product - q * _sums(a, -1)
-        if not _nothing(a_zero):
-            product = product + p * q * np.int32(a.shape[-1])
-    return product
+    sums = jnp.matmul(a, b, preferred_element_type=np.int32)
+    of_b = lambda: _sums(b, -2)[..., 0] if b.ndim == 1 else _sums(b, -2)
+    return without_zero_points(
+        sums, a.shape[-1], (_column(a_zero), lambda: _sums(a, -1)), (_row(b_zero), of_b)
+    )
 
 
 def _sums(x: Any, axis: int) -> Any:
     return jnp.sum(x, axis if x.ndim > 1 else 0, dtype=np.int32, keepdims=True)
 
 
-def _column(zero: Any, a: Any) -> Any:
-    """Zero points of the first operand: one, or one for each row."""
-    if _nothing(zero):
-        return zero
-    zero = zero.astype(np.int32)
-    if zero.size == 1:
-        return zero.reshape(())
-    return zero[..., None] if zero.ndim == 1 else zero
+def _column(zero: Any) -> Any:
+    """Zero points of the first operand: one, or one for each row; None if they are 0."""
+    zero = _row(zero)
+    return zero[..., None] if zero is not None and zero.ndim == 1 else zero
 
 
-def _row(zero: Any, b: Any) -> Any:
-    """Zero points of the second operand: one, or one for each column."""
+def _row(zero: Any) -> Any:
+    """Zero points of the second operand: one, or one for each column; None if they are 0."""
     if _nothing(zero):
-        return zero
+        return None
     zero = zero.astype(np.int32)
     return zero.reshape(()) if zero.size == 1 else zero
 
@@ -162,45 +151,19 @@ def integer_conv(x: Any, x_zero: Any, w: Any, w_zero: Any, group: int, **form: A
         x.shape[2:], form.get("kernel_shape") or w.shape[2:], form.get("strides"),
         form.get("dilations"), form.get("pads"), form.get("auto_pad", "NOTSET"),
     )  # fmt: skip
+    x_zero, w_zero = (None if _nothing(zero) else zero for zero in (x_zero, w_zero))
     if x.dtype != w.dtype:
-        (x, x_zero), (w, w_zero) = _signed(x, x_zero), _signed(w, w_zero)
-
-    # Padding stands for 0, which is the zero point.
-    edge = jnp.asarray(0 if x_zero is None else x_zero).reshape(()).astype(x.dtype)
-    x = lax.pad(x, edge, [(0, 0, 0), (0, 0, 0), *((low, high, 0) for low, high in made.pads)])
-    y = lax.conv_general_dilated(
-        x, w, made.strides, [(0, 0)] * rank, rhs_dilation=made.dilations,
-        feature_group_count=group, dimension_numbers=layouts(rank), preferred_element_type=np.int32,
-    )  # fmt: skip
-    p = None if _nothing(x_zero) else x_zero.astype(np.int32).reshape(())
-    if p is not None:
-        sums = jnp.sum(w, tuple(range(1, w.ndim)), dtype=np.int32)
-        y = y - by_channel(p * sums, rank)
-    if not _nothing(w_zero):
-        q = w_zero.astype(np.int32)
-        q = q.reshape(()) if q.size == 1 else by_channel(q, rank)
-        sums = _window_sums(x, w.shape, made, group)
-        if p is not None:
-            sums = sums - p * np.int32(np.prod(w.shape[1:]))
-        y = y - q * jnp.repeat(sums, w.shape[0] // group, 1)
-    return y
-
-
-def _window_sums(x: Any, kernel: tuple[int, ...], made: Windows, group: int) -> Any:
-    """Sums of the elements that each window of a convolution reads, `(batch, groups, *space)`."""
-    parts = x.reshape(x.shape[0], group, kernel[1], *x.shape[2:])
-    return lax.reduce_window(
-        jnp.sum(parts, 2, dtype=np.int32), np.int32(0), lax.add, (1, 1, *kernel[2:]),
-        (1, 1, *made.strides), "VALID", window_dilation=(1, 1, *made.dilations),
-    )  # fmt: skip
-
-
-def _signed(x: Any, zero: Any) -> tuple[Any, Any]:
-    """The values as int8, with a zero point that is moved as they are."""
-    if x.dtype == np.int8:
-        return x, zero
-    moved = lax.bitcast_convert_type(jnp.bitwise_xor(jnp.asarray(x), np.uint8(128)), np.int8)
-    return moved, (0 if zero is None else zero.astype(np.int32)) - np.int32(128)
+        (x, x_zero), (w, w_zero) = signed(jnp.asarray(x), x_zero), signed(jnp.asarray(w), w_zero)
+    if w_zero is not None and w_zero.size > 1:
+        w_zero = w_zero.reshape(-1, *[1] * (w.ndim - 1))
+    params = {
+        "window_strides": tuple(made.strides), "padding": tuple(made.pads),
+        "lhs_dilation": (1,) * rank, "rhs_dilation": tuple(made.dilations),
+        "dimension_numbers": lax.conv_dimension_numbers(x.shape, w.shape, layouts(rank)),
+        "feature_group_count": group, "batch_group_count": 1, "precision": None,
+        "out_sharding": None,
+    }  # fmt: skip
+    return convolution_sums(params, jnp.asarray(x), x_zero, jnp.asarray(w), w_zero)
 
 
 @rule("ConvInteger", since=10)
