@@ -27,6 +27,7 @@ Loaded = TypeVar("Loaded")
 LoadedIn = TypeVar("LoadedIn", covariant=True)
 
 _loaded: dict[bytes, Any] = {}  # by cache key
+_of_plans: dict[bytes, Any] = {}  # those whose tile programs are not known
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,7 @@ def is_carried() -> bool:
 def clear_loaded() -> None:
     """Forget compiled kernels; programs that use them keep them alive."""
     _loaded.clear()
+    _of_plans.clear()
 
 
 class KernelGenerator(Protocol[LoadedIn]):
@@ -196,11 +198,12 @@ class KernelLoader(Generic[Loaded]):
         """Loaded kernels by ids; None if one is missing."""
         made: dict[int, Loaded] = {}
         for kernel, key in keys:
-            found = _loaded.get(key)
+            found = _loaded.get(key) or _of_plans.get(key)
             if found is None:
                 if (entry := self._entry(key, kernel.name)) is None:
                     return None
-                found = _loaded.setdefault(key, self.generator.load(kernel, entry))
+                loaded = self.generator.load(self.generator.named(kernel), entry)
+                found = _of_plans.setdefault(key, loaded)
             made[id(kernel)] = found
         return made
 
@@ -208,6 +211,11 @@ class KernelLoader(Generic[Loaded]):
     def has_source(self) -> bool:
         """Whether plans come from elsewhere, and are not to be made anew."""
         return self._source is not None and self._record is None
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether what is compiled is to go with a program in a file."""
+        return self._record is not None
 
     def variants(self, key: bytes, consts: Sequence[Any]) -> list[StoredVariant]:
         """Those that a source has under a key; none if it has not."""

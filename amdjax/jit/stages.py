@@ -296,8 +296,10 @@ class Lowered(AfterTracing):
             from amdjax.jit.gpu.executable import GpuExecutable
 
             device = gpu
-            executable = lambda observe: GpuExecutable(program, device, donated, observe)
-            observed = Observed(executable, lambda observe: executable(observe).plan)
+            made = lambda observe, kept: GpuExecutable(program, device, donated, observe, kept)
+            observed = Observed(
+                lambda observe: made(observe, True), lambda observe: made(observe, False).plan
+            )
         return Compiled(traced, observed, runner)
 
 

@@ -26,6 +26,7 @@ from amdjax.jit.instructions import Instruction, Label, Parallel, Plan, Storage,
 from amdjax.runtime import vm
 from amdjax.tile.ir import Block
 from amdjax.tile.kernel import Kernel
+from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
 #: zeros that it asks for.
 CARRIED, MOST_ZEROS = 1 << 16, 1 << 30
 MOST_NESTED, MOST_OPERANDS = 200, 10_000  # estimates in estimates, numbers in one
+MOST_THREADS = 1 << 11  # of a workgroup
 #: Bytes of a plan that is read, and the greatest size or place in it.
 MOST_BYTES, LARGEST = 64 << 20, 1 << 60
 _ROLES = ("in", "out", "inout", "size")
@@ -180,7 +182,9 @@ class _Writer:
         number = self.kernels.setdefault(id(k), len(self.of_kernels))
         if number == len(self.of_kernels):
             params = [[p.name, p.dtype, p.role] for p in k.params]
-            self.of_kernels.append([k.name, self.keys[id(k)].hex(), params])
+            on_gpu = [k.schedule.workgroup, k.batch, k.cooperative]
+            rest = [] if on_gpu == [0, 1, False] else [on_gpu]
+            self.of_kernels.append([k.name, self.keys[id(k)].hex(), params, *rest])
         return number
 
     def constant(self, x: Any) -> Any:
@@ -230,6 +234,14 @@ def _refuse(text: str) -> None:
     raise ValueError(f"{text} is no number of a plan")
 
 
+class _Cooperative(Kernel):
+    """A kernel whose programs wait for each other, of which the tile program is not known."""
+
+    @property
+    def cooperative(self) -> bool:
+        return True
+
+
 class _Reader:
     def __init__(self, told: Any, consts: Sequence[Any], scope: SymbolicScope | None) -> None:
         self.told, self.consts, self.scope = told, consts, scope
@@ -274,7 +286,7 @@ class _Reader:
         return values[n]
 
     def kernel(self, told: Any) -> tuple[Kernel, bytes]:
-        name, key, params = told
+        name, key, params, *rest = told
         code = bytes.fromhex(key)
         _require(type(name) is str and len(code) == _KEY_BYTES, "a kernel")
         buffers = []
@@ -282,7 +294,13 @@ class _Reader:
             _require(len(of) == 3 and all(type(x) is str for x in of), "a parameter")
             _require(of[2] in _ROLES, "a parameter")
             buffers.append(Buffer(*of))
-        return Kernel(name, buffers, [], Block(), 0), code
+        kind, workgroup, batch = Kernel, 0, 1
+        for on_gpu in rest:
+            workgroup, batch, cooperative = on_gpu
+            kind = _Cooperative if cooperative is True else Kernel
+            _require(0 <= _size(workgroup) <= MOST_THREADS and _size(batch) > 0, "a kernel")
+        schedule = Schedule(workgroup=workgroup)
+        return kind(name, buffers, [], Block(), 0, schedule=schedule, batch=batch), code
 
     def storage(self, told: Any) -> Storage:
         nbytes, slot, writable, offset, align, first, last = told
@@ -389,7 +407,10 @@ def _is_launch(words: Sequence[Any]) -> bool:
     """Kernel, grid, whether it is parallel, how many operands, the operands."""
     if len(words) < 4 or not isinstance(words[0], Kernel) or not _is_count(words[1]):
         return False
-    fits = type(words[3]) is int and len(words[0].params) == words[3] == len(words) - 4
+    kernel = words[0]
+    # A launch of a batch passes the first program in front of each list.
+    count = len(kernel.params) if kernel.batch == 1 else kernel.batch * (len(kernel.params) + 1)
+    fits = type(words[3]) is int and count == words[3] == len(words) - 4
     return fits and _is_parallel(words[2]) and all(map(_is_view, words[4:]))
 
 

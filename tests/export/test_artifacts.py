@@ -21,6 +21,7 @@ from amdjax.find.database import Database, Result
 from amdjax.find.machines import default_machine, machine_key, version
 from amdjax.find.problem import decided, problem_of, steps
 from amdjax.jit.cpu import program
+from amdjax.jit.gpu import kernels as gpu_kernels
 from amdjax.jit.kernels import clear_loaded
 from amdjax.schedule.search import Decisions
 from tests.support.jit_helpers import run_python
@@ -220,6 +221,40 @@ def test_plans_of_symbolic_sizes_come_with_machine_code(tmp_path, compiled, plan
         want = amdjax.jit(attended)(x, w)
         for k, got in artifact(x, w).items():
             np.testing.assert_allclose(got, want[k], rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["gfx942", "gfx1100"])
+def test_plans_for_gpus_come_with_machine_code(tmp_path, compiled, monkeypatch, name):
+    """Made with no GPU at hand, run by an emulated one, which plans nothing."""
+
+    def f(x):
+        y, tops = lax.scan(lambda h, t: (jnp.tanh(h @ w) + t, h.max()), x, jnp.arange(3.0))
+        return long(y), tops, lax.cond(y.sum() > 0, lambda: y * 2, lambda: y - 1)
+
+    w = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)
+
+    names, plan = [], gpu_kernels.plan_program
+    monkeypatch.setattr(
+        gpu_kernels, "plan_program", lambda *a, **k: names.append(1) or plan(*a, **k)
+    )
+    with State("keep_plans")(True), State("check")(False):
+        e = export.export(amdjax.jit(f))(X)
+        e.save(tmp_path / "f", targets=[name])
+        members = Members(tmp_path / "f")
+        (stored,) = (n for n in members.names() if n.startswith(f"plans/{name}/"))
+        # Programs of the loop stay resident, and wait for each other.
+        kernels = json.loads(bytes(members[stored]))["kernels"]
+        assert any(cooperative for *_, facts in kernels for *_, cooperative in [facts])
+        compiled[1]()
+        names.clear()
+        with amdjax.default_device(emulated_device(name)):
+            artifact = amdjax.load_artifact(tmp_path / "f", trust=True)
+            got = artifact(X)
+            assert not names and not compiled[0] and not is_read(artifact.exported.program)
+            lowered = artifact.exported.compiled()
+            assert "sin" in lowered.as_text("tiles") and names
+        for a, b in zip(got, e.call(X)):
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def test_programs_whose_operations_have_rules_of_the_users_have_no_plans(

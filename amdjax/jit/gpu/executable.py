@@ -26,6 +26,7 @@ class GpuExecutable:
       target: the GPU.
       donated: which arguments may be overwritten.
       observe: receives (stage, object) for every intermediate form.
+      kept: as for `compile_device`.
 
     Attributes:
       plan: its instructions.
@@ -42,9 +43,10 @@ class GpuExecutable:
         target: GpuTarget,
         donated: Sequence[bool],
         observe: Callable[[str, Any], None],
+        kept: bool = True,
     ):
         self.closed, self.target = closed, target
-        self.plan, self._kernels = compile_device(closed, target, donated, observe)
+        self.plan, self._kernels = compile_device(closed, target, donated, observe, kept=kept)
         self.sizes = [a.nbytes for a in closed.out_avals]
         self.records = kernel_records(self.plan, self._kernels)
         self._home: Placement | None = None

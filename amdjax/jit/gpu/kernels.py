@@ -26,6 +26,7 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.instructions import Plan
 from amdjax.jit.kernels import KernelLoader, is_carried
 from amdjax.jit.plan import plan_program
+from amdjax.jit.plan_keys import plan_key
 from amdjax.targets import GpuTarget
 
 _HEADER = struct.Struct("<I")  # bytes of compressed LLVM IR in front of the code
@@ -38,6 +39,7 @@ def compile_device(
     donated: Sequence[bool] = (),
     observe: Callable[[str, Any], None] = lambda stage, x: None,
     debug: bool = True,
+    kept: bool = True,
 ) -> tuple[Plan, dict[int, GpuKernel]]:
     """Compile a program for a GPU, which need not be there.
 
@@ -48,6 +50,8 @@ def compile_device(
       observe: receives (stage, object) for every intermediate form.
       debug: whether the code says which tile op each instruction comes from, on AMD GPUs. It is
         the same code, but compiling takes 6 % longer.
+      kept: whether a plan will do that comes with the program in a file, of which stages tell
+        nothing.
 
     Returns:
       The plan, and the kernels by the id of the tile program that a `CALL` names.
@@ -56,12 +60,18 @@ def compile_device(
       CompileError: LLVM cannot make code of a kernel; the message names it.
     """
     generator = GpuGenerator(target, debug and not is_carried())
-    loader = KernelLoader(generator)
+    loader, key = KernelLoader(generator), None
+    if kept and not generator.debug and (loader.has_source or loader.is_recording):
+        key = plan_key(closed, donated, target, generator.facts())
+    if key is not None and (found := loader.read(key, closed.consts)) is not None:
+        return found
     try:
         plan = plan_program(closed, target, donated, observe, loader, by_line=generator.debug)
         observe("plan", plan)
         kernels = loader.load()
         observe("kernels", kernels)
+        if key is not None:
+            loader.keep(key, plan, closed.consts)
         return plan, kernels
     except BaseException:
         loader.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from amdjax import tile
 from amdjax.codegen.gpu.amdgpu_object import assembly
@@ -84,14 +84,14 @@ class KernelRecord:
 
 def kernel_records(plan: Plan, kernels: Mapping[int, GpuKernel]) -> list[KernelRecord]:
     """The kernels that a plan launches, in the order in which it first does."""
-    counts: dict[tuple[str, int], int] = {}
-    found: dict[tuple[str, int], GpuKernel] = {}
+    counts: dict[Any, int] = {}
+    found: dict[Any, GpuKernel] = {}
     for kernel, grid in launches(plan):
         made = kernels[id(kernel)]
-        key = made.tile, grid
+        key = made.name, made.code, made.kernarg, grid
         found.setdefault(key, made)
         counts[key] = counts.get(key, 0) + 1
-    return [_record(made, key[1], counts[key]) for key, made in found.items()]
+    return [_record(made, key[-1], counts[key]) for key, made in found.items()]
 
 
 def launches(plan: Plan) -> list[tuple[tile.Kernel, int]]:
