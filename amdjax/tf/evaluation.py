@@ -58,7 +58,7 @@ def _output(node: Node, values: Mapping[str, tuple[Any, ...]], name: str, at: in
 
 
 def _evaluated(node: Node, inputs: list[Any], run_inner: Any) -> tuple[Any, ...]:
-    if any(value is DEAD for value in inputs) and node.op not in ("Merge", "RefMerge"):
+    if any(value is DEAD for value in inputs):
         return (DEAD, DEAD)
     made = find_rule(node.op)
     if made is None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .errors import TensorFlowError
+from .frames import EXITS, MERGES, Loop, branches_of, loops_of
 from .nodes import Edge, Graph, Node
 from .tensors import Reader
 
@@ -32,9 +33,6 @@ _BRANCHES = {
 ARGUMENT = "_Arg"
 #: Operators that are inputs of a graph.
 INPUTS = (ARGUMENT, "Placeholder", "PlaceholderWithDefault", "PlaceholderV2")
-#: Operators of frames, by which old graphs make loops.
-_FRAMES = ("Enter", "Exit", "NextIteration", "LoopCond", "RefEnter", "RefExit", "RefNextIteration")
-
 #: Names of outputs of operators that have several, which functions refer to by name.
 _OUTPUTS = {
     **dict.fromkeys(
@@ -46,6 +44,12 @@ _OUTPUTS = {
     **dict.fromkeys(("Switch", "RefSwitch"), ("output_false", "output_true")),
     **dict.fromkeys(("Merge", "RefMerge"), ("output", "value_index")),
     **dict.fromkeys(("Unique", "UniqueV2"), ("y", "idx")),
+    **dict.fromkeys(("TensorArray", "TensorArrayV3"), ("handle", "flow")),
+    "NonMaxSuppressionV4": ("selected_indices", "valid_outputs"),
+    "NonMaxSuppressionV5": ("selected_indices", "selected_scores", "valid_outputs"),
+    "CombinedNonMaxSuppression": (
+        "nmsed_boxes", "nmsed_scores", "nmsed_classes", "valid_detections"
+    ),
     "MaxPoolWithArgmax": ("output", "argmax"), "Moments": ("mean", "variance"),
     "SparseSoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
     "SoftmaxCrossEntropyWithLogits": ("loss", "backprop"),
@@ -54,13 +58,15 @@ _OUTPUTS = {
 
 @dataclass
 class _Scope:
-    """The body of a graph or of one call of a function."""
+    """The body of a graph, of one call of a function, of a loop or a branch."""
 
     prefix: str
     nodes: Mapping[str, Any]
     arguments: Mapping[str, Edge | None]  # by name; None for those that are given at run time
     attributes: Mapping[str, Any] = field(default_factory=dict)
-    active: tuple[str, ...] = ()  # functions that are being written out
+    active: tuple[str, ...] = ()  # functions and control flow that are being written out
+    given: Mapping[str, int] = field(default_factory=dict)  # which output an argument stands for
+    made: dict[str, Loop] = field(default_factory=dict)  # loops by names that they get
 
 
 def index_nodes(nodes: Any, what: str) -> dict[str, Any]:
@@ -97,6 +103,7 @@ class Inliner:
         self._reader = Reader()
         self._count = 0
         self._restores = False
+        self._loops: dict[int, Mapping[str, Loop]] = {}  # of nodes, by their address
         self._waited: list[str] = []  # nodes that the last one waits for, where that is followed
 
     def graph(self, outputs: Sequence[str], fed: Sequence[str] = ()) -> Graph:
@@ -141,7 +148,13 @@ class Inliner:
                 return Node(name, "Identity", (edge,))
             message = scope.nodes.get(local)
             return Node(name, ARGUMENT, (), {} if message is None else dict(message.attr))
+        if local in scope.made:
+            return self._loop(scope, local)
         message = scope.nodes[local]
+        if message.op in EXITS:
+            return self._exit(scope, local)
+        if message.op in MERGES:
+            return self._conditional(scope, local)
         inputs = tuple(self._edge(scope, i, name) for i in message.input if not i.startswith("^"))
         self._wait(scope, message, name)
         attributes = _with_arguments(message.attr, scope.attributes)
@@ -155,10 +168,6 @@ class Inliner:
                 assigned = [n for n, m in inner.nodes.items() if m.op == "AssignVariableOp"]
                 self._waited += [self._edge(inner, n)[0] for n in assigned]
             return Node(name, "IdentityN", tuple(self._results(inner, function)))
-        if message.op in _FRAMES:
-            raise node.error(
-                "loops made of frames are not read; save the graph with functional ones"
-            )
         if message.op == "Const":
             if id(message) not in self._constants:
                 self._constants[id(message)] = self._constant(node)
@@ -194,8 +203,7 @@ class Inliner:
             raise node.error(f"the library has no function {function!r}")
         if function in scope.active:
             raise node.error(f"the function {function!r} calls itself")
-        if len(scope.active) >= MAX_DEPTH:
-            raise node.error(f"functions call each other more than {MAX_DEPTH} deep")
+        self._check_depth(node, scope)
         found = self._library[function]
         if function not in self._bodies:
             self._bodies[function] = index_nodes(found.node_def, f"function {function!r}")
@@ -206,6 +214,79 @@ class Inliner:
             f"{node.name}//", self._bodies[function], dict(zip(names, inputs)),
             {**found.attr, **given}, (*scope.active, function),
         )  # fmt: skip
+
+    @staticmethod
+    def _check_depth(node: Node, scope: _Scope) -> None:
+        if len(scope.active) >= MAX_DEPTH:
+            raise node.error(f"functions call each other more than {MAX_DEPTH} deep")
+
+    def _loops_of(self, scope: _Scope) -> Mapping[str, Loop]:
+        """The loops made of frames, by the nodes by which values leave them."""
+        if id(scope.nodes) not in self._loops:
+            self._loops[id(scope.nodes)] = loops_of(scope.nodes)
+        return self._loops[id(scope.nodes)]
+
+    def _exit(self, scope: _Scope, local: str) -> Node:
+        """What leaves a loop, as an output of the loop."""
+        name = scope.prefix + local
+        loop = self._loops_of(scope).get(local)
+        if loop is None:
+            raise Node(name, scope.nodes[local].op).error("it leaves no loop")
+        made = f"{loop.name}/while"
+        scope.made[made] = loop
+        self._places[scope.prefix + made] = scope, made
+        return Node(name, "Identity", ((scope.prefix + made, loop.exits[local]),))
+
+    def _loop(self, scope: _Scope, local: str) -> Node:
+        """A loop made of frames, as one of functions."""
+        loop, name = scope.made[local], scope.prefix + local
+        every = [*loop.enters, *loop.constants]
+        inputs = tuple(self._edge(scope, scope.nodes[e].input[0], name) for e in every)
+        test = [*loop.merges, *loop.constants]
+        step = [*loop.taken, *loop.constants]
+        of_step = {t: 1 for t, m in zip(loop.taken, loop.merges) if t != m}
+        node = Node(name, "While", inputs)
+        graphs = {
+            "cond": self._part(node, scope, "cond", test, {}, [loop.condition]),
+            "body": self._part(
+                node, scope, "body", step, of_step, [*loop.nexts, *loop.constants]
+            ),
+        }  # fmt: skip
+        return Node(name, "While", inputs, {}, None, graphs)
+
+    def _conditional(self, scope: _Scope, local: str) -> Node:
+        """Branches that meet in a Merge, as those of functions."""
+        name = scope.prefix + local
+        loops = self._loops_of(scope)
+        found = branches_of(local, scope.nodes, scope.arguments, loops)
+        switched = [scope.nodes[s].input for s in found.switches]
+        inputs = [self._edge(scope, i[0], name) for i in switched]
+        predicate = self._edge(scope, found.predicate, name)
+        node, graphs = Node(name, "If"), {}
+        for side, part in enumerate(("else_branch", "then_branch")):
+            given = dict.fromkeys(found.switches, side)
+            graph = self._part(node, scope, part, found.switches, given, [found.edges[side]])
+            place = np.asarray(found.places[side], np.int32)
+            index = Node(f"{name}/{part}//index", "Const", (), {}, place)
+            outputs = (*graph.outputs, (index.name, 0))
+            graphs[part] = Graph(
+                (*graph.nodes, index), graph.inputs, outputs, (*graph.dies, ())
+            )  # fmt: skip
+        return Node(name, "If", (predicate, *inputs), {}, None, graphs)
+
+    def _part(
+        self, node: Node, scope: _Scope, part: str, arguments: Sequence[str],
+        given: Mapping[str, int], outputs: Sequence[str],
+    ) -> Graph:  # fmt: skip
+        """The graph of a loop's or a branch's nodes, between those that are given and outputs."""
+        self._check_depth(node, scope)
+        inner = _Scope(
+            f"{node.name}/{part}//", scope.nodes, dict.fromkeys(arguments), scope.attributes,
+            (*scope.active, node.name), given,
+        )  # fmt: skip
+        names = tuple(self._edge(inner, f"{a}:{given.get(a, 0)}")[0] for a in arguments)
+        graph = self._collected([self._edge(inner, text, node.name) for text in outputs])
+        return Graph(graph.nodes, names, graph.outputs, graph.dies)
 
     def _results(self, scope: _Scope, function: str) -> Iterator[Edge]:
         found = self._library[function]
@@ -237,6 +318,9 @@ class Inliner:
         at = int(index)
         if len(rest) == 2 and name in scope.nodes:
             at += self._offset(scope.nodes[name].op, rest[0])
+        at -= scope.given.get(name, 0)
+        if at < 0:
+            raise TensorFlowError(f"{reader}: {text!r} is what the other branch takes")
         full = scope.prefix + name
         if self._places.setdefault(full, (scope, name))[0] is not scope:
             raise TensorFlowError(f"{reader}: two nodes are called {full!r}")

@@ -14,6 +14,7 @@ from amdjax.export.values import Value
 from .checkpoint import read_variables
 from .errors import TensorFlowError, UnsupportedOperator
 from .evaluation import every_node
+from .frames import EXITS
 from .inlining import ARGUMENT, INPUTS, Inliner
 from .messages import parse
 from .model import Model, declared, named, with_dims
@@ -120,7 +121,9 @@ def _ends(graph: Any) -> list[str]:
     """Names of the nodes that no node reads."""
     names = {name.split(":")[0] for node in graph.node for name in node.input}
     waited = {name[1:] for name in names if name.startswith("^")}
-    ends = [n.name for n in graph.node if n.name not in names and n.op not in _NO_OUTPUTS]
+    unread = [n for n in graph.node if n.name not in names and n.op not in _NO_OUTPUTS]
+    # Variables of a loop that nothing reads behind it are none where something else is.
+    ends = [n.name for n in unread if n.op not in EXITS] or [n.name for n in unread]
     if not ends:
         raise TensorFlowError("model: no node is clearly an output; name its outputs=")
     return [name for name in ends if name not in waited] or ends

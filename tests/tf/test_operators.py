@@ -384,7 +384,12 @@ ELSEWHERE = {
     "LRN", "ResizeBilinear", "ResizeNearestNeighbor", "If", "StatelessIf", "While",
     "StatelessWhile", "Switch", "RefSwitch", "Merge", "RefMerge", "NoOp", "Assert", "Const",
     "PlaceholderWithDefault", "TensorListFromTensor", "TensorListGetItem", "TensorListLength",
-    "TensorListReserve", "TensorListSetItem", "TensorListStack",
+    "TensorListReserve", "TensorListSetItem", "TensorListStack", "Enter", "RefEnter", "Exit",
+    "RefExit",
+    "NextIteration", "RefNextIteration", "LoopCond", "TensorArrayV3", "TensorArrayWriteV3",
+    "TensorArrayReadV3", "TensorArrayScatterV3", "TensorArrayGatherV3", "TensorArraySizeV3",
+    "TensorArrayCloseV3", "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3",
+    "NonMaxSuppressionV4", "NonMaxSuppressionV5", "CombinedNonMaxSuppression", "CropAndResize",
 }  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from . import (
     arithmetic as arithmetic,
     control as control,
     convolutions as convolutions,
+    detection as detection,
     fused as fused,
     gathering as gathering,
     images as images,

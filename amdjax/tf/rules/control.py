@@ -67,12 +67,13 @@ def switch(node: Node, data: Any, pred: Any) -> Any:
     return (DEAD, data) if taken else (data, DEAD)
 
 
-@rule("Merge", "RefMerge", mixed=True)
-def merge(node: Node, *inputs: Any) -> Any:
-    there = [i for i, value in enumerate(inputs) if value is not DEAD]
-    if len(there) != 1:
-        raise node.error("which of its inputs is there must be known as the graph is traced")
-    return inputs[there[0]], np.asarray(there[0], np.int32)
+@rule(
+    "Merge", "RefMerge", "Enter", "RefEnter", "Exit", "RefExit", "NextIteration",
+    "RefNextIteration", "LoopCond", mixed=True,
+)  # fmt: skip
+def part(node: Node, *inputs: Any) -> Any:
+    """What loops made of frames and branches consist of, which become others as graphs are read."""
+    raise node.error("it stands alone, in no loop and behind no branches")
 
 
 def _truth(node: Node, value: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ from amdjax import lax
 from amdjax.core.dtypes import canonicalize_dtype
 
 from ..nodes import Node
-from ..registry import rule, size
+from ..registry import host_array, rule, size as number, to_device
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def from_tensor(node: Node, tensor: Any, element_shape: Any) -> Any:
 @rule("TensorListReserve", numbers=("element_shape", "num_elements"))
 def reserve(node: Node, element_shape: Any, num_elements: Any) -> Any:
     """The shape of elements, of which the file may say little, is that of the first one written."""
-    count = size(node, "num_elements", num_elements)
+    count = number(node, "num_elements", num_elements)
     if isinstance(count, int) and not 0 <= count < 2**31:
         raise node.error(f"num_elements must be a size, got {count}")
     return Reserved(count, canonicalize_dtype(node.dtype("element_dtype")))
@@ -63,6 +63,49 @@ def length(node: Node, input_handle: Any) -> Any:
     if isinstance(input_handle, Reserved):
         return input_handle.count
     return input_handle.shape[0]
+
+
+# Arrays of old loops: what is in them flows from each operation to the next, beside a handle.
+
+
+@rule("TensorArrayV3", numbers=("size",))
+def tensor_array(node: Node, size: Any) -> Any:
+    count = number(node, "size", size)
+    return np.int32(0), Reserved(count, canonicalize_dtype(node.dtype("dtype")))
+
+
+@rule("TensorArrayWriteV3", mixed=True)
+def write(node: Node, handle: Any, index: Any, value: Any, flow_in: Any) -> Any:
+    return set_item(node, flow_in, to_device(index), to_device(value))
+
+
+@rule("TensorArrayReadV3", mixed=True)
+def read(node: Node, handle: Any, index: Any, flow_in: Any) -> Any:
+    return get_item(node, flow_in, to_device(index), None)
+
+
+@rule("TensorArrayScatterV3", mixed=True)
+def scatter(node: Node, handle: Any, indices: Any, value: Any, flow_in: Any) -> Any:
+    value = to_device(value)
+    if isinstance(flow_in, Reserved):
+        flow_in = jnp.zeros((flow_in.count, *value.shape[1:]), flow_in.dtype)
+    return flow_in.at[to_device(indices)].set(value)
+
+
+@rule("TensorArrayGatherV3", mixed=True)
+def gather(node: Node, handle: Any, indices: Any, flow_in: Any) -> Any:
+    _check_written(node, flow_in)
+    return jnp.take(flow_in, to_device(indices), axis=0)
+
+
+@rule("TensorArraySizeV3", mixed=True)
+def array_size(node: Node, handle: Any, flow_in: Any) -> Any:
+    return host_array(length(node, flow_in))
+
+
+@rule("TensorArrayCloseV3", mixed=True)
+def close(node: Node, handle: Any) -> Any:
+    return ()
 
 
 def _check_written(node: Node, value: Any) -> None:
