@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -227,3 +228,18 @@ class KeyReuseError(JAXTypeError):
             "    x = amdjax.random.normal(a)\n"
             "    y = amdjax.random.normal(b)"
         )
+
+
+def did_you_mean(word: str, known: Iterable[str], count: int = 1) -> str:
+    """A sentence, with a space before it, about what a misspelled name may be; "" if none is near.
+
+    Args:
+      word: the name.
+      known: those that there are.
+      count: how many are told at most.
+    """
+    # late: only misspelled names need it
+    import difflib
+
+    near = difflib.get_close_matches(word, sorted(known), count)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

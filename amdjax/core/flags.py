@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any, NamedTuple
 
+from amdjax.core.errors import did_you_mean
+
 _TRUE = frozenset(("1", "true", "t", "yes", "y", "on"))
 _FALSE = frozenset(("0", "false", "f", "no", "n", "off", ""))
 MISSING: Any = object()
@@ -390,11 +392,7 @@ def resolved(name: str) -> tuple[str, dict[Any, Any]]:
     bare = name.removeprefix("amdjax_").removeprefix("jax_")
     if is_flag(bare):
         return ALIASES.get(bare, (bare, {}))
-    # late: only misspelled names need it
-    import difflib
-
-    close = difflib.get_close_matches(bare, [*FLAGS, *ALIASES], 1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    hint = did_you_mean(bare, [*FLAGS, *ALIASES])
     raise AttributeError(f"Unrecognized config option: {name}.{hint}")
 
 

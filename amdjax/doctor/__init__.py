@@ -7,7 +7,6 @@ The folder is also the function: `amdjax.doctor()` does the same from Python.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import io
 import os
@@ -19,6 +18,7 @@ from typing import Any, TextIO
 
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
+from amdjax.core.errors import did_you_mean
 from amdjax.core.flags import FLAGS
 from amdjax.doctor.report import Report
 from amdjax.runtime.devices import HIP_NAMES, default_backend, devices, requested_platforms
@@ -152,8 +152,7 @@ def _check_name(report: Report, name: str) -> None:
     known = {flag.env for flag in FLAGS.values() if flag.effect} | _OTHERS
     if not name.startswith("AMDJAX_") or name.startswith("AMDJAX_TEST_") or name in known:
         return
-    near = difflib.get_close_matches(name, sorted(known), 1)
-    meant = f"Did you mean {near[0]}?" if near else "It has no effect."
+    meant = did_you_mean(name, known).lstrip() or "It has no effect."
     report.problem(f"there is no setting {name}", meant)
 
 

@@ -13,9 +13,9 @@ import numpy as np
 import amdjax
 from amdjax.core.config import State
 from amdjax.core.dims import SymbolicScope, symbolic_shape
+from amdjax.core.errors import did_you_mean
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import Shape, shapes
-from amdjax.driver.parsing import near
 from amdjax.driver.reading import Subject
 from amdjax.runtime.devices import devices
 
@@ -107,7 +107,7 @@ def check_passes(names: Sequence[str], flag: str) -> None:
     known = {p.name: p for p in PASSES}
     for name in names:
         if name not in known:
-            raise BadUsage(f"{flag}: there is no pass {name!r}.{near(name, known)}")
+            raise BadUsage(f"{flag}: there is no pass {name!r}.{did_you_mean(name, known)}")
         if known[name].is_needed:
             raise BadUsage(f"{flag}: no program can do without the pass {name!r}")
 

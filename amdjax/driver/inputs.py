@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.errors import did_you_mean
 from amdjax.driver.errors import BadUsage
-from amdjax.driver.parsing import near
 from amdjax.driver.reading import Subject
 
 Shape = tuple[int | str, ...]
@@ -96,7 +96,9 @@ def _input(subject: Subject, name: str, flag: str) -> Any:
     known = {v.name: v for v in subject.inputs}
     if name not in known:
         shown = ", ".join(map(str, subject.inputs))
-        raise BadUsage(f"{flag}: there is no input {name!r}.{near(name, known)} Inputs: {shown}")
+        raise BadUsage(
+            f"{flag}: there is no input {name!r}.{did_you_mean(name, known)} Inputs: {shown}"
+        )
     return known[name]
 
 
@@ -121,7 +123,7 @@ def _dims(subject: Subject, groups: Iterable[Sequence[str]]) -> dict[str, int]:
         if name not in known:
             shown = f" Dimensions: {', '.join(sorted(known)) or 'none have names'}"
             what = f"--dim-param: no input has a dimension {name!r}."
-            raise BadUsage(f"{what}{near(name, known)}{shown}")
+            raise BadUsage(f"{what}{did_you_mean(name, known)}{shown}")
         if len(words) != 1:
             raise BadUsage(f"--dim-param @{name} takes one size, got {len(words)}")
         found[name] = _size(words[0], "--dim-param")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from amdjax.core.errors import did_you_mean
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.tables import COMMANDS, GROUPS, MEANINGLESS, Command, Flag
 
@@ -43,7 +43,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     command = COMMANDS.get(name)
     if command is None:
         what = f"there is no command {name!r}"
-        raise BadUsage(f"{what}.{near(name, COMMANDS)} {PROGRAM} --help lists them")
+        raise BadUsage(f"{what}.{did_you_mean(name, COMMANDS)} {PROGRAM} --help lists them")
     parser = _parser(name, command)
     options, left = parser.parse_known_args(rest)
     known = [n for flag in _flags(command) for n in flag.names]
@@ -54,15 +54,9 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
         flag = word.partition("=")[0]
         if flag in MEANINGLESS:
             raise BadUsage(f"{flag} says nothing here: {MEANINGLESS[flag]}; leave it out")
-        raise BadUsage(f"{name} has no flag {flag}.{near(flag, known) or _elsewhere(flag)}")
+        raise BadUsage(f"{name} has no flag {flag}.{did_you_mean(flag, known) or _elsewhere(flag)}")
     options.command = name
     return options
-
-
-def near(word: str, known: Iterable[str]) -> str:
-    """A sentence about what a word may mean; "" if it resembles nothing."""
-    found = difflib.get_close_matches(word, list(known), 1, 0.6)
-    return f" Did you mean {found[0]}?" if found else ""
 
 
 def _elsewhere(flag: str) -> str:
@@ -160,7 +154,7 @@ def _choice(flag: Flag) -> Any:
     def value(text: str) -> str:
         if text not in flag.choices:
             shown = ", ".join(flag.choices)
-            hint = near(text, flag.choices)
+            hint = did_you_mean(text, flag.choices)
             raise BadUsage(f"{flag.names[0]} takes one of {shown}, got {text!r}.{hint}")
         return text
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from amdjax.core.errors import did_you_mean
 from amdjax.driver.errors import BadUsage
-from amdjax.driver.parsing import near
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def read_model(options: argparse.Namespace) -> Subject:
 def _kind(path: Path, options: argparse.Namespace) -> str:
     if not path.exists():
         folder = path.parent if path.parent.is_dir() else Path()
-        hint = near(path.name, os.listdir(folder))
+        hint = did_you_mean(path.name, os.listdir(folder))
         raise BadUsage(f"there is no file {str(path)!r}.{hint}".rstrip("."))
     if options.onnx and options.tf:
         raise BadUsage("--onnx and --tf exclude each other")

@@ -13,6 +13,7 @@ from amdjax.core.array import ConcreteArray, from_numpy
 from amdjax.core.backend import get_backend
 from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.dtypes import canonicalize_dtype, dtype_from_short_name, short_dtype_name
+from amdjax.core.errors import did_you_mean
 
 __all__ = ["Value", "as_array", "bound", "read_value", "told", "value_of"]
 
@@ -90,7 +91,8 @@ def bound(
         if name in given:
             raise ValueError(f"input {name!r} is given twice")
         if name not in known:
-            raise ValueError(f"{whose} has no input {name!r}; its inputs are {shown}")
+            hint = did_you_mean(name, known)
+            raise ValueError(f"{whose} has no input {name!r}.{hint} Its inputs are {shown}")
         given[name] = value
     sizes: dict[str, Any] | None = {} if names_are_equal else None
     for value in values:

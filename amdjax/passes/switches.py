@@ -6,6 +6,7 @@ import functools
 from importlib import import_module
 
 from amdjax.core.config import config
+from amdjax.core.errors import did_you_mean
 
 __all__ = ["is_on"]
 
@@ -34,12 +35,9 @@ def _checked(names: tuple[str, ...]) -> tuple[str, ...]:
     known = {p.name: p for p in import_module("amdjax.passes").PASSES}
     for name in names:
         if name not in known:
-            # late: only misspelled names need it
-            import difflib
-
-            close = difflib.get_close_matches(name, known, 3)
-            hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-            raise ValueError(f"disabled_passes: there is no pass {name!r}.{hint}")
+            raise ValueError(
+                f"disabled_passes: there is no pass {name!r}.{did_you_mean(name, known, 3)}"
+            )
         if known[name].is_needed:
             raise ValueError(f"disabled_passes: no program is compiled without {name!r}")
     return names

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import threading
 import types
@@ -14,6 +13,7 @@ import numpy as np
 
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
+from amdjax.core.errors import did_you_mean
 
 __all__ = [
     "HIP_NAMES", "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",
@@ -254,8 +254,7 @@ def _meant(word: Any) -> str:
         return ""
     if word.startswith("gfx"):
         return f" AMDJAX_EMULATE={word} emulates such a GPU."
-    near = difflib.get_close_matches(word.lower(), _names(), 1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    return did_you_mean(word.lower(), _names())
 
 
 def _hints(names: list[str]) -> str:

@@ -20,7 +20,7 @@ def test_compile_for_several_targets(network, ok, amdjax_command):
     assert "# gfx1100: resources" in said
     for words in (["--targets", "gfx94"], ["-o", "m.onnx"], ["--binary"], ["--stage", "lvm"]):
         assert amdjax_command("compile", network, *words).code == 2
-    assert "Did you mean llvm?" in amdjax_command("compile", network, "--stage", "lvm").err
+    assert "Did you mean 'llvm'?" in amdjax_command("compile", network, "--stage", "lvm").err
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -45,7 +45,7 @@ def test_read_shows_what_passes_change(network, ok, amdjax_command):
     simple = ok("read", network, "-p", "simplify", "eliminate_dead_code")["text"]
     assert simple.count("\n") < plain.count("\n")
     for words, said in (
-        (["-p", "simplfy"], "Did you mean simplify?"),
+        (["-p", "simplfy"], "Did you mean 'simplify'?"),
         (["-p", "flatten_calls"], "no program can do without"),
         (["-p", "simplify", "-O"], "exclude each other"),
     ):

@@ -10,11 +10,11 @@ from amdjax.driver.tables import COMMANDS, GROUPS, MEANINGLESS
 from tests.support import model_files
 
 TYPOS = [
-    (["raed", "MODEL"], "Did you mean read?"),
+    (["raed", "MODEL"], "Did you mean 'read'?"),
     (["run"], "no FILE is named"),
     (["run", "MODEL", "other.onnx"], "takes one FILE"),
     (["ops", "MODEL"], "takes no FILE"),
-    (["run", "MODEL", "--bath", "3"], "Did you mean --batch?"),
+    (["run", "MODEL", "--bath", "3"], "Did you mean '--batch'?"),
     (["read", "MODEL", "--fill0", "x"], "a flag of compile"),
     (["run", "MODEL", "--batch", "three"], "--batch takes an integer"),
     (["run", "MODEL", "--batch", "0"], "at least 1"),
@@ -28,7 +28,7 @@ TYPOS = [
     (["run", "MODEL", "--dyn-input-dim", "@x", "1..", "4"], "no size, name, or range"),
     (["run", "MODEL", "--dim-param", "@m", "2"], "Dimensions: n"),
     (["run", "MODEL", "--dim-param", "@n", "2", "3"], "takes one size"),
-    (["run", "MODEL", "--fill0", "xx"], "Did you mean x?"),
+    (["run", "MODEL", "--fill0", "xx"], "Did you mean 'x'?"),
     (["run", "MODEL", "--fill1", "q"], "no input 'q'"),
     (["run", "MODEL", "--load-arg", "@x", "nothing.npy"], "no file 'nothing.npy'"),
     (["run", "MODEL", "--load-arg", "@z", "nothing.npy"], "no input 'z'"),

@@ -184,7 +184,7 @@ def test_a_report_repeats_each_problem_once():
 def test_settings_that_do_not_exist():
     _, text = run("--no-self-test", AMDJAX_EMULATE="gfx942", AMDJAX_PLATFORM="emulated")
     advice = text[text.index("What to do") :]
-    assert "There is no setting AMDJAX_PLATFORM.\n     Did you mean AMDJAX_PLATFORMS?" in advice
+    assert "There is no setting AMDJAX_PLATFORM.\n     Did you mean 'AMDJAX_PLATFORMS'?" in advice
 
 
 def test_a_misspelled_platform_is_told_and_the_rest_goes_on():

@@ -11,12 +11,12 @@ from amdjax.core.dims import is_symbolic_dim, min_dim
 from amdjax.export.suppression import selected_boxes
 
 from ..nodes import Node
-from ..registry import is_host, rule, size, sizes, to_device
+from ..registry import rule, size, sizes, to_device
 
 
 @rule(
     "NonMaxSuppression", "NonMaxSuppressionV2", "NonMaxSuppressionV3", "NonMaxSuppressionV4",
-    "NonMaxSuppressionV5", numbers=("max_output_size",),
+    "NonMaxSuppressionV5", numbers=("max_output_size", "soft_nms_sigma"),
 )  # fmt: skip
 def non_max_suppression(
     node: Node, boxes: Any, scores: Any, max_output_size: Any, iou_threshold: Any = None,
@@ -24,8 +24,8 @@ def non_max_suppression(
 ) -> Any:  # fmt: skip
     """Which boxes are kept; if padded, as many as are asked for, with their number."""
     version = int(node.op.removeprefix("NonMaxSuppression").lstrip("V") or 1)
-    if soft_nms_sigma is not None and not (is_host(soft_nms_sigma) and not soft_nms_sigma.any()):
-        raise node.error("soft_nms_sigma must be known as the graph is traced, and 0")
+    if soft_nms_sigma is not None and soft_nms_sigma.any():
+        raise node.error(f"soft_nms_sigma must be 0, got {soft_nms_sigma}")
     if boxes.ndim != 2 or boxes.shape[-1] != 4 or scores.ndim != 1:
         raise node.error(f"boxes of shape {boxes.shape}, scores of shape {scores.shape}")
     most = size(node, "max_output_size", max_output_size)
