@@ -386,7 +386,7 @@ def test_sizes_for_names_of_dimensions(perceptron):
     ("inputs", "told"),
     [
         ({}, "input 'x' is missing"),
-        ({"z": 1}, "no input 'z'; its inputs are x: float32"),
+        ({"z": 1}, r"no input 'z'\. Its inputs are x: float32"),
         ({"x": np.zeros((5, 8))}, r"input x: float32\[n?.*\] must be float32, got float64"),
         ({"x": np.zeros((5, 9), np.float32)}, "axis 1 must have 8 elements"),
         ({"x": np.zeros(8, np.float32)}, "has 2 axes"),
