@@ -106,36 +106,10 @@ def quantized(
         raise BadUsage(f"{subject.path} is compiled already; quantize the model that it came from")
     data = list(calibration(subject, options))
     how = {**MODES[name], **settings}
-    if how.get("mode") == "weights":
-        how.setdefault("rules", grouped(how["dtype"]))
     function = lambda params, **inputs: subject.function(params, **inputs)
     made = quantize.quantize(function, dict(subject.params), data, progress=False, **how)
     model = QuantizedModel(subject, made)
     return Runnable(model, made, name)
-
-
-GROUP = 32  # neighbors of a weight that share a scale
-FEW = 8
-
-
-def grouped(dtype: str) -> Callable[[Any], Any]:
-    """A rule that gives each weight the largest groups, up to 32, that divide it.
-
-    Where only very small ones do, all that a sum reads is one group.
-    """
-    # late: loads where it is asked for
-    from amdjax.quantize.products import group_axis
-    from amdjax.quantize.recipes import Recipe
-
-    def rule(product: Any) -> Any:
-        if product.weight is None:
-            return None
-        axis = group_axis(product.operation, product.eqn.params, product.weight)
-        length = product.shapes[product.weight][axis]
-        group = max((g for g in range(1, GROUP + 1) if length % g == 0), default=1)
-        return Recipe("weights", dtype, group=length if group < FEW else group)
-
-    return rule
 
 
 def calibration(subject: Subject, options: argparse.Namespace) -> Iterator[dict[str, Any]]:

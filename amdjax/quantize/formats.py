@@ -14,6 +14,7 @@ import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.integers import ceil_div
 from amdjax.core.trace import is_concrete
 from amdjax.nn.module import Module, static
 from amdjax.numpy._util import ArrayLike, as_array
@@ -195,7 +196,7 @@ def spread(x: Array, shape: Sequence[int]) -> Array:
     """Scales repeated for the elements of their groups; axes of one entry stay as they are."""
     for axis, (have, size) in enumerate(zip(x.shape, shape)):
         if have not in (1, size):
-            x = jnp.repeat(x, -(-size // have), axis)
+            x = jnp.repeat(x, ceil_div(size, have), axis)
             x = lax.slice_in_dim(x, 0, size, axis=axis)
     return x
 
@@ -276,8 +277,9 @@ def quantize_array(
         uint4, and "mxfp4": float4_e2m1fn in groups that share a power of two.
       axis: without groups the axes along which each element has a scale of its own, as channels
         have; None for one scale. With groups the axis that is cut into them, the last by default.
-      group: how many neighbors along `axis` share a scale, at each place of the other axes; of
-        4-bit formats 32 by default, but where `axis` is None and `group` is 0 one scale.
+      group: how many neighbors along `axis` share a scale, at each place of the other axes; if it
+        does not divide these, as many groups of about the same size. Of 4-bit formats 32 by
+        default, but where `axis` is None and `group` is 0 one scale.
       symmetric: whether zero is stored as 0. Unsigned integers are not.
       scale: the scales, of `x`'s rank or none; by default such that the largest number fits.
       zero_point: the stored zeros; only with `scale`.
@@ -287,7 +289,7 @@ def quantize_array(
 
     Raises:
       TypeError: `x` is not of floats.
-      ValueError: an unknown dtype, an axis out of range, a group that does not divide it, a number
+      ValueError: an unknown dtype, an axis out of range, a group that is not positive, a number
         that is infinite or NaN, or unsigned integers that are to be symmetric.
 
         >>> q = quantize_array(jnp.linspace(-1, 1, 64).reshape(32, 2), "int4", axis=0)
@@ -347,12 +349,14 @@ def check_finite(what: str, x: Array) -> None:
 def check_scales(scales: Sequence[int], shape: Sequence[int]) -> None:
     """Refuse scales that do not belong to an array."""
     fits = len(scales) == len(shape) and all(
-        n and not size % n for n, size in zip(scales, shape) if n != 1
-    )
+        0 < n <= size and ceil_div(size, ceil_div(size, n)) == n
+        for n, size in zip(scales, shape) if n != 1
+    )  # fmt: skip
     if not fits:
         raise ValueError(
             f"quantize_array: scale of shape {tuple(scales)} must have along each axis of "
-            f"{tuple(shape)} one entry, one for each element, or one for each of equal groups."
+            f"{tuple(shape)} one entry, one for each element, or one for each of equal groups, "
+            "of which the last may be shorter."
         )
 
 
@@ -375,11 +379,15 @@ def _group_ranges(x: Array, axis: Any, group: Any) -> tuple[Array, Array]:
         raise ValueError(f"quantize_array: axis must be one axis where there are groups: {axis!r}.")
     (axis,), group = axes, operator.index(group)
     size = x.shape[axis]
-    if group < 1 or size % group:
-        raise ValueError(
-            f"quantize_array: group must divide the {size} elements of axis {axis}, got {group}."
-        )
-    blocks = x.reshape(*x.shape[:axis], size // group, group, *x.shape[axis + 1 :])
+    if group < 1:
+        raise ValueError(f"quantize_array: group must be positive, got {group}.")
+    # Of the same size, but for the last, so that the number of scales tells it.
+    count = max(ceil_div(size, group), 1)
+    each = max(ceil_div(size, count), 1)
+    if count * each != size and size:
+        ends = [(0, count * each - size if d == axis else 0) for d in range(x.ndim)]
+        x = jnp.pad(x, ends, mode="edge")
+    blocks = x.reshape(*x.shape[:axis], count, each, *x.shape[axis + 1 :])
     return blocks.min(axis + 1), blocks.max(axis + 1)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.array import Array
+from amdjax.core.integers import ceil_div
 from amdjax.core.primitive import Primitive
 from amdjax.quantize.formats import FORMATS, QuantizedArray
 
@@ -261,11 +262,17 @@ def _is_by_groups(params: dict[str, Any], x: Array, q: QuantizedArray, side: int
 def _product_by_groups(params: dict[str, Any], x: Array, q: QuantizedArray, side: int) -> Array:
     (axis,), (own,) = (params["dimension_numbers"][0][s] for s in (side, 1 - side))
     scale = jnp.moveaxis(q.scale.astype(np.float32), axis, 0)
-    groups = scale.shape[0]
-    w = jnp.moveaxis(q.unpacked(), axis, 0)
-    w = w.reshape(groups, -1, *w.shape[1:]).astype(x.dtype)
-    x = jnp.moveaxis(x, own, 0)
-    x = x.reshape(groups, -1, *x.shape[1:])
+    groups, size = scale.shape[0], q.shape[axis]
+    each = ceil_div(size, groups)
+
+    def cut(x: Array, axis: int) -> Array:
+        """Groups of neighbors first; what the last lacks is zero."""
+        x = jnp.moveaxis(x, axis, 0)
+        if groups * each != size:
+            x = jnp.pad(x, [(0, groups * each - size), *[(0, 0)] * (x.ndim - 1)])
+        return x.reshape(groups, each, *x.shape[1:])
+
+    w, x = cut(q.unpacked(), axis).astype(x.dtype), cut(x, own)
     numbers = (((1,), (1,)), ((0,), (0,)))
     lhs, rhs = (x, w)[:: 1 if side else -1]
     out = bind("dot_general", {**params, "dimension_numbers": numbers}, lhs, rhs, np.float32)

@@ -94,7 +94,7 @@ class Quantized:
 
         Raises:
           TypeError: `params` differs in structure.
-          ValueError: a weight is infinite or NaN, or a group does not divide its axis.
+          ValueError: a weight is infinite or NaN.
 
         Example:
           >>> f = lambda w, x: x @ w
@@ -239,12 +239,6 @@ def _prepared_step(product: Product, recipe: Recipe, weight: Array) -> dict[str,
     group = recipe.group or form.group
     if group:
         axis: Any = group_axis(operation, params, side)
-        if weight.shape[axis] % group:
-            raise ValueError(
-                f"quantize: group must divide the {weight.shape[axis]} products that "
-                f"{product.name!r} sums, got {group}. Give it another with `rules`, or `exclude` "
-                "it."
-            )
     else:
         summed = contracted_axes(operation, params, side)
         axis = tuple(d for d in range(weight.ndim) if d not in summed)
@@ -336,7 +330,8 @@ def quantize(
         "weights".
       per_channel: whether each channel of a weight's result has a scale.
       symmetric: whether zeros are stored as 0; by default for weights but not for activations.
-      group: how many neighbors of a weight, along what is summed, share a scale.
+      group: how many neighbors of a weight, along what is summed, share a scale; about as many
+        where it does not divide what is summed.
       calibration: "minmax", "percentile", "entropy", "mse", or a function that makes an observer.
       rules: what to do with single products: a function of a `Product`, or a dict by names,
         patterns of names (`blocks/*`) or operations. Either says False (leave it), a dtype, a
@@ -351,8 +346,8 @@ def quantize(
 
     Raises:
       TypeError: `calibration_data` is no iterable of inputs.
-      ValueError: an unknown mode, dtype or calibration; no data; NaN in the data or in weights; a
-        group that does not divide an axis; names of no product.
+      ValueError: an unknown mode, dtype or calibration; no data; NaN in the data or in weights;
+        names of no product.
 
         >>> f = lambda params, x: jnp.tanh(x @ params["w"])
         >>> params = {"w": jnp.array([[0.5, -1.0], [0.25, 2.0]])}

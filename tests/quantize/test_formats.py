@@ -18,15 +18,16 @@ FLOATS = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2")
 def ranges(x, axis, group):
     """The least and largest number of each scale, of `x`'s rank."""
     if group:
-        cut = x.reshape(*x.shape[:axis], -1, group, *x.shape[axis + 1 :])
-        return cut.min(axis + 1), cut.max(axis + 1)
+        size = x.shape[axis]
+        begins = range(0, size, math.ceil(size / math.ceil(size / group)))
+        return tuple(of.reduceat(x, begins, axis) for of in (np.minimum, np.maximum))
     rest = tuple(d for d in range(x.ndim) if axis is None or d != axis)
     return x.min(rest, keepdims=True), x.max(rest, keepdims=True)
 
 
 def repeated(x, shape):
     for d, size in enumerate(shape):
-        x = np.repeat(x, size // x.shape[d], d)
+        x = np.repeat(x, math.ceil(size / x.shape[d]), d).take(range(size), d)
     return x
 
 
@@ -66,7 +67,7 @@ def cases(draw):
         group = group or 2
     if group:
         axis = axis or 0
-        shape[axis] *= group
+        shape[axis] *= draw(st.sampled_from((1, group)))
     symmetric = name in FLOATS or name == "mxfp4" or draw(st.booleans())
     symmetric = symmetric and not name.startswith("u")
     seed = draw(st.integers(0, 2**31))
@@ -139,11 +140,12 @@ def test_dtype_is_kept(dtype):
         ({"dtype": "int3"}, "dtype"),
         ({"dtype": "float16"}, "float16"),
         ({"axis": 2}, "axis 2"),
-        ({"dtype": "int4", "group": 3}, "group"),
+        ({"dtype": "int4", "group": -3}, "group"),
         ({"group": 2, "axis": (0, 1)}, "axis"),
         ({"dtype": "uint8"}, "symmetric"),
         ({"zero_point": 1}, "zero_point"),
         ({"scale": np.ones((3, 1), np.float32)}, "scale"),
+        ({"scale": np.ones((2, 3), np.float32)}, "scale"),  # of 2, 2 and none
     ],
 )
 def test_errors_name_the_argument(arguments, named):
