@@ -16,7 +16,7 @@ from amdjax.core.instantiate import instantiate
 from amdjax.export import symbolic_shape
 from amdjax.jit.plan import plan_program
 from amdjax.jit.variants import Variants
-from amdjax.kernels.products.cpu.direct import DIRECT
+from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
 from amdjax.kernels.products.cpu.packed import packed_plans
 from amdjax.schedule.search import Solver
@@ -162,6 +162,28 @@ def test_few_columns_that_are_many_of_other_sizes(after, monkeypatch):
     assert not made.known[0].guards[0].required
 
 
+@pytest.mark.parametrize("after", [lambda x: x, lambda x: nn.relu(x) + 1], ids=["plain", "fused"])
+def test_few_rows_that_are_fewer_of_other_sizes(after, monkeypatch):
+    """Sums of a variant are of as many rows as it may have; only those that exist are stored."""
+    monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 1)
+    monkeypatch.setattr(PRODUCTS, "solvers", [DOT_PRODUCTS])
+    f = lambda x, y: after(jnp.einsum("nbk,ntk->nbt", x, y))
+    compiled = amdjax.jit(f, symbolic=["3, b, 40", "3, t, 40"])
+    rng = np.random.default_rng(0)
+    for b, t in (11, 70), (2, 3), (12, 200), (5, 64), (16, 9):
+        # Sums of such numbers are exact.
+        x, y = (rng.integers(-9, 10, (3, n, 40)).astype("float32") for n in (b, t))
+        np.testing.assert_array_equal(compiled(x, y), after(jnp.asarray(x @ y.swapaxes(1, 2))))
+    (made,) = compiled._programs.variants.values()
+    assert made.reason is None and len(made.known) == 2
+
+
+def test_few_rows_of_any_number_are_not_packed_for():
+    for rows in 2, 5, 7, 8:
+        plan, _ = planned(["b, 256", "512, 256"], {"b": rows}, lambda x, y: x @ y.T)
+        assert [kernel.name for kernel in plan.kernels()] == ["dots"]
+
+
 def test_windows_that_leave_even_and_odd_images_otherwise(monkeypatch):
     monkeypatch.setattr(amdjax.jit.variants, "MOST_CHOSEN", 1)
     f = lambda x, w: nn.conv(x, w, strides=2, padding="SAME")
@@ -176,13 +198,13 @@ def test_windows_that_leave_even_and_odd_images_otherwise(monkeypatch):
     assert made.reason is None and len(made.known) == 1
 
 
-def planned(specs, sizes, machine=CpuTarget(512, 2)):  # noqa: B008
+def planned(specs, sizes, f=jnp.matmul):
     """A product planned for sizes, and the scope that knows of which others it is chosen."""
     scope = SymbolicScope()
     structs = [amdjax.ShapeDtypeStruct(symbolic_shape(x, scope=scope), "float32") for x in specs]
     sized = SizedScope(sizes, scope)
-    program = instantiate(amdjax.make_jaxpr(jnp.matmul)(*structs), sized.variables())
-    return plan_program(program, machine), sized
+    program = instantiate(amdjax.make_jaxpr(f)(*structs), sized.variables())
+    return plan_program(program, CpuTarget(512, 2)), sized
 
 
 def test_products_of_any_depth_have_programs_for_all_threads():

@@ -13,8 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from amdjax import tile
-from amdjax.core.dims import Dim, choosing, is_multiple, no_less, size_hint, surely_equal
-from amdjax.core.integers import ceil_div
+from amdjax.core.dims import (
+    Dim,
+    bound,
+    choosing,
+    is_multiple,
+    no_less,
+    size_hint,
+    surely_equal,
+)
+from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import (
     Contraction,
     ProductProblem,
@@ -95,6 +103,7 @@ class DotPlan:
 
     Args:
       problem: the contraction; rows, columns and depth are one loop each.
+      rows: whose sums registers hold; there may be fewer where their number is symbolic.
       group: lines that are summed at once.
       blocks: programs along the lines.
       splits: parts of the depth that different programs sum.
@@ -102,6 +111,7 @@ class DotPlan:
     """
 
     problem: Contraction
+    rows: int
     group: int
     blocks: int
     splits: int
@@ -119,7 +129,7 @@ class DotPlan:
 def dot_plans(product: ProductProblem, target: CpuTarget) -> list[DotPlan]:
     """Plans for few rows and many lines, both contiguous along the depth."""
     p = plain_contraction(product.merged)
-    if p is None or isinstance(p.rows, Dim) or p.rows > MOST_DOT_ROWS or not _by_line(p):
+    if p is None or size_hint(p.rows) > MOST_DOT_ROWS or not _by_line(p):
         return []
     return _dot_plans(target, p)
 
@@ -144,7 +154,7 @@ def dot_cost(product: ProductProblem, plan: DotPlan, target: CpuTarget) -> float
     """Nanoseconds, about."""
     p = plan.problem.at_hand
     programs = size_hint(plan.blocks) * plan.splits * p.batches
-    each = _dot_cycles(p, plan.group, target) / programs
+    each = _dot_cycles(p, plan.rows, plan.group, target) / programs
     cycles = launch(each, programs, target, counted=work(p, target))
     return nanoseconds(cycles + combining(p, plan.splits, target), target)
 
@@ -252,17 +262,17 @@ def _is_aliased(p: Contraction, target: CpuTarget) -> bool:
     return p.depth > target.l2_bytes // max(apart, CACHE_LINE)
 
 
-def _dot_cycles(p: Contraction, group: int, target: CpuTarget) -> float:
-    """Cycles of all programs."""
+def _dot_cycles(p: Contraction, rows: int, group: int, target: CpuTarget) -> float:
+    """Cycles of all programs, which sum so many rows."""
     costs, lanes = target.costs, lane_count(target, p.accumulate)
     vectors = ceil_div(p.depth, lanes)
-    loads = p.rows + group + conversions(p, p.rows, group, target)
-    each = max(group * p.rows / 2, loads / 2)
+    loads = rows + group + conversions(p, rows, group, target)
+    each = max(group * rows / 2, loads / 2)
     lines = p.depth * itemsize(p.b.dtype)
-    if p.rows * p.depth * itemsize(p.a.dtype) > target.l1_bytes * 3 // 4:
-        each = max(each, lanes * p.rows * itemsize(p.a.dtype) / costs.stream_rate)
-    each = vectors * each + group * p.rows * LANE_SUM
-    arriving = p.columns * lines / (costs.stream_rate if p.rows == 1 else costs.cache_rate)
+    if rows * p.depth * itemsize(p.a.dtype) > target.l1_bytes * 3 // 4:
+        each = max(each, lanes * rows * itemsize(p.a.dtype) / costs.stream_rate)
+    each = vectors * each + group * rows * LANE_SUM
+    arriving = p.columns * lines / costs.stream_rate
     return p.batches * max(p.columns / group * each, arriving)
 
 
@@ -276,19 +286,20 @@ def _direct_tile(target: CpuTarget, p: Contraction) -> TileShape:
 
 def _dot_plans(target: CpuTarget, problem: Contraction) -> list[DotPlan]:
     p, group = problem.at_hand, 1
-    while group * 2 * p.rows <= 8 and group * 2 <= p.columns:
+    many = isinstance(problem.rows, Dim) and p.rows > MOST_DOT_ROWS // 2
+    rows = round_up(p.rows, MOST_DOT_ROWS // 4) if many else p.rows  # for few different numbers
+    while group * 2 * rows <= 8 and group * 2 <= p.columns:
         group *= 2
-    most = min(ceil_div(p.columns, LINES), _wanted(target, p, _dot_cycles(p, group, target)))
+    wanted = _wanted(target, p, _dot_cycles(p, rows, group, target))
+    most = min(ceil_div(p.columns, LINES), wanted)
     ways = [(blocks, 1) for blocks in shares(most)]
     if most * p.batches * 2 <= target.threads and p.depth >= 1 << 15:
         splits = min(2 * target.threads // (most * p.batches), p.depth >> 13)
         ways += [(most, n) for n in shares(splits)[1:]]
     unit = 4 * lane_count(target, p.accumulate)
     chunks, depth = ceil_div(problem.columns, LINES), problem.depth
-    return [
-        DotPlan(problem, group, _programs(chunks, n), splits, ceil_div(depth, unit * splits) * unit)
-        for n, splits in ways
-    ]
+    parts = ((_programs(chunks, n), k, ceil_div(depth, unit * k) * unit) for n, k in ways)
+    return [DotPlan(problem, rows, group, *part) for part in parts]
 
 
 def _wanted(target: CpuTarget, p: Contraction, cycles: float) -> int:
@@ -449,14 +460,16 @@ class DotProduct(PlainProduct):
 
     def __init__(self, ctx: ShapedContext, plan: DotPlan):
         super().__init__(ctx, plan.problem, plan.splits)
-        self.plan, self.group = plan, plan.group
+        self.plan, self.rows, self.group = plan, plan.rows, plan.group
+        bound(plan.problem.rows, plan.rows)
 
     def _product(self, sink: Sink) -> Call:
         p, lines = self.problem, LINES
         splits, blocks = self.plan.splits, self.plan.blocks
         (place,), part = self.begin("dots", sink, [blocks])
         k = self.k
-        accumulators = k.scratch("sums", p.accumulate, p.rows * (lines + self.lanes))
+        accumulators = k.scratch("sums", p.accumulate, self.rows * (lines + self.lanes))
+        self.lines = self._lines()
         chunks = ceil_div(p.columns, lines)
         low, top = k.const("index", 0), k.const("index", p.depth)
         if part is not None:
@@ -467,23 +480,18 @@ class DotProduct(PlainProduct):
             first = i * lines
             count = k.min(k.const("index", p.columns) - first, lines)
             k.for_(0, count, self.group, lambda g: self._group(first, g, low, top, accumulators))
-            for r in range(p.rows):
+            for r in range(self.rows):
+                row = k.const("index", r)
 
                 def store(v: Value) -> None:
-                    at = v + r * (lines + self.lanes)
-                    width = first + count
-                    store_lanes(
-                        k,
-                        self.writer,
-                        accumulators,
-                        at,
-                        k.const("index", r),
-                        first + v,
-                        width,
-                        self.lanes,
-                    )
+                    at, width = v + r * (lines + self.lanes), first + count
+                    store_lanes(k, self.writer, accumulators, at, row, first + v, width, self.lanes)
 
-                k.for_(0, count, self.lanes, store)
+                if isinstance(p.rows, Dim):
+                    exists = row < k.const("index", p.rows)
+                    k.if_(exists, lambda: k.for_(0, count, self.lanes, store))
+                else:
+                    k.for_(0, count, self.lanes, store)
 
         start, stop = (
             k.const("index", i * chunks)
@@ -495,12 +503,20 @@ class DotProduct(PlainProduct):
         time = launch_time(work(p, self.target))
         return self.program.launch(p.batches * splits * blocks, time)
 
+    def _lines(self) -> list[Value | int]:
+        """Where each row of `a` begins; past the last one it is taken again."""
+        k, rows, stride = self.k, self.problem.rows, stride_of(self.problem.a.lines)
+        if not isinstance(rows, Dim):
+            return [r * stride for r in range(self.rows)]
+        last = k.const("index", rows - 1)
+        return [k.min(k.const("index", r), last) * stride for r in range(self.rows)]
+
     def _group(
         self, first: Value, g: Value, low: Value, top: Value, accumulators: tile.Buffer
     ) -> None:
         """A few lines at once; past the last line it is taken again."""
         k, p, shape = self.k, self.problem, (self.lanes,)
-        stride, rows = stride_of(p.b.lines), p.rows
+        stride, rows = stride_of(p.b.lines), self.rows
         last = k.const("index", p.columns - 1)
         bases = [self.b_base + k.min(first + g + n, last) * stride for n in range(self.group)]
         unroll = max(1, 8 // (self.group * rows))
@@ -508,10 +524,7 @@ class DotProduct(PlainProduct):
         zero = k.const(p.accumulate, 0, shape)
 
         def add(at: Value, totals: list[Value], mask: Value | None) -> list[Value]:
-            xs = [
-                self.load(self.a, self.a_base + at + r * stride_of(p.a.lines), 1, shape, mask)
-                for r in range(rows)
-            ]
+            xs = [self.load(self.a, self.a_base + at + line, 1, shape, mask) for line in self.lines]
             out = []
             for n, base in enumerate(bases):
                 y = self.load(self.b, base + at, 1, shape, mask)
