@@ -248,8 +248,10 @@ def _arrival(p: Contraction, shape: TileShape, target: CpuTarget) -> float:
     runs = row / costs.run_rate if p.b.depth and comes_in_runs(p.b, target) else 0.0
     if not _is_aliased(p, target):
         return max(row / costs.stream_rate, runs)
-    near = p.depth * stride_of(p.b.depth) * size <= private_cache(target)
-    near = near or not is_aliased(stride_of(p.b.depth), p.b.dtype)
+    if p.b.fixed:
+        near = not _crowds(p, target)
+    else:
+        near = p.depth * stride_of(p.b.depth) * size <= private_cache(target)
     return max(costs.aliased_row if near else AFAR * costs.aliased_row, runs)
 
 
@@ -258,8 +260,16 @@ def _is_aliased(p: Contraction, target: CpuTarget) -> bool:
     stride = stride_of(p.b.depth)
     if p.rows <= FEW_ROWS or is_aliased(stride, p.b.dtype) or not (stride and p.b.fixed):
         return p.rows > FEW_ROWS and is_aliased(stride, p.b.dtype)
-    apart = math.gcd(stride * itemsize(p.b.dtype), target.l2_bytes // WAYS)
-    return p.depth > target.l2_bytes // max(apart, CACHE_LINE)
+    return _crowds(p, target)
+
+
+def _crowds(p: Contraction, target: CpuTarget) -> bool:
+    """Whether lines of a panel take more than half of the second-level cache's sets they share.
+
+    They have to be fetched from beyond it, and leave again while other operands pass.
+    """
+    apart = math.gcd(stride_of(p.b.depth) * itemsize(p.b.dtype), target.l2_bytes // WAYS)
+    return 2 * p.depth > target.l2_bytes // max(apart, CACHE_LINE)
 
 
 def _dot_cycles(p: Contraction, rows: int, group: int, target: CpuTarget) -> float:
