@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from amdjax.core.dims import choosing, size_hint, surely_equal
+from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -22,6 +23,7 @@ CHUNK_COST = 4 << 20  # ... unless they cost more than this together
 SPARSE, AMPLE = 8, 16  # a program with an eighth of that is worse than one with 16 times as much
 PROGRAM = 100  # elements that take as long as beginning a program
 MOST_RANGES = 8  # of a loop that get code of their own
+FEW_OPERATIONS = 40  # of which code may be there once for each part of a scalar loop
 APART = 4  # elements in a row that take as long as one that lies apart from its neighbors
 
 
@@ -61,7 +63,9 @@ class CpuMapPlan:
       inner: loops around it in a program.
       outer: loops over programs.
       flat: whether one kernel serves every length of the only loop.
+      span: steps of the last loop of `outer` in a program.
       ranges: parts of the loop in lanes, one after the other, that differ in what is computed.
+      inner_ranges: likewise of the scalar loop next to it in a program.
       transposition: of square tiles, where there are some.
       unrolled: the loop whose steps share what does not depend on it: the innermost, if it is short
         and lanes run over the one around it.
@@ -74,7 +78,9 @@ class CpuMapPlan:
     inner: tuple[LoopVar, ...] = ()
     outer: tuple[LoopVar, ...] = ()
     flat: bool = False
+    span: int = 1
     ranges: tuple[Part, ...] = ()
+    inner_ranges: tuple[Part, ...] = ()
     transposition: Transposition | None = None
     unrolled: LoopVar | None = None
 
@@ -106,7 +112,14 @@ class CpuMapPlan:
         """Programs."""
         if self.transposition is not None:
             return extent(self.outer) * self.blocks[0] * self.blocks[1]
+        if self.span > 1:
+            return extent(self.outer[:-1]) * self.spans * self.chunks
         return extent(self.outer) * self.chunks
+
+    @property
+    def spans(self) -> int:
+        """Programs along the last loop over programs."""
+        return ceil_div(self.outer[-1].extent, self.span)
 
     def __str__(self) -> str:
         out = f"map of {self.domain.size}, {counted(self.grid, 'program')}"
@@ -120,8 +133,11 @@ class CpuMapPlan:
             out += f", {self.unrolled.name} unrolled"
         if self.inner:
             out += f", in loops over {' '.join(v.name for v in self.inner)}"
-        if len(self.ranges) > 1:
-            out += f", apart from {' '.join(str(p.start) for p in self.ranges)}"
+        if self.span > 1:
+            out += f", {self.span} of {self.outer[-1].name}"
+        for ranges in (self.inner_ranges, self.ranges):
+            if len(ranges) > 1:
+                out += f", apart from {' '.join(str(p.start) for p in ranges)}"
         return out + (", any length" if self.flat else "")
 
 
@@ -158,14 +174,17 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
             )
             for chunk in chunks
         )
-    ranges = _ranges(domain, lane_var, count)
+    least = target.vectors.vector_bits // max(domain.widest, 8)
+    ranges, count = _lane_ranges(domain, lane_var, count, least)
     for chunk, inner in ways:
         rest = outer[: len(outer) - len(inner)]
+        span = _span(rest, extent(inner) * chunk, most, 4 * target.vectors.threads)
+        near = inner[-1] if inner else rest[-1] if span > 1 else None
+        apart = _scalar_ranges(domain, near, len(ranges)) if near is not None else ()
         plans.append(
-            CpuMapPlan(
-                domain, lane_var, count, chunk, inner, rest, ranges=ranges, unrolled=unrolled
-            )
-        )
+            CpuMapPlan(domain, lane_var, count, chunk, inner, rest, span=span, ranges=ranges,
+                       inner_ranges=apart, unrolled=unrolled)
+        )  # fmt: skip
     return plans
 
 
@@ -222,25 +241,53 @@ def crossing_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
     return None
 
 
-def _ranges(domain: Domain, lane_var: LoopVar, count: int) -> tuple[Part, ...]:
-    """Parts of the loop in lanes between which conditions on its variable alone change.
+def _ranges(domain: Domain, var: LoopVar) -> tuple[Part, ...]:
+    """Parts of a loop between which conditions on its variable alone change.
 
     What is joined, or padded, is computed in each part from the operands that lie there.
     """
-    n = lane_var.extent
+    n = var.extent
     places = {0, n}
     for i in domain.irregular:
-        if len(i.terms) == 1 and i.terms[0][0] is lane_var and abs(i.terms[0][1]) == 1:
+        if len(i.terms) == 1 and i.terms[0][0] is var and abs(i.terms[0][1]) == 1:
             # Where `var + const >= 0` begins to hold, and `const - var >= 0` holds no more.
             place = -i.const if i.terms[0][1] == 1 else i.const + 1
             places |= {place} if 0 < place < n else set()
     starts = sorted(places)
-    ranges = tuple(Part(a, b) for a, b in pairwise(starts))
+    return tuple(Part(a, b) for a, b in pairwise(starts))
+
+
+def _lane_ranges(
+    domain: Domain, lane_var: LoopVar, count: int, least: int
+) -> tuple[tuple[Part, ...], int]:
+    """Parts of the loop in lanes, and the lanes: at least so many, and none beyond a part."""
+    ranges, whole = _ranges(domain, lane_var), (Part(0, lane_var.extent),)
     if len(ranges) == 1 or len(ranges) > MOST_RANGES:
-        return (Part(0, n),)
+        return whole, count
     with choosing():
+        while count > least and any(p.stop - p.start < count for p in ranges):
+            count //= 2
         fit = all(p.stop - p.start >= count for p in ranges)
-    return ranges if fit else (Part(0, n),)
+    return (ranges, count) if fit else (whole, count)
+
+
+def _scalar_ranges(domain: Domain, var: LoopVar, others: int) -> tuple[Part, ...]:
+    """Parts of a loop around that in lanes, of which code is written `others` times."""
+    if isinstance(var.extent, Dim) or domain.operations > FEW_OPERATIONS:
+        return ()
+    numbers = (i.const for i in domain.irregular if any(v is var for v, _ in i.terms))
+    if any(isinstance(n, Dim) for n in numbers):
+        return ()
+    ranges = _ranges(domain, var)
+    return ranges if 1 < len(ranges) * others <= MOST_RANGES else ()
+
+
+def _span(outer: Sequence[LoopVar], work: int, most: int, programs: int) -> int:
+    """Steps of the last of the loops over programs that a program takes, of so much work each."""
+    sizes = [v.extent for v in outer]
+    if not sizes or any(isinstance(n, Dim) for n in (*sizes, work)) or 2 * work > most:
+        return 1
+    return max(1, min(most // work, sizes[-1], math.prod(sizes) // programs))
 
 
 def is_flat(domain: Domain) -> bool:

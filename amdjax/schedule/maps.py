@@ -11,7 +11,7 @@ from amdjax.schedule.calls import Call
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.index import Index, LoopVar, Symbol, linear
-from amdjax.schedule.map_plan import CpuMapPlan, Transposition
+from amdjax.schedule.map_plan import CpuMapPlan, Part, Transposition
 from amdjax.schedule.values import Lanes
 from amdjax.schedule.writer import RegionWriter
 
@@ -103,31 +103,52 @@ class CpuMapEmitter(MapEmitter):
             start = (pid % chunks) * plan.chunk
             stop = k.min(start + plan.chunk, lane_var.extent)
             pid = pid // plan.chunks
-        self.w.bind_outer(plan.outer, pid)
-        self._loop_over(plan.inner, lambda: self._ranges(lane_var, start, stop))
+        lanes = lambda: self._ranges(lane_var, plan.ranges, start, stop, self._lane_loop)
+        if plan.span == 1:
+            self.w.bind_outer(plan.outer, pid)
+            self._inner_loops(plan.inner, None, lanes)
+            return
+        last, spans = plan.outer[-1], plan.spans
+        self.w.bind_outer(plan.outer[:-1], pid // spans)
+        first = (pid % spans) * plan.span
+        self._inner_loops(
+            (last, *plan.inner), (first, k.min(first + plan.span, last.extent)), lanes
+        )
 
-    def _ranges(self, lane_var: LoopVar, start: tile.Value | None, stop: tile.Value | None) -> None:
-        """The parts of the loop in lanes, as far as they lie between two places, one by one."""
-        for part in self.plan.ranges:
+    def _ranges(
+        self, var: LoopVar, ranges: Sequence[Part], start: tile.Value | None,
+        stop: tile.Value | None, loop: Callable[..., None],
+    ) -> None:  # fmt: skip
+        """The parts of a loop, as far as they lie between two places, one by one."""
+        for part in ranges:
             low: tile.Value | int = part.start
             high: tile.Value | int = part.stop
             if start is not None and stop is not None:
                 low = self.k.max(start, low)
                 high = self.k.max(self.k.min(stop, high), low)
-            with lane_var.within(part.start, part.stop):
-                self._lane_loop(lane_var, low, high)
+            with var.within(part.start, part.stop):
+                loop(var, low, high)
 
-    def _loop_over(self, variables: Sequence[LoopVar], body: Callable[[], Any]) -> None:
-        """A nest of scalar loops around `body`."""
+    def _inner_loops(
+        self, variables: Sequence[LoopVar], span: tuple[tile.Value, tile.Value] | None,
+        body: Callable[[], Any],
+    ) -> None:  # fmt: skip
+        """A nest of scalar loops around `body`, the first one over a span if there is one."""
         if not variables:
             body()
             return
+        first, *rest = variables
+        parts = (Part(0, first.extent),) if rest else self.plan.inner_ranges
+        start, stop = span or (None, None)
 
-        def step(i: tile.Value) -> None:
-            self.b.scalars[variables[0]] = i
-            self._loop_over(variables[1:], body)
+        def loop(var: LoopVar, low: tile.Value | int, high: tile.Value | int) -> None:
+            def step(i: tile.Value) -> None:
+                self.b.scalars[var] = i
+                self._inner_loops(rest, None, body)
 
-        self.k.for_(0, variables[0].extent, 1, self.b.nested(step))
+            self.k.for_(low, high, 1, self.b.nested(step))
+
+        self._ranges(first, parts or (Part(0, first.extent),), start, stop, loop)
 
     def _squares(self, lane_var: LoopVar, square: Transposition) -> None:
         """Square tiles: what lies the other way is transposed in registers."""

@@ -71,13 +71,39 @@ def test_lanes_run_along_what_is_contiguous_where_places_are_data(f):
 
 
 def test_programs_are_not_far_too_short():
-    """Rows of lanes that do not fill one join the loop around, if programs stay for all threads."""
-    for shape, programs in [((8, 112, 112, 64), 896), ((1, 4, 112, 64), 448)]:
+    """Rows of lanes that do not fill one join the loop around, if programs stay for all threads.
+
+    Else some steps of that loop do.
+    """
+    for shape, programs in [((8, 112, 112, 64), 896), ((1, 4, 112, 64), 16)]:
         observed = []
         args = jnp.zeros((*shape[:2], 56, 64)), jnp.zeros(112, np.int32)
         observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
         plan_program(jit(lambda x, i: x[:, :, i]).trace(*args).jaxpr, CPU, observe=observe)
         assert f", {programs} programs" in str(observed[0]).splitlines()[-1]
+
+
+JOINED = [  # shapes, the axis, and what the plan says of places
+    ([(3, 255, 64), (3, 1, 64)], 1, "64 of it in a program, 48 of i1, apart from 0 255"),
+    ([(3, 5, 33), (3, 9, 33), (3, 1, 33)], 1, "in loops over i0 i1, apart from 0 5 14"),
+    ([(3001, 32), (3001, 32)], 1, "32 lanes over i1, 64 of it in a program"),
+]
+
+
+@pytest.mark.parametrize("shapes, axis, places", JOINED)
+def test_what_is_joined_is_copied_part_by_part(shapes, axis, places):
+    """Also along a loop around the lanes, and where a part is shorter than a tile would be."""
+    rng = np.random.default_rng(0)
+    xs = [rng.standard_normal(shape).astype("f") for shape in shapes]
+    compiled = jit(lambda *xs: jnp.concatenate([x * 2 for x in xs], axis)).lower(*xs).compile()
+    np.testing.assert_array_equal(compiled(*xs), np.concatenate([x * 2 for x in xs], axis))
+    observed = []
+    observe = lambda stage, x: observed.append(x) if stage == "schedule" else None
+    plan_program(compiled.traced.jaxpr, CPU, observe=observe)
+    text = str(observed[0]).splitlines()[-1]
+    assert places in text
+    kernel = compiled.as_text("tiles")
+    assert "select" not in kernel
 
 
 @pytest.mark.parametrize("count, lanes", [(50_000, 64), (50, 32)])
