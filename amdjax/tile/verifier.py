@@ -15,8 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from amdjax.tile import ops
+from amdjax.tile.attributes import Attribute
 from amdjax.tile.ir import Block, Op, TileError, Trait, Value, expect
 from amdjax.tile.kernel import Kernel, listing
 from amdjax.tile.types import Buffer
@@ -85,7 +87,7 @@ class _Verifier:
             expect(not sums, "only collect can use sums, not {}", op.name)
         for buffer in op.buffers():
             self._buffer(buffer)
-        required, known = _attributes(type(op))
+        required, known = _names(op.attributes)
         missing = required.difference(op.attrs)
         expect(not missing, "{} lacks {}", op.name, ", ".join(sorted(missing)))
         expect(known.issuperset(op.attrs), "{} has none of {}", op.name, set(op.attrs) - known)
@@ -131,7 +133,6 @@ class _Verifier:
 
 
 @cache
-def _attributes(kind: type[Op]) -> tuple[frozenset[str], frozenset[str]]:
-    """The names of an operation's attributes: those that it must have, and all."""
-    found = kind.attributes
+def _names(found: tuple[Attribute[Any], ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """The names of attributes: of those that an operation must have, and of all."""
     return frozenset(a.name for a in found if a.required), frozenset(a.name for a in found)
