@@ -338,7 +338,7 @@ class Planner:
             on_gpu = isinstance(self.target, GpuTarget)
             fusion = readers_first(fuse(separate_numbers(jaxpr), on_gpu=on_gpu))
             # The program is kept too, lest another get its id.
-            found = self.fusions[id(jaxpr)] = run_together(fusion, constants), jaxpr
+            found = self.fusions[id(jaxpr)] = run_together(fusion, constants, on_gpu), jaxpr
         return found[0]
 
     def body(
@@ -433,24 +433,29 @@ class Body:
             self.position = position
             if self.outermost:
                 self.p.step = position
-            if not isinstance(step, Region):
+            together = self.fusion.launch_of(step)
+            if len(together) == 1 and isinstance(step, Single):
                 self.single(step)
-            elif step is (regions := self.fusion.launch_of(step))[-1]:
-                self.regions(regions)
+            elif step is together[-1]:
+                self.together(together)
         if self.outermost:
             self.p.step = -1
 
-    def regions(self, regions: Sequence[Region]) -> None:
-        """Write the launches of regions that run together."""
+    def together(self, steps: Sequence[Region | Single]) -> None:
+        """Write the launches of steps that run together."""
         first = self.first_name
         reads = Counter(
-            x
-            for r in regions
-            for x in {first.get(v, v) for v in step_reads(r) if isinstance(v, Var)}
+            x for s in steps for x in {first.get(v, v) for v in step_reads(s) if isinstance(v, Var)}
         )
         self.contested = {v for v, n in reads.items() if n > 1}
-        workspace: list[dict[Temp, View]] = [{} for _ in regions]
-        for calls in zip_longest(*map(self.region, regions)):
+        listed = [self.region(s) for s in steps if isinstance(s, Region)]
+        workspace: list[dict[Temp, View]] = [{} for _ in listed]
+        for step in steps:
+            if isinstance(step, Single):
+                calls, temps = self.hoisted.steps.get(id(step.eqn)) or (self.shaped(step), {})
+                listed.append(calls)
+                workspace.append(temps)
+        for calls in zip_longest(*listed):
             launches = [
                 self.launch(call, temps, which)
                 for which, (call, temps) in enumerate(zip(calls, workspace, strict=True))

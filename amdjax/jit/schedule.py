@@ -12,7 +12,7 @@ from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
 from amdjax.schedule.gpu.partition import Resident
-from amdjax.schedule.horizontal import regions_text
+from amdjax.schedule.horizontal import steps_text
 from amdjax.schedule.regions import plan_region
 from amdjax.schedule.writer import Machine
 
@@ -57,10 +57,10 @@ class Schedule:
         texts = str(self.fusion).splitlines()
         for text, step in zip(texts, self.fusion.steps, strict=True):
             lines.append(text)
+            together = self.fusion.launch_of(step)
+            if step is together[0] and len(together) > 1:
+                lines.insert(-1, f"{steps_text(together)} in one launch:")
             if isinstance(step, Region):
-                regions = self.fusion.launch_of(step)
-                if step is regions[0] and len(regions) > 1:
-                    lines.insert(-1, f"{regions_text(regions)} in one launch:")
                 plan = plan_region(step, self.fusion, self.target, self.resident)
                 lines.append("  no elements" if plan is None else f"  {plan}")
             elif is_shaped(step.eqn) and not is_bitcast(step.eqn):

@@ -11,6 +11,7 @@ import numpy as np
 from amdjax import tile
 from amdjax.core import dtypes
 from amdjax.core.config import config
+from amdjax.passes import is_on
 from amdjax.schedule.complex_math import COMPLEX_OPS
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
@@ -42,8 +43,7 @@ class Arithmetic:
 
     def __init__(self, k: tile.Builder):
         self.k = k
-        on = "relax_arithmetic" not in config.disabled_passes
-        self._is_relaxed = on and config.fast_math
+        self._is_relaxed = config.fast_math and is_on("relax_arithmetic")
 
     def const(self, x: Any, dtype: Any) -> El:
         name = dtype if isinstance(dtype, str) else short_dtype(dtype)

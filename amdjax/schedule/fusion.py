@@ -140,7 +140,7 @@ class Fusion:
     """The steps of a program in order, and which values they leave in memory.
 
     Attributes:
-      launches: of regions that share a launch, which follow each other, all of them.
+      launches: of steps that share a launch, which follow each other, all of them.
     """
 
     jaxpr: Jaxpr
@@ -148,15 +148,15 @@ class Fusion:
     producers: dict[Var, JaxprEqn]
     stored: set[Var]
     roots: set[Var]
-    launches: Mapping[Region, tuple[Region, ...]] = field(default_factory=dict)
+    launches: Mapping[Region | Single, tuple[Region | Single, ...]] = field(default_factory=dict)
 
-    def launch_of(self, region: Region) -> tuple[Region, ...]:
-        """The regions that share a launch with this one, itself included."""
-        return self.launches.get(region, (region,))
+    def launch_of(self, step: Region | Single) -> tuple[Region | Single, ...]:
+        """The steps that share a launch with this one, itself included."""
+        return self.launches.get(step, (step,))
 
     def launch_sizes(self, region: Region) -> list[int]:
         """Points of the domain of each region in a launch."""
-        return [size_of(r.domain) for r in self.launch_of(region)]
+        return [size_of(r.domain) for r in self.launch_of(region) if isinstance(r, Region)]
 
     def __str__(self) -> str:
         return describe(self)

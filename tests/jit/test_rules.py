@@ -40,6 +40,8 @@ ADDED_TO = (
 )
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 C = np.arange(12, dtype=np.float32).reshape(3, 4) - 5
+CUBE = C.reshape(3, 2, 2)
+HALVES = CUBE.astype(np.float16)
 ONE = np.ones((3, 1, 4), np.float32) * 2.5
 PLACES = np.array([[2], [-1], [7]], np.int32)
 SATURATED = np.array([0.0, 30.0, np.inf, -np.inf], np.float32)
@@ -173,6 +175,12 @@ APPLIES = [
       for p, x, t in [("reduce_sum", ONE, "f32"), ("reduce_max", ONE, "f32"),
                       ("reduce_min", ONE, "f32"), ("reduce_prod", ONE, "f32"),
                       ("reduce_and", ONE > 0, "bool"), ("reduce_or", ONE > 0, "bool")]),
+    *(Case(f"{p} twice", lambda x, p=p: reduction(p, reduction(p, x, (1,)), (1,)), (x,),
+           f"a:{t}[3,2,2] -> b:{t}[3] = {p}[axes=(1, 2){more}] a; b")
+      for p, x, t, more in [
+          ("reduce_sum", CUBE, "f32", " out_sharding=None"), ("reduce_max", CUBE, "f32", ""),
+          ("reduce_min", CUBE, "f32", ""), ("reduce_prod", CUBE, "f32", ""),
+          ("reduce_and", CUBE > 0, "bool", ""), ("reduce_or", CUBE > 0, "bool", "")]),
     Case("update of a constant",
          lambda i, y: update(lax.scatter, 2.5, i, y), (PLACES, PLACED),
          "a:i32[3,1] b:f32[3,1] -> c:f32[3,4] = broadcast_in_dim[broadcast_dimensions=() "
@@ -364,6 +372,13 @@ DECLINES = [
     ("broadcast to itself", lambda x: broadcast(x, (2, 4), (1,)), (X,)),
     ("reduce_sum of unit axes", lambda x: reduction("reduce_sum", x, (0,)), (ONE,)),
     ("reduce_max of unit axes", lambda x: reduction("reduce_max", x, (1, 2)), (ONE,)),
+    ("reduce_sum twice",  # others lie between
+     lambda x: reduction("reduce_sum", reduction("reduce_sum", x, (0,)), (1,)), (CUBE,)),
+    ("reduce_sum twice",  # rounded in between
+     lambda x: reduction("reduce_sum", reduction("reduce_sum", x, (1,)), (1,)), (HALVES,)),
+    ("reduce_sum twice",  # which is read elsewhere
+     lambda x: lax.add(reduction("reduce_sum", y := reduction("reduce_sum", x, (1,)), (1,)),
+                       reduction("reduce_max", y, (1,))), (CUBE,)),
     ("update of a constant", lambda i, y: update(lax.scatter, 1.0, i, y, "clip"), (PLACES, PLACED)),
     ("update of a constant",  # bytes may not count so far
      lambda i, y: update(lax.scatter, 1.0, i, y, columns=300), (PLACES.astype("b"), PLACED)),

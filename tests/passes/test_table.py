@@ -178,3 +178,32 @@ def test_passes_that_change_nothing_are_not_shown():
 def test_wrong_options_are_told_from_wrong_values(options, message):
     with pytest.raises(amdjax.errors.JaxRuntimeError, match=message):
         amdjax.jit(f).lower(X).compile(compiler_options=options)
+
+
+def migraphx_rows():
+    """For each row of the comparison, passes of MIGraphX and what stands for them here."""
+    text = (ROOT / "docs" / "passes.md").read_text()
+    part = text[text.index("## MIGraphX's passes here") : text.index("## What is not a pass")]
+    rows = re.findall(r"^\| (?!MIGraphX|---)(.*?) \| (.*) \|$", part, re.M)
+    assert len(rows) > 30
+    return rows
+
+
+def test_the_comparison_names_passes_that_exist():
+    known = {p.name for p in PASSES} | {"rnn", "amdjax.quantize", "verify", "enable_x64"}
+    known |= {"constants_limit", "lax.cond"}
+    for theirs, ours in migraphx_rows():
+        for name in re.findall(r"`([^`]+)`", ours):
+            exists = name in known or (ROOT / "amdjax" / name).exists()
+            assert exists, (theirs, name)
+        for page in re.findall(r"\((\w+\.md)\)", ours):
+            assert (ROOT / "docs" / page).exists(), page
+
+
+def test_the_documentation_says_where_passes_are_tested():
+    text = (ROOT / "docs" / "passes.md").read_text()
+    table = text[text.index("## Passes in order") :]
+    rows = re.findall(r"^\| `(\w+)` \| .* \| `(\S+)` \|$", table, re.M)
+    assert [name for name, _ in rows] == [p.name for p in PASSES]
+    for name, file in rows:
+        assert (ROOT / "tests" / file).is_file(), (name, file)
