@@ -12,12 +12,13 @@ from typing import Any
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
 from amdjax.codegen.math import CONVERSIONS, MATH, NARROW, RELAXED
+from amdjax.tile.types import NARROW_INTS
 
 #: LLVM element type in registers. Narrow floats without arithmetic travel as their bits.
 ELEMENT_TYPES = {
     "bool": "i1", "index": "i64",
     **{f"{s}{n}": f"i{n}" for s in "iu" for n in (8, 16, 32, 64)},
-    **{f"{s}{n}": "i8" for s in "iu" for n in (2, 4)},
+    **dict.fromkeys(NARROW_INTS, "i8"),
     "f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double",
     **dict.fromkeys(
         ("f8_e4m3fn", "f8_e5m2", "f8_e4m3fnuz", "f8_e5m2fnuz", "f8_e4m3b11fnuz", "f8_e4m3",
@@ -27,7 +28,7 @@ ELEMENT_TYPES = {
 }  # fmt: skip
 
 FLOATS = frozenset({"f16", "bf16", "f32", "f64"})
-SIGNED = frozenset({"i2", "i4", "i8", "i16", "i32", "i64", "index"})
+SIGNED = frozenset({"i1", "i2", "i4", "i8", "i16", "i32", "i64", "index"})
 
 _INT_COMPARE = {"eq": "eq", "ne": "ne", "lt": "lt", "le": "le", "gt": "gt", "ge": "ge"}
 _FLOAT_COMPARE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
@@ -234,7 +235,7 @@ def lower_convert(f: Function, x: Value, source: str, target: str) -> Value:
     """Convert between tile dtypes: floats round to nearest even, floats to integers saturate."""
     if source == target:
         return x
-    if source in _NARROW_INTS:  # in memory the bits above the lowest ones mean nothing
+    if source in NARROW_INTS:  # in memory the bits above the lowest ones mean nothing
         x, source = _extend(f, x, source), "i8" if source in SIGNED else "u8"
         if source == target:
             return x
@@ -258,18 +259,15 @@ def lower_convert(f: Function, x: Value, source: str, target: str) -> Value:
     return _int_to_int(f, x, source, target)
 
 
-_NARROW_INTS = {"i2": 2, "u2": 2, "i4": 4, "u4": 4}
-
-
 def _extend(f: Function, x: Value, dtype: str) -> Value:
     """An int4 or int2 extended to the byte it lives in."""
-    up = llvm.const(x.type, 8 - _NARROW_INTS[dtype])
+    up = llvm.const(x.type, 8 - NARROW_INTS[dtype])
     return (f.ashr if dtype in SIGNED else f.lshr)(f.shl(x, up), up)
 
 
 def _int_to_int(f: Function, x: Value, source: str, target: str) -> Value:
     x = f.int_resize(x, ELEMENT_TYPES[target], source in SIGNED)
-    return _extend(f, x, target) if target in _NARROW_INTS else x
+    return _extend(f, x, target) if target in NARROW_INTS else x
 
 
 def _between_float_and_int(f: Function, x: Value, source: str, target: str) -> Value:

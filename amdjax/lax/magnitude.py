@@ -38,7 +38,7 @@ def _abs_derivative(g: Any, y: Any, x: Any) -> Any:
 
 
 def _magnitude_dtype(aval: Any, **_: Any) -> Any:
-    if aval.dtype in ("int2", "int4"):
+    if aval.dtype in ("int1", "int2", "int4"):
         raise TypeError(
             f"abs does not accept dtype {aval.dtype}: the magnitude of its lowest number is none "
             "of its numbers. Convert to int8 first."

@@ -14,8 +14,8 @@ from amdjax.core.config import config
 from amdjax.passes import is_on
 from amdjax.schedule.complex_math import COMPLEX_OPS
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
+from amdjax.tile.types import NARROW_INTS
 
-_NARROW_INTS = frozenset({"i4", "u4", "i2", "u2"})
 #: Operations that read the bits of the byte above an int4 or int2, and whether as of a signed one.
 _WIDENED = {"clz": "u", "popcnt": "u", "shr_logical": "u", "shr_arithmetic": "i"}
 
@@ -69,7 +69,7 @@ class Arithmetic:
         dtype = xs[-1].dtype
         rounded = dtype if dtype in ("f16", "bf16") and name in tile.NARROW else ""
         values = [x.value for x in xs]
-        narrow = dtype in _NARROW_INTS and name in _WIDENED
+        narrow = dtype in NARROW_INTS and name in _WIDENED
         if narrow:
             values = [self._within(_WIDENED[name] + dtype[1:], v) for v in values]
         relaxed = self._is_relaxed and name in tile.RELAXED and values[-1].dtype in tile.FLOATS
@@ -90,7 +90,7 @@ class Arithmetic:
 
     def _wrap(self, dtype: str, value: tile.Value) -> El:
         """Integers narrower than their register keep to their width."""
-        return El(dtype, self._within(dtype, value) if dtype in _NARROW_INTS else value)
+        return El(dtype, self._within(dtype, value) if dtype in NARROW_INTS else value)
 
     def _within(self, dtype: str, value: tile.Value) -> tile.Value:
         """What the lowest bits of a value mean as an integer narrower than its register."""

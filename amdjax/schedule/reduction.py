@@ -12,6 +12,7 @@ from amdjax.schedule.arithmetic import aligned
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
+from amdjax.tile.types import NARROW_INTS
 
 
 class Reduction:
@@ -85,7 +86,7 @@ class Reduction:
 
     @staticmethod
     def _combine_one(b: ElementBuilder, name: str, x: El, y: El) -> El:
-        if x.is_complex or x.dtype in ("i4", "u4", "i2", "u2"):
+        if x.is_complex or x.dtype in NARROW_INTS:
             return b.op(name, x, y)
         # In the accumulator's own precision: narrow floats are rounded once, at the end.
         return El(x.dtype, aligned(b.k, name, x.value, y.value))

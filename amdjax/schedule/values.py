@@ -10,9 +10,10 @@ from amdjax import tile
 from amdjax.core import dtypes
 from amdjax.core.jaxpr import Literal, Var
 from amdjax.schedule.index import LoopVar
+from amdjax.tile.types import NARROW_INTS
 
 #: The dtype in which values of a dtype are computed, where it differs.
-COMPUTE = {"f16": "f32", "bf16": "f32", "i4": "i8", "u4": "u8", "i2": "i8", "u2": "u8"}
+COMPUTE = {"f16": "f32", "bf16": "f32", **{n: f"{n[0]}8" for n in NARROW_INTS}}
 
 
 def compute_dtype(dtype: str) -> str:

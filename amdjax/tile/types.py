@@ -14,6 +14,8 @@ FLOATS = ("f16", "bf16", "f32", "f64")
 SIGNED = ("i8", "i16", "i32", "i64", "index")
 UNSIGNED = ("u8", "u16", "u32", "u64")
 INTEGERS = frozenset((*SIGNED, *UNSIGNED))
+#: Bits of integers of less than a byte: they live in one, whose upper bits mean nothing.
+NARROW_INTS = {f"{sign}{bits}": bits for bits in (1, 2, 4) for sign in "iu"}
 
 
 def itemsize(dtype: str) -> int:

@@ -150,7 +150,7 @@ def test_extrema_pass_nan_on(name, numpy, dtype):
 @pytest.mark.parametrize("number", [0.0, -0.0, 2.5, np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize(
-    "dtype,short", [(np.float32, "f32"), (np.float64, "f64"), (np.float16, "f16")]
+    "dtype,of", [(np.float32, "f32"), (np.float64, "f64"), (np.float16, "f16")]
 )
 @pytest.mark.parametrize("name,numpy", [("min", np.minimum), ("max", np.maximum)])
 def test_extrema_beside_constants_pass_nan_on(name, numpy, dtype, of, first, number):

@@ -161,14 +161,14 @@ def test_bits(dtype, data):
             assert lax.shift_right_arithmetic(x, s).tolist() == signed
 
 
-@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "uint2"])
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "int2", "uint2", "int1", "uint1"])
 def test_integers_of_less_than_a_byte(dtype):
     info, signed = amdjax.numpy.iinfo(dtype), dtype[0] == "i"
     bits, values = info.bits, range(info.min, info.max + 1)
     mask = (1 << bits) - 1
     x, y = map(np.array, zip(*itertools.product(values, values)))
     raw, counts, top = x & mask, np.minimum(y & mask, bits), 1 << (bits - 1)
-    by = np.where(y == 0, 1, y)
+    by = np.where(y == 0, info.max or -1, y)
     quotient = np.trunc(x / by).astype(int)
     exact = {
         "add": x + y, "sub": x - y, "mul": x * y, "max": np.maximum(x, y), "min": np.minimum(x, y),

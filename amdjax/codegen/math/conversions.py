@@ -16,8 +16,8 @@ from ..llvm import Function, Value
 from .expr import Expr, absolute, at_least, at_most, select
 
 FLOATS = {"f16": "half", "bf16": "bfloat", "f32": "float", "f64": "double"}
-SIGNED = ("i2", "i4", "i8", "i16", "i32", "i64", "index")
-UNSIGNED = ("u2", "u4", "u8", "u16", "u32", "u64")
+SIGNED = ("i1", "i2", "i4", "i8", "i16", "i32", "i64", "index")
+UNSIGNED = ("u1", "u2", "u4", "u8", "u16", "u32", "u64")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from amdjax.kernels.loops import view
 from amdjax.schedule.values import part_dtype
 from amdjax.tile import Buffer, Builder, Value, itemsize
+from amdjax.tile.types import NARROW_INTS
 
 _EXPONENTS = {"f16": 5, "bf16": 8, "f32": 8, "f64": 11}
 
@@ -94,7 +95,7 @@ class Key:
 
     @property
     def _unused(self) -> int:
-        bits = {"i4": 4, "u4": 4, "i2": 2, "u2": 2}.get(self.element)
+        bits = NARROW_INTS.get(self.element)
         return 8 - bits if bits else 0
 
     # Keys

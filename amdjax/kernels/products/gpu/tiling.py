@@ -23,6 +23,7 @@ from amdjax.targets.mma import (
     mma_atoms,
 )
 from amdjax.tile import FLOATS, MatrixTiling, itemsize
+from amdjax.tile.types import NARROW_INTS
 
 WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
@@ -86,7 +87,7 @@ def _common_dtypes(a: str, b: str, accumulate: str) -> Iterator[str]:
     yield accumulate
 
 
-_NARROW = ("bool", "i2", "u2", "i4", "u4")
+_NARROW = ("bool", *NARROW_INTS)
 #: Dtypes whose values another holds.
 _WITHIN = {
     "i8": frozenset({*_NARROW, "i8"}),
