@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -15,13 +16,13 @@ from amdjax.core.config import config, enable_x64
 from amdjax.core.dims import SymbolicScope
 from amdjax.core.dtypes import canonicalize_dtype
 from amdjax.core.jaxpr import ClosedJaxpr
-from amdjax.core.pytree import PyTreeDef, tree_flatten
+from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves
 
 from .container import MANIFEST, ArtifactError, Data, Members, parsed_json
 from .kernels import CHOICES, TargetKernels, log_differences, read_choices
 from .model import FileModel
 from .names import name_operations
-from .parts import FORMAT, NAMES, SCHEMA, WEIGHTS
+from .parts import FORMAT, NAMES, SCHEMA, WEIGHTS, weights_digest
 from .program import Exported, checked_platforms, types_text
 from .values import as_array, read_value, value_of
 from .weights import unpack
@@ -144,6 +145,8 @@ class Artifact(FileModel):
         except Exception as e:
             raise _refused(MANIFEST, e) from None
         super().__init__(params, inputs, outputs, metadata, optional)
+        self._as_saved = dict(self.params)
+        self._digest = weights_digest(self.manifest["hashes"][WEIGHTS])
 
     def function(self, params: Mapping[str, Any], *args: Any, **inputs: Any) -> Any:
         """The program as a pure function, to be transformed by `jit`, `grad`, `vmap` and others.
@@ -177,7 +180,16 @@ class Artifact(FileModel):
         return borrowed(value) if on_host else as_array(value)
 
     def _run(self, given: dict[str, Any]) -> dict[str, Any]:
-        return self._computed(self._prepared.arrays(self.params), given)
+        saved, params = self._as_saved, self.params
+        if len(params) == len(saved) and all(saved.get(n) is v for n, v in params.items()):
+            return self._called(self._of_inputs.call, given)
+        return self._computed(self._prepared.arrays(params), given)
+
+    @functools.cached_property
+    def _of_inputs(self) -> Exported:
+        """The program with the parameters that were saved, for which plans and kernels are."""
+        leaves = tree_leaves(self._as_saved)
+        return self.exported.with_parameters(list(map(self._to_device, leaves)), self._digest)
 
     def save(self, path: Any, **options: Any) -> None:
         """Write it again, as `Model.save` and `Exported.save` do, for other targets."""
@@ -189,9 +201,13 @@ class Artifact(FileModel):
     def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         # Inputs of 32 bits stand for those of 64 where these are off.
         with enable_x64(self.exported.enable_x64):
-            given = {v.name: as_array(given[v.name], v.dtype) for v in self.inputs}
             params = {name: as_array(params[name], v.dtype) for name, v in self.params.items()}
-            made = self.exported.call(params, **given)
+        return self._called(lambda **given: self.exported.call(params, **given), given)
+
+    def _called(self, call: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+        """The outputs by name, of inputs that fit."""
+        with enable_x64(self.exported.enable_x64):
+            made = call(**{v.name: as_array(given[v.name], v.dtype) for v in self.inputs})
         if config.enable_x64:
             return made
         return {k: as_array(y, canonicalize_dtype(y.dtype)) for k, y in made.items()}

@@ -29,7 +29,8 @@ import numpy as np
 from amdjax.core.files import replaced
 
 __all__ = [
-    "ALIGN", "MANIFEST", "ArtifactError", "Data", "Members", "parsed_json", "write", "write_file",
+    "ALIGN", "MANIFEST", "ArtifactError", "Data", "Members", "hashed", "parsed_json", "write",
+    "write_file",
 ]  # fmt: skip
 
 Data = bytes | bytearray | memoryview
@@ -78,7 +79,7 @@ def write_file(
 
 
 def _write(file: Any, members: Mapping[str, Data], manifest: Mapping[str, Any], key: Any) -> None:
-    hashes = {name: _hashes(memoryview(data).cast("B")) for name, data in members.items()}
+    hashes = {name: hashed(memoryview(data).cast("B")) for name, data in members.items()}
     told = json.dumps({**manifest, "hashes": hashes}, indent=1, sort_keys=True).encode()
     everything: dict[str, Data] = {MANIFEST: told}
     if key is not None:
@@ -99,7 +100,7 @@ def _add(archive: zipfile.ZipFile, file: Any, name: str, data: memoryview) -> No
         member.write(data)
 
 
-def _hashes(data: memoryview) -> str | list[str]:
+def hashed(data: memoryview) -> str | list[str]:
     """The SHA-256 of a member, or of each of its blocks."""
     found = [hashlib.sha256(block).hexdigest() for block in _blocks(data)]
     return found if len(found) > 1 else found[0]

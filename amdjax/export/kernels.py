@@ -91,8 +91,9 @@ def _are_decisions(told: Any) -> bool:
 
 
 def made_for(
-    exported: Any, known: dict[str, Any], targets: Sequence[str], sizes: Sequence[dict[str, int]]
-) -> Made:
+    exported: Any, known: dict[str, Any], targets: Sequence[str], sizes: Sequence[dict[str, int]],
+    bind: Callable[[ClosedJaxpr], ClosedJaxpr] = lambda program: program,
+) -> Made:  # fmt: skip
     """The kernels of a program for some targets.
 
     Args:
@@ -100,6 +101,7 @@ def made_for(
       known: what is known of its dimension variables.
       targets: "cpu", or names of GPUs.
       sizes: those of the variables to compile for.
+      bind: makes of a program that is read what is compiled.
 
     Raises:
       ValueError: there is no such target.
@@ -117,7 +119,7 @@ def made_for(
     if "cpu" in found:
         members.update((_member(_KERNELS, "cpu", k), code) for k, code in carried_code().items())
     facts: dict[str, Any] = {}
-    programs = _Programs(known)
+    programs = _Programs(known, bind)
     work = [(name, at) for name in found for at in sizes]
     with enable_x64(exported.enable_x64), exported.settings(), choices_noted() as choices:
         for name, at in _shown(work, "compiling"):
@@ -137,17 +139,20 @@ class _Programs:
 
     Args:
       known: what is known of their dimension variables.
+      bind: as for `made_for`.
     """
 
-    def __init__(self, known: dict[str, Any]) -> None:
-        self.known = known
+    def __init__(
+        self, known: dict[str, Any], bind: Callable[[ClosedJaxpr], ClosedJaxpr]
+    ) -> None:  # fmt: skip
+        self.known, self.bind = known, bind
         self._read: dict[int, tuple[ClosedJaxpr, ClosedJaxpr]] = {}  # with what keeps ids alive
         self._made: dict[tuple[int, str], _Compiled] = {}
 
     def read(self, program: ClosedJaxpr, target: str) -> tuple[ClosedJaxpr, _Compiled]:
         """A program, of which no places in the user's code are known; what is compiled of it."""
         if id(program) not in self._read:
-            self._read[id(program)] = program, _as_read(program, self.known)
+            self._read[id(program)] = program, self.bind(_as_read(program, self.known))
         entry = self._made.setdefault((id(program), target), _Compiled())
         return self._read[id(program)][1], entry
 

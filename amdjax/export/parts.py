@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.core.array import borrowed
 from amdjax.core.config import enable_x64
+from amdjax.core.pytree import tree_leaves
 
-from .container import Data
+from .container import Data, hashed
 from .kernels import example_sizes, made_for, usual_sizes
 from .weights import described, pack
-from .written import described_tree, scope_told, written_program
+from .written import described_tree, scope_told, with_constants, written_program
 
-__all__ = ["FORMAT", "NAMES", "PROGRAM", "SCHEMA", "WEIGHTS", "parts"]
+__all__ = ["FORMAT", "NAMES", "PROGRAM", "SCHEMA", "WEIGHTS", "parts", "weights_digest"]
 
 #: Schema 2 has hashes of the blocks of large members.
 FORMAT, SCHEMA = "amdjax-artifact", 2
@@ -72,10 +74,20 @@ def parts(
         "arrays": described(arrays), "targets": {},
     }  # fmt: skip
     if targets:
-        made = made_for(exported, known, targets, wanted)
+        bind = lambda program: program
+        if manifest["interface"] is not None:  # calls of models have their parameters
+            values = [borrowed(np.ascontiguousarray(x)) for x in tree_leaves(params or {})]
+            digest = weights_digest(hashed(memoryview(members[WEIGHTS])))
+            bind = lambda program: with_constants(program, values, digest)
+        made = made_for(exported, known, targets, wanted, bind)
         manifest["targets"] = made.facts
         members.update(made.members)
     return members, manifest
+
+
+def weights_digest(told: Any) -> str:
+    """What tells weights from others, of what the manifest has for their hashes."""
+    return json.dumps(told)
 
 
 def _is_served(exported: Any, sizes: dict[str, int]) -> bool:

@@ -24,6 +24,7 @@ from amdjax.transforms.symbolic_calls import Sizes, bind_at_sizes
 
 from .container import write, write_file
 from .parts import parts
+from .written import with_constants
 
 __all__ = [
     "PLATFORMS", "Exported", "checked_platforms", "export", "symbolic_args_specs", "types_text",
@@ -214,6 +215,30 @@ class Exported:
             self.fun_name, self.in_tree, ins, out_tree, outs, program, self.platforms,
             self.enable_x64, self.settings,
         )  # fmt: skip
+
+    def with_parameters(self, values: Sequence[Any], digest: str) -> Exported:
+        """The program of a model, `f(params, **inputs)`, as one of its inputs alone.
+
+        What it computes of parameters is then done once, such as packing them for products.
+
+        Args:
+          values: the parameters, in the order of leaves.
+          digest: equal only where these are.
+        """
+        _, inputs = tree_unflatten(self.in_tree, range(self.in_tree.num_leaves))
+        in_tree = tree_flatten(((), inputs))[1]
+
+        def bound(e: Exported) -> Exported:
+            program = with_constants(e.program, values, digest)
+            return Exported(
+                e.fun_name, in_tree, tuple(program.in_avals), e.out_tree, e.out_avals, program,
+                e.platforms, e.enable_x64, e.settings,
+            )  # fmt: skip
+
+        made = bound(self)
+        others = map(bound, self.apart.values())
+        made.apart.update((types_text(e.in_avals), e) for e in others)
+        return made
 
     def compiled(self) -> Any:
         """The program compiled for the default device, as `Lowered.compile` does."""

@@ -37,7 +37,8 @@ from .names import names_of
 
 __all__ = [
     "TEXT_BYTES", "Written", "check_types", "described_tree", "late_program", "read_program",
-    "read_scope", "read_tree", "read_unequal", "scope_told", "written_program",
+    "read_scope", "read_tree", "read_unequal", "scope_told", "with_constants",
+    "written_program",
 ]  # fmt: skip
 
 TEXT_BYTES = 16 << 20
@@ -98,6 +99,28 @@ def late_program(
         raise ValueError("there is no such operation")
 
     return LateJaxpr(lambda: read().jaxpr, consts, ins, outs, _identity(text, known, consts), names)
+
+
+def with_constants(program: ClosedJaxpr, values: Sequence[Any], digest: str) -> ClosedJaxpr:
+    """A program whose leading arguments are constants.
+
+    Args:
+      program: the program, which is not read for this.
+      values: of the arguments.
+      digest: equal only where these are.
+    """
+    count, consts = len(values), [*program.consts, *values]
+
+    def bound() -> Jaxpr:
+        jaxpr = program.jaxpr
+        constvars = [*jaxpr.constvars, *jaxpr.invars[:count]]
+        return Jaxpr(constvars, jaxpr.invars[count:], jaxpr.outvars, jaxpr.eqns)
+
+    if not isinstance(program, LateJaxpr):
+        return ClosedJaxpr(bound(), consts)
+    identity = hashlib.sha256(f"{program.identity} {count} {digest}".encode()).hexdigest()
+    ins, outs = program.in_avals[count:], program.out_avals
+    return LateJaxpr(bound, consts, ins, outs, identity, program.primitives)
 
 
 def check_types(program: ClosedJaxpr, told: dict[str, Any]) -> None:

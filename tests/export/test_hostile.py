@@ -77,7 +77,7 @@ def test_no_bit_of_a_block_may_change(monkeypatch):
 def hashed(data, told):
     """An archive of one member, of which this is told for a hash."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(container, "_hashes", lambda data: told)
+        patched.setattr(container, "hashed", lambda data: told)
         return container.write({"large": data}, {})
 
 

@@ -7,8 +7,10 @@ from onnx import TensorProto, helper, numpy_helper
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import onnx
+from amdjax.core.config import State
 from amdjax.export.model import FileModel
 from amdjax.export.values import Value
+from amdjax.jit.cpu import program
 from amdjax.passes.flatten import flatten_calls
 
 RNG = np.random.default_rng(0)
@@ -52,6 +54,41 @@ def test_a_model_stays_what_it_is(tmp_path):
         double = {"w": 2 * W}
         made = amdjax.jit(artifact.function)(double, x, i)["y"]
         np.testing.assert_allclose(made, np.tanh(2 * x @ W) + 1, rtol=1e-5, atol=3e-7)
+
+
+@pytest.mark.parametrize("batch", [3, "batch"])
+@pytest.mark.parametrize("trust", [False, True])
+def test_calls_have_the_parameters_that_were_saved(tmp_path, monkeypatch, batch, trust):
+    """As constants of what is compiled, until they are replaced."""
+    planned, plan = [], program.plan_program
+    monkeypatch.setattr(
+        program, "plan_program", lambda *args: planned.append(args[0]) or plan(*args)
+    )
+    x, i = RNG.normal(size=(3, 8)).astype(np.float32), np.ones(4, np.float32)
+    with State("keep_plans")(True), State("check")(False), State("cache_dir")(str(tmp_path / "c")):
+        perceptron(batch).save(tmp_path / "m", example={"x": x})
+        planned.clear()
+        artifact = amdjax.load_artifact(tmp_path / "m", trust=trust)
+        for _ in range(2):
+            expected = np.tanh(x @ W) + 1
+            np.testing.assert_allclose(artifact(x, i)["y"], expected, rtol=1e-5, atol=3e-7)
+        assert bool(planned) == (not trust)
+        assert all(len(closed.in_avals) == 2 for closed in planned)
+        artifact.params["w"] = 2 * W
+        expected = np.tanh(2 * x @ W) + 1
+        np.testing.assert_allclose(artifact(x, i)["y"], expected, rtol=1e-5, atol=3e-7)
+
+
+def test_models_without_parameters(tmp_path):
+    info = helper.make_tensor_value_info
+    nodes = [helper.make_node("Tanh", ["x"], ["y"])]
+    values = [info(n, TensorProto.FLOAT, ["n", 3]) for n in "xy"]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    onnx.load(helper.make_model(graph)).save(tmp_path / "m")
+    x = np.ones((2, 3), np.float32)
+    for trust in (False, True):
+        made = amdjax.load_artifact(tmp_path / "m", trust=trust)(x)["y"]
+        np.testing.assert_allclose(made, np.tanh(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("batch", [2, "batch"])
