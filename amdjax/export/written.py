@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -42,6 +43,7 @@ __all__ = [
 ]  # fmt: skip
 
 TEXT_BYTES = 16 << 20
+MOST_LETTERS = 1000  # of a variable
 
 
 class Written(NamedTuple):
@@ -154,12 +156,19 @@ def scope_told(avals: Sequence[Any]) -> dict[str, Any]:
         "constraints": list(scope.constraints),
         "unequal": sorted(_unequal(scope)),
         "assumed": _assumed(scope),
+        "narrower": {name: list(ends) for name, ends in scope.narrower.items()},
     }
 
 
 def read_scope(told: dict[str, Any]) -> SymbolicScope:
     """What `scope_told` wrote, but for what is unequal; any exception tells that it is none."""
     scope = SymbolicScope(told["constraints"])
+    for name, (least, most) in told.get("narrower", {}).items():
+        if re.fullmatch("[A-Za-z]\\w*", name, re.ASCII) is None or len(name) > MOST_LETTERS:
+            raise ValueError(f"{name[:200]!r} is no variable")
+        if type(least) is not int or type(most) is not int or not 0 <= least <= most < 1 << 31:
+            raise ValueError(f"{name!r} has no range")
+        scope.ranged(name, least, most)
     for text, symbol in told["assumed"]:
         if symbol not in (">=", "=="):
             raise ValueError(f"{symbol!r} compares nothing")

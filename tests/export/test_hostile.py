@@ -113,6 +113,11 @@ DIMENSIONS = [
     ("unequal", ["9^64^64^64"]),
     ("assumed", [["n", "import"]]),
     ("assumed", [["n"]]),
+    ("narrower", {"m_to_2": [1]}),
+    ("narrower", {"m_to_2": [2, 1]}),
+    ("narrower", {"m_to_2": [-1, 1 << 40]}),
+    ("narrower", {"m)": [1, 2]}),
+    ("narrower", ["m"]),
 ]
 
 

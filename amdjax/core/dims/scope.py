@@ -94,6 +94,8 @@ class SymbolicScope:
         self._told: list[tuple[str, list[Polynomial]]] = []  # the rows of each constraint
         self.undecided: dict[Polynomial, None] = {}
         """Differences that comparisons by `==` took for other than zero, and that may be zero."""
+        self.narrower: dict[str, tuple[int, int]] = {}
+        """The ranges of variables that stand for some sizes of others."""
         self.assumed: dict[Polynomial, None] = {}
         """What was taken to be at least zero, and may be less."""
         self._asked: dict[tuple[str, ...], Departures] = {}  # by variables that have sizes
@@ -348,18 +350,19 @@ class SymbolicScope:
             for part, first, last in (("to", least, bound), ("from", bound, most)):
                 is_part = least <= first <= size <= last <= most and (first, last) != (least, most)
                 if is_part and _vanishes(a, name, sizes, _samples(first, size, last)):
-                    return self._ranged(f"{name}_{part}_{bound}", first, last)
+                    return self.ranged(f"{name}_{part}_{bound}", first, last)
         for divisor in range(2, min(size, _LARGEST_DIVISOR + 1)):
             multiples = range(divisor, 64 * divisor, divisor)
             if size % divisor == 0 and _vanishes(a, name, sizes, multiples):
-                new = self._ranged(f"{name}_by_{divisor}", -(-least // divisor), most // divisor)
+                new = self.ranged(f"{name}_by_{divisor}", -(-least // divisor), most // divisor)
                 return scale(new, divisor)
         return None
 
-    def _ranged(self, name: str, least: int, most: int) -> Polynomial:
+    def ranged(self, name: str, least: int, most: int) -> Polynomial:
         """A variable of sizes in a range; one of a name is always of the same."""
         variable = of(name)
-        if name not in self._ranges:
+        if name not in self.narrower:
+            self.narrower[name] = least, most
             self._learn([plus(variable, of(-least)), plus(of(most), scale(variable, -1))])
         return variable
 
