@@ -3,6 +3,7 @@
 import numpy as np
 import onnx as onnx_package
 import pytest
+from onnx import reference
 
 from amdjax import onnx, quantize
 from amdjax.driver.tables import STAGES
@@ -137,3 +138,18 @@ def test_qdq_of_shared_inputs_and_products(tmp_path, ok):
     x = np.random.default_rng(0).standard_normal((8, 16), np.float32)
     want, got = (np.asarray(onnx.load(p)(x=x)["y"]) for p in (path, tmp_path / "q.onnx"))
     assert quantize.sqnr(want, got) > 30
+
+
+def test_qdq_in_float8(network, ok, tmp_path):
+    """Weights are stored in eight bits, and ONNX's reference computes what we do."""
+    path = tmp_path / "float8.onnx"
+    found = ok("quantize", network, "--fp8", "-o", path)
+    assert found["sqnr"] > 15
+    graph = onnx_package.load(path).graph
+    stored = {t.data_type for t in graph.initializer if t.name.endswith("/quantized")}
+    assert stored == {onnx_package.TensorProto.FLOAT8E4M3FN}
+    x = np.random.default_rng(7).standard_normal((4, 3, 8, 8), np.float32)
+    given, got = (np.asarray(onnx.load(p)(x=x)["probs"]) for p in (network, path))
+    (wanted,) = reference.ReferenceEvaluator(str(path)).run(None, {"x": x})
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert quantize.sqnr(given, got) > 15
