@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax.core.jaxpr import jaxpr_as_fun
 from amdjax.core.pytree import tree_leaves
-from amdjax.driver.compiling import device_of
+from amdjax.driver.compiling import device_of, open_constraints, open_sizes, traced
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import arguments, shapes
 from amdjax.driver.output import Answer, Table, in_bytes, in_time, progress
@@ -26,23 +26,35 @@ FOREVER = 1e9
 def compile_model(options: argparse.Namespace) -> Answer:
     """What a model is compiled to."""
     subject = read_model(options)
-    given = arguments(subject, options, shapes(subject, options))
+    sizes = shapes(subject, options)
+    given = arguments(subject, options, sizes)
     check_saving(options)
     with device_of(options) as device:
         model = runnable(subject, options)
+        is_open = any(isinstance(n, str) for shape in sizes.values() for n in shape)
+        if is_open and (model.precision or options.exhaustive_tune):
+            flag = model.precision.replace("_", "-") or "exhaustive-tune"
+            raise BadUsage(f"--{flag} needs sizes, and --dyn-input-dim leaves some open")
         if options.exhaustive_tune:
             tune_steps(model, given, device, FOREVER, exhaustive=True, quiet=True)
         targets = options.targets or [target_of(device)]
         check_targets(targets)
         rows, texts = [], []
         start = time.perf_counter()
-        lowered, _ = model.lower(**given)
+        lowered = traced(subject, options).lower() if is_open else model.lower(**given)[0]
         traced_in = time.perf_counter() - start
         with progress("compiling", len(targets)) as step:
             for target in targets:
                 step(target)
                 compiled, seconds = compiled_for(lowered, target)
-                rows.append({"target": target, "seconds": seconds, **_facts(compiled)})
+                formulas = {}
+                if is_open:
+                    formulas = _formulas(compiled) | {"at": open_sizes(subject, sizes, given)}
+                    start = time.perf_counter()
+                    compiled = compiled.at(formulas["at"])
+                    seconds += time.perf_counter() - start
+                facts = _facts(compiled) | formulas
+                rows.append({"target": target, "seconds": seconds, **facts})
                 texts += _stages(compiled, target, options)
         data: dict[str, Any] = {"file": str(subject.path), "traced": traced_in, "targets": rows}
         if texts:
@@ -50,8 +62,8 @@ def compile_model(options: argparse.Namespace) -> Answer:
         cells = [
             [
                 r["target"], in_time(r["seconds"]), str(r["kernels"]), in_bytes(r["constants"]),
-                in_bytes(r["arguments"]),
-                in_bytes(r["results"]), in_bytes(r["workspace"]), f"{r['operations']:.3g}",
+                _number(r["arguments"], in_bytes), _number(r["results"], in_bytes),
+                in_bytes(r["workspace"]), _number(r["operations"], "{:.3g}".format),
             ]
             for r in rows
         ]  # fmt: skip
@@ -60,9 +72,13 @@ def compile_model(options: argparse.Namespace) -> Answer:
             "operations",
         )  # fmt: skip
         title = f"{subject.name}, traced in {in_time(traced_in)}"
+        if is_open:
+            at = ", ".join(f"{name} = {n}" for name, n in rows[0]["at"].items())
+            title += f"; kernels and workspace at {at}"
         shown: list[str | Table] = [*texts, Table(headings, cells, title)]
         if options.output:
-            save(model, options.output, targets, given)
+            constraints = open_constraints(subject, sizes) if is_open else ()
+            save(model, options.output, targets, given, constraints)
             data["output"] = options.output
             shown.append(f"written to {options.output}")
     return Answer(data, shown)
@@ -106,6 +122,21 @@ def _facts(compiled: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _formulas(compiled: Any) -> dict[str, Any]:
+    """What a program of open sizes takes."""
+    memory = compiled.memory_analysis()
+    return {
+        "arguments": str(memory.argument_size_in_bytes),
+        "results": str(memory.output_size_in_bytes),
+        "operations": str(compiled.cost_analysis()["flops"]),
+    }
+
+
+def _number(x: Any, shown: Callable[[Any], str]) -> str:
+    """A number, or a formula as it is."""
+    return x if isinstance(x, str) else shown(x)
+
+
 def _stages(compiled: Any, target: str, options: argparse.Namespace) -> list[str]:
     """The stages that are asked for, as text."""
     stages = [options.stage] if options.stage else []
@@ -133,9 +164,12 @@ def check_saving(options: argparse.Namespace) -> None:
         raise BadUsage(f"compile --output: programs are saved as .amdjax, not {options.output!r}")
 
 
-def save(model: Runnable, path: str, targets: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Write a compiled program."""
-    model.model.save(path, targets=tuple(targets), example=dict(given))
+def save(
+    model: Runnable, path: str, targets: Sequence[str], given: Mapping[str, Any],
+    constraints: Sequence[str] = (),
+) -> None:  # fmt: skip
+    """Write a compiled program, of sizes of which constraints hold."""
+    model.model.save(path, targets=tuple(targets), example=dict(given), constraints=constraints)
 
 
 # Tuning

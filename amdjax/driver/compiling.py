@@ -12,7 +12,7 @@ import numpy as np
 
 import amdjax
 from amdjax.core.config import State
-from amdjax.core.dims import SymbolicScope, symbolic_shape
+from amdjax.core.dims import ShapeEquations, SymbolicScope, scope_of, symbolic_shape
 from amdjax.core.errors import did_you_mean
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.inputs import Shape, shapes
@@ -41,12 +41,11 @@ def types(subject: Subject, sizes: Mapping[str, Shape]) -> dict[str, Any]:
     numbers = itertools.count()
 
     def symbol(size: int | str) -> str:
-        name, _, bounds = str(size).rpartition(":")
-        least, dots, most = bounds.partition("..")
-        if not dots:
-            return str(size)
+        name, bounds = named_range(size)
+        if not bounds:
+            return name
         name = name or f"n{next(numbers)}"
-        constraints.extend([f"{name} >= {least}", f"{name} <= {most}"])
+        constraints.extend(f"{name} {bound}" for bound in bounds)
         return name
 
     texts = {name: ", ".join(map(symbol, shape)) for name, shape in sizes.items()}
@@ -59,6 +58,52 @@ def types(subject: Subject, sizes: Mapping[str, Shape]) -> dict[str, Any]:
         )
         for name, shape in sizes.items()
     }
+
+
+def named_range(size: int | str) -> tuple[str, list[str]]:
+    """The name of a dimension as flags give it, and its bounds: `b:1..8` is `b`, >= 1 and <= 8."""
+    name, _, bounds = str(size).rpartition(":")
+    least, dots, most = bounds.partition("..")
+    return (name, [f">= {least}", f"<= {most}"]) if dots else (str(size), [])
+
+
+def open_sizes(
+    subject: Subject, sizes: Mapping[str, Shape], given: Mapping[str, Any]
+) -> dict[str, int]:
+    """The sizes of open dimensions that values of the inputs have."""
+    specs = types(subject, sizes)
+    scope = scope_of(list(specs.values()))
+    if scope is None:
+        return {}
+    found = ShapeEquations([x.shape for x in specs.values()], scope).solved(
+        [np.shape(given[name]) for name in specs]
+    )
+    if found is None:
+        raise BadUsage("--dyn-input-dim: no size of an open dimension fits all inputs")
+    return found
+
+
+def open_constraints(subject: Subject, sizes: Mapping[str, Shape]) -> list[str]:
+    """What flags say of the open dimensions of a model, by the names that its program has."""
+    # late: only what is saved needs it
+    from amdjax.export.saving import symbols_of
+
+    symbols = symbols_of(subject.inputs)
+    found: dict[str, None] = {}
+    first: dict[str, str] = {}  # variables by the names that flags give
+    for value in subject.inputs:
+        for axis, size in enumerate(sizes.get(value.name, ())):
+            said = value.shape[axis] if value.shape is not None else None
+            if isinstance(size, int) or isinstance(said, int):
+                continue
+            variable = symbols.get(f"{value.name}_{axis}" if said is None else said)
+            if variable is None:
+                continue
+            name, bounds = named_range(size)
+            found.update(dict.fromkeys(f"{variable} {bound}" for bound in bounds))
+            if name and first.setdefault(name, variable) != variable:
+                found[f"{first[name]} == {variable}"] = None
+    return list(found)
 
 
 def traced(subject: Subject, options: argparse.Namespace) -> Any:

@@ -18,7 +18,7 @@ from amdjax.transforms.staging import ShapeDtypeStruct
 from .program import Exported, export
 from .values import Value, told, value_of
 
-__all__ = ["exported_model", "interface", "sizes_in"]
+__all__ = ["exported_model", "interface", "sizes_in", "symbols_of"]
 
 _WORDS = ("mod", "floordiv", "max", "min")  # of texts of dimensions
 
@@ -36,7 +36,7 @@ def exported_model(
     Raises:
       ValueError: an input has no dtype or shape; the program depends on sizes or values.
     """
-    scope, symbols = SymbolicScope(constraints), _symbols(model.inputs)
+    scope, symbols = SymbolicScope(constraints), symbols_of(model.inputs)
     with enable_x64(True):
         specs = {v.name: _spec(v, example.get(v.name), symbols, scope) for v in model.inputs}
         params = {n: ShapeDtypeStruct(np.shape(v), v.dtype) for n, v in model.params.items()}
@@ -77,8 +77,8 @@ def sizes_in(exported: Exported, example: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-def _symbols(values: Sequence[Value]) -> dict[str, str]:
-    """For names of dimensions, names that a text of dimensions may have."""
+def symbols_of(values: Sequence[Value]) -> dict[str, str]:
+    """For names of dimensions, `input_axis` where they have none, names of variables."""
     found: dict[str, str] = {}
     for value in values:
         for axis, name in enumerate(value.shape or ()):

@@ -48,7 +48,7 @@ def _identity_transpose(m: Match) -> Any:
     return _reshape(m, m["x"], m.out.shape) if moved == sorted(moved) else None
 
 
-def _transposes_around_reshape(m: Match) -> Any:
+def _reshape_between_transposes(m: Match) -> Any:
     """One transpose, or none, of the axes that the shapes around the reshape have in common."""
     shape, inner, outer = m["x"].aval.shape, m["inner"], m["outer"]
     middle = m.eqn.invars[0].aval.shape
@@ -336,7 +336,7 @@ RULES: tuple[Rule, ...] = (
     Rule("transposes around a reshape",
          op.transpose(op.reshape(op.transpose(x, permutation=P("inner"))),
                       permutation=P("outer")),
-         _transposes_around_reshape),
+         _reshape_between_transposes),
     Rule("transpose of unit axes", op.transpose(x, permutation=P("outer")), _identity_transpose),
     Rule("reshape to itself", op.reshape(x), _same_shape),
     Rule("reshape twice", op.reshape(op.reshape(x)), _reshape_of_reshape),

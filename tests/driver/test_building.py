@@ -5,6 +5,7 @@ import onnx as onnx_package
 import pytest
 from onnx import reference
 
+import amdjax
 from amdjax import onnx, quantize
 from amdjax.driver.tables import STAGES
 from amdjax.passes import PASSES
@@ -22,6 +23,35 @@ def test_compile_for_several_targets(network, ok, amdjax_command):
     for words in (["--targets", "gfx94"], ["-o", "m.onnx"], ["--binary"], ["--stage", "lvm"]):
         assert amdjax_command("compile", network, *words).code == 2
     assert "Did you mean 'llvm'?" in amdjax_command("compile", network, "--stage", "lvm").err
+
+
+def test_compile_for_open_sizes(network, ok, amdjax_command, tmp_path):
+    path, words = tmp_path / "open.amdjax", ["--dyn-input-dim", "@x", "b:2..64", 3, 8, 8]
+    found = ok("compile", network, *words, "--targets", "cpu", "gfx942", "-o", path)["targets"]
+    fixed = ok("compile", network, "--batch", 2)["targets"][0]
+    weights = sum(np.asarray(x).nbytes for x in onnx.load(network).params.values())
+    for row in found:
+        assert row["at"] == {"b": 2}
+        taken = [eval(row[name], {"b": 2}) for name in ("arguments", "results", "operations")]
+        assert taken[:2] == [fixed["arguments"] + weights, fixed["results"]]
+        assert 0 < taken[2] == pytest.approx(fixed["operations"], rel=0.05)
+        assert row["kernels"] > 2 and row["workspace"] > 0
+    images = np.random.default_rng(0).normal(size=(5, 3, 8, 8)).astype(np.float32)
+    wanted = np.asarray(onnx.load(network)(images)["probs"])
+    kept = amdjax.load_artifact(path)
+    for n in (2, 5):
+        np.testing.assert_allclose(kept(images[:n])["probs"], wanted[:n], rtol=1e-5, atol=1e-6)
+    for n in (1, 65):
+        done = amdjax_command("run", path, "--batch", n)
+        assert done.code == 1 and "does not hold where batch" in done.err
+    said = amdjax_command("compile", network, *words).out
+    assert "kernels and workspace at b = 2" in said and "40*b" in said
+
+
+@pytest.mark.parametrize("flag", ["--int8", "--fp16", "--exhaustive-tune"])
+def test_what_needs_sizes_says_so(network, amdjax_command, flag):
+    done = amdjax_command("compile", network, "--dyn-input-dim", "@x", "b", 3, 8, 8, flag)
+    assert done.code == 2 and f"{flag} needs sizes" in done.err
 
 
 @pytest.mark.parametrize("stage", STAGES)
