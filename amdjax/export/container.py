@@ -29,11 +29,12 @@ import numpy as np
 from amdjax.core.files import replaced
 
 __all__ = [
-    "ALIGN", "MANIFEST", "ArtifactError", "Data", "Members", "hashed", "parsed_json", "write",
-    "write_file",
+    "ALIGN", "MANIFEST", "ArtifactError", "Content", "Data", "Members", "hashed", "parsed_json",
+    "write", "write_file",
 ]  # fmt: skip
 
 Data = bytes | bytearray | memoryview
+Content = Data | list[Data]  # parts one behind the other, which are not joined in memory
 
 ALIGN = 64
 MANIFEST, SIGNATURE = "manifest.json", "signature.json"
@@ -56,7 +57,7 @@ class ArtifactError(ValueError):
 # Writing
 
 
-def write(members: Mapping[str, Data], manifest: Mapping[str, Any], *, key: Any = None) -> bytes:
+def write(members: Mapping[str, Content], manifest: Mapping[str, Any], *, key: Any = None) -> bytes:
     """An archive as bytes.
 
     Args:
@@ -70,7 +71,7 @@ def write(members: Mapping[str, Data], manifest: Mapping[str, Any], *, key: Any 
 
 
 def write_file(
-    path: str | os.PathLike[str], members: Mapping[str, Data], manifest: Mapping[str, Any],
+    path: str | os.PathLike[str], members: Mapping[str, Content], manifest: Mapping[str, Any],
     *, key: Any = None,
 ) -> None:  # fmt: skip
     """An archive as a file: written beside it, and renamed when it is on disk as a whole."""
@@ -78,32 +79,50 @@ def write_file(
         _write(file, members, manifest, key)
 
 
-def _write(file: Any, members: Mapping[str, Data], manifest: Mapping[str, Any], key: Any) -> None:
-    hashes = {name: hashed(memoryview(data).cast("B")) for name, data in members.items()}
+def _write(
+    file: Any, members: Mapping[str, Content], manifest: Mapping[str, Any], key: Any
+) -> None:
+    hashes = {name: hashed(data) for name, data in members.items()}
     told = json.dumps({**manifest, "hashes": hashes}, indent=1, sort_keys=True).encode()
-    everything: dict[str, Data] = {MANIFEST: told}
+    everything: dict[str, Content] = {MANIFEST: told}
     if key is not None:
         everything[SIGNATURE] = _signed(told, *key)
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, data in (everything | dict(members)).items():
-            _add(archive, file, name, memoryview(data).cast("B"))
+            _add(archive, file, name, data)
 
 
-def _add(archive: zipfile.ZipFile, file: Any, name: str, data: memoryview) -> None:
+def _add(archive: zipfile.ZipFile, file: Any, name: str, content: Content) -> None:
+    parts = _parts(content)
     info = zipfile.ZipInfo(name, _EPOCH)
-    info.file_size = len(data)
+    info.file_size = size = sum(map(len, parts))
     # Room for what the archive writes itself where sizes have more than 32 bits.
-    own = 20 if len(data) > zipfile.ZIP64_LIMIT else 0
+    own = 20 if size > zipfile.ZIP64_LIMIT else 0
     start = file.tell() + _LOCAL.size + len(name) + own + 4
     info.extra = struct.pack("<HH", _PADDING, -start % ALIGN) + bytes(-start % ALIGN)
     with archive.open(info, "w", force_zip64=bool(own)) as member:
-        member.write(data)
+        for part in parts:
+            member.write(part)
 
 
-def hashed(data: memoryview) -> str | list[str]:
+def hashed(content: Content) -> str | list[str]:
     """The SHA-256 of a member, or of each of its blocks."""
-    found = [hashlib.sha256(block).hexdigest() for block in _blocks(data)]
+    found, digest, room = list[str](), hashlib.sha256(), _BLOCK
+    for part in _parts(content):
+        while len(part):
+            if not room:
+                found.append(digest.hexdigest())
+                digest, room = hashlib.sha256(), _BLOCK
+            digest.update(part[:room])
+            part, room = part[room:], room - min(room, len(part))
+    found.append(digest.hexdigest())
     return found if len(found) > 1 else found[0]
+
+
+def _parts(content: Content) -> list[memoryview]:
+    """The contents of a member, as they lie in memory."""
+    parts = content if isinstance(content, list) else [content]
+    return [memoryview(part).cast("B") for part in parts]
 
 
 def _blocks(data: memoryview) -> list[memoryview]:

@@ -12,7 +12,7 @@ from amdjax.core.array import borrowed
 from amdjax.core.config import enable_x64
 from amdjax.core.pytree import tree_leaves
 
-from .container import Data, hashed
+from .container import Content, hashed
 from .kernels import example_sizes, made_for, usual_sizes
 from .weights import described, pack
 from .written import described_tree, scope_told, with_constants, written_program
@@ -28,7 +28,7 @@ def parts(
     exported: Any, told: Mapping[str, Any] | None = None,
     params: Mapping[str, np.ndarray] | None = None, *, targets: Sequence[str] = (),
     example: Any = None,
-) -> tuple[dict[str, Data], dict[str, Any]]:  # fmt: skip
+) -> tuple[dict[str, Content], dict[str, Any]]:  # fmt: skip
     """The members of an artifact, and its manifest.
 
     Args:
@@ -50,7 +50,7 @@ def parts(
         if targets and not wanted:
             raise ValueError("save: no usual sizes fit the constraints: give some as example")
     known = scope_told(exported.in_avals)
-    arrays, members = dict(params or {}), dict[str, Data]()
+    arrays, members = dict(params or {}), dict[str, Content]()
     programs, names = {}, {}
     for number, e in enumerate((exported, *exported.apart.values())):
         name = f"program.{number}.txt" if number else PROGRAM
@@ -77,7 +77,7 @@ def parts(
         bind = lambda program: program
         if manifest["interface"] is not None:  # calls of models have their parameters
             values = [borrowed(np.ascontiguousarray(x)) for x in tree_leaves(params or {})]
-            digest = weights_digest(hashed(memoryview(members[WEIGHTS])))
+            digest = weights_digest(hashed(members[WEIGHTS]))
             bind = lambda program: with_constants(program, values, digest)
         made = made_for(exported, known, targets, wanted, bind)
         manifest["targets"] = made.facts

@@ -17,7 +17,7 @@ import numpy as np
 
 from amdjax.core.dtypes import dtype_from_short_name, short_dtype_name
 
-from .container import ALIGN, ArtifactError, parsed_json
+from .container import ALIGN, ArtifactError, Data, parsed_json
 
 __all__ = ["described", "pack", "unpack"]
 
@@ -34,8 +34,8 @@ def described(arrays: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
     return {name: [short_dtype_name(x.dtype), list(x.shape)] for name, x in arrays.items()}
 
 
-def pack(arrays: Mapping[str, np.ndarray]) -> bytearray:
-    """Arrays in the format."""
+def pack(arrays: Mapping[str, np.ndarray]) -> list[Data]:
+    """Arrays in the format, in parts, most of which are the arrays' own memory."""
     order = sorted(arrays, key=lambda n: (arrays[n].nbytes % ALIGN != 0, -arrays[n].itemsize))
     header: dict[str, Any] = {}
     at = 0
@@ -49,15 +49,11 @@ def pack(arrays: Mapping[str, np.ndarray]) -> bytearray:
         at += array.nbytes
     told = json.dumps(header).encode()
     told += b" " * (-(_LENGTH + len(told)) % ALIGN)
-    packed = bytearray(_LENGTH + len(told) + at)
-    packed[:_LENGTH] = len(told).to_bytes(_LENGTH, "little")
-    packed[_LENGTH : _LENGTH + len(told)] = told
-    values = np.frombuffer(packed, np.uint8)[_LENGTH + len(told) :]
+    parts: list[Data] = [len(told).to_bytes(_LENGTH, "little") + told]
     for name in order:
-        first, last = header[name]["data_offsets"]
-        if first < last:
-            values[first:last] = np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8)
-    return packed
+        if arrays[name].nbytes:
+            parts.append(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
+    return parts
 
 
 def unpack(

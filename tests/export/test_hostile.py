@@ -5,6 +5,7 @@ import io
 import json
 import os
 import zipfile
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -72,6 +73,19 @@ def test_no_bit_of_a_block_may_change(monkeypatch):
                 container.Members(hashed(data, wrong)).check()
         whole = hashlib.sha256(data).hexdigest()  # as earlier versions had it
         container.Members(hashed(data, whole)).check()
+
+
+def test_parts_are_one_member(monkeypatch):
+    monkeypatch.setattr(container, "_BLOCK", 64)
+    data = np.random.default_rng(0).bytes(300)
+    whole = container.write({"x": data, "y": b""}, {})
+    for cuts in ([], [64], [1, 2, 63, 64, 65, 256], [299], [128, 128]):
+        ends = [0, *cuts, len(data)]
+        parts = [memoryview(data)[a:b] for a, b in pairwise(ends)]
+        assert container.write({"x": parts, "y": []}, {}) == whole
+    members = container.Members(whole)
+    members.check()
+    assert bytes(members["x"]) == data and len(members.manifest["hashes"]["x"]) == 5
 
 
 def hashed(data, told):
@@ -252,7 +266,7 @@ def test_weights_that_do_not_fit(header, told):
 
 
 def test_weights_cut_short():
-    packed = weights.pack({"x": np.ones(3, np.float32)})
+    packed = b"".join(weights.pack({"x": np.ones(3, np.float32)}))
     wanted = {"x": ["f32", [3]]}
     assert weights.unpack(memoryview(packed), wanted, "w")["x"].tolist() == [1, 1, 1]
     for cut in (packed[:-1], packed + b"x", packed[:4], (1 << 62).to_bytes(8, "little") + packed):
