@@ -323,23 +323,27 @@ def _shl(known: _Analysis, op: Op) -> AxisInfo:
     return _scaled(a, by, _least([a.constancy, b.constancy]))
 
 
-def _quotient(divisor: Callable[[int], int]) -> Rule:
+def _div(known: _Analysis, op: ops.Div) -> AxisInfo:
     """Counts that begin at multiples of a run have one quotient along it, if they are not negative.
 
     Negative offsets and coordinates are masked, whatever is known of them.
     """
+    a, b = (known.of(v) for v in op.operands)
+    return _alike(known.elementwise(op), _undivided(a, b))
 
-    def rule(known: _Analysis, op: Op) -> AxisInfo:
-        plain = known.elementwise(op)
-        a, b = (known.of(v) for v in op.operands)
-        if b.constant is None or not 0 < divisor(b.constant) <= MOST:
-            return plain
-        runs = _runs(a, divisor(b.constant))
-        return AxisInfo(
-            plain.contiguity, tuple(map(max, plain.constancy, runs)), plain.divisibility
-        )
 
-    return _on_integers(rule)
+def _shifted(known: _Analysis, op: ops.ShrLogical | ops.ShrArithmetic) -> AxisInfo:
+    """As quotients."""
+    plain = known.elementwise(op)
+    a, b = (known.of(v) for v in op.operands)
+    if b.constant is None or not 0 <= b.constant <= 30:
+        return plain
+    return _alike(plain, _runs(a, 1 << b.constant))
+
+
+def _alike(plain: AxisInfo, runs: Sequence[int]) -> AxisInfo:
+    """What is equal along runs, too."""
+    return AxisInfo(plain.contiguity, tuple(map(max, plain.constancy, runs)), plain.divisibility)
 
 
 def _runs(a: AxisInfo, n: int) -> list[int]:
@@ -348,14 +352,19 @@ def _runs(a: AxisInfo, n: int) -> list[int]:
     return [min(contiguity, first, _power(n)) for contiguity, first in pairs]
 
 
-def _rem(known: _Analysis, op: Op) -> AxisInfo:
-    plain = known.elementwise(op)
+def _undivided(a: AxisInfo, b: AxisInfo) -> list[int]:
+    """Runs of counts `a` that multiples of `b` do not cut, which is the same along each."""
+    if b.constant is not None:
+        return _runs(a, b.constant) if 0 < b.constant <= MOST else [1] * len(a.contiguity)
+    return list(map(min, _runs(a, b.divisor), b.constancy))
+
+
+def _rem(known: _Analysis, op: ops.Rem) -> AxisInfo:
     a, b = (known.of(v) for v in op.operands)
-    if b.constant is None or b.constant <= 0:
-        return plain
-    runs = _runs(a, b.constant)
-    first = tuple(min(a.first(i, run), _power(b.constant)) for i, run in enumerate(runs))
-    return AxisInfo(tuple(runs), plain.constancy, first)
+    runs = _undivided(a, b)
+    by = _power(b.constant) if b.constant is not None and b.constant > 0 else b.divisor
+    first = tuple(min(a.first(i, run), by) for i, run in enumerate(runs))
+    return AxisInfo(tuple(runs), known.elementwise(op).constancy, first)
 
 
 def _below(known: _Analysis, op: Op) -> AxisInfo:
@@ -368,17 +377,13 @@ def _below(known: _Analysis, op: Op) -> AxisInfo:
     return AxisInfo(plain.contiguity, constancy, plain.divisibility)
 
 
-def _shift(n: int) -> int:
-    return 1 << n if 0 <= n <= 30 else 0
-
-
 _RULES: dict[type[Op], Rule] = {
     ops.Const: _const, ops.Size: _size, ops.Iota: _iota, ops.Broadcast: _broadcast,
     ops.Expand: _expand, ops.Transpose: _transpose, ops.Convert: _convert,
     ops.Add: _sum(True), ops.Sub: _sum(False), ops.Mul: _on_integers(_mul),
     ops.Min: _on_integers(_least_of_both), ops.Max: _on_integers(_least_of_both),
     ops.Select: _least_of_both, ops.Neg: _on_integers(_neg), ops.Shl: _on_integers(_shl),
-    ops.Div: _quotient(lambda n: n), ops.ShrLogical: _quotient(_shift),
-    ops.ShrArithmetic: _quotient(_shift), ops.Rem: _on_integers(_rem),
+    ops.Div: _on_integers(_div), ops.ShrLogical: _on_integers(_shifted),
+    ops.ShrArithmetic: _on_integers(_shifted), ops.Rem: _on_integers(_rem),
     ops.Lt: _below, ops.Ge: _below,
 }  # fmt: skip

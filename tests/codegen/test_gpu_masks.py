@@ -8,8 +8,10 @@ import pytest
 
 from amdjax import targets, tile
 from amdjax.codegen.gpu.amdgpu_object import assembly
+from amdjax.codegen.gpu.early_exit import early_exit
 from amdjax.codegen.gpu.kernel import compile_kernel
-from amdjax.codegen.gpu.writer import kernel_ir
+from amdjax.codegen.gpu.writer import PASSES, kernel_ir
+from amdjax.tile import passes
 from tests.support.tile_runner import Backend, compile_gpu, kernel
 
 SIGNATURE = {"x": ("f32", "in"), "n": ("index", "size"), "y": ("f32", "out")}
@@ -106,3 +108,81 @@ def test_one_comparison_tells_whole_tiles(swapped):
     made = replace(kernel(write, SIGNATURE), schedule=tile.Schedule(64))
     conjunctions = kernel_ir(made, targets.get("gfx942")).count("and i1")
     assert conjunctions == (15 if swapped else 0)
+
+
+def running_sums(exchanges=False, unmasked=False, other=False, threads=64, vector=1):
+    """Sums down the columns of an array of `m` rows of `n` numbers, written row by row."""
+
+    def write(k: tile.Builder, x, m, n, y):
+        columns = k.size(n)
+        inside = lambda n: k.iota(64) < k.broadcast(n, (64,))
+        mask = inside(columns)
+
+        def row(i, total):
+            v = k.load(x, i * columns, (64,), mask=mask)
+            if exchanges:
+                v = v + k.broadcast(k.reduce("max", v), (64,))
+            total = total + v
+            k.store(y, i * columns, total, mask=None if unmasked else mask)
+            if other:
+                k.store(y, i * columns, total, mask=inside(columns - 1))
+            return total
+
+        k.for_(0, k.size(m), 1, row, [k.const("f32", 0.0, (64,))], users=True)
+
+    signature = {"x": ("f32", "in"), "m": ("index", "size"), **SIGNATURE}
+    made = kernel(write, {name: signature[name] for name in "xmny"})
+    return replace(made, schedule=tile.Schedule(threads, vector))
+
+
+def exit_of(made):
+    return early_exit(passes.run(made, PASSES), made.schedule.workgroup)
+
+
+def test_threads_outside_end():
+    """Where all that is written is under one mask of which a thread has one answer."""
+    made = running_sums()
+    assert exit_of(made) is not None
+    text = kernel_ir(made, targets.get("gfx942"))
+    (body,) = re.findall(r"^body\..*?^done", text, re.S | re.M)
+    assert " br i1 " not in body and text.count("label %out") == 2
+
+
+@pytest.mark.parametrize(
+    "form",
+    [{"exchanges": True}, {"unmasked": True}, {"other": True}, {"threads": 32}],
+    ids=lambda form: next(iter(form)),
+)
+def test_threads_outside_that_are_needed_stay(form):
+    assert exit_of(running_sums(**form)) is None
+
+
+def test_columns_that_threads_exchange_keep_them():
+    """What is read down its columns is turned between the threads."""
+
+    def write(k: tile.Builder, x, n, y):
+        edge = k.expand(k.iota(8) < k.broadcast(k.size(n), (8,)), 1)
+        mask = k.broadcast(edge, (8, 8))
+        k.store(y, 0, k.load(x, 0, (8, 8), (1, 8), mask=mask), (8, 1), mask=mask)
+
+    made = replace(kernel(write, SIGNATURE), schedule=tile.Schedule(64))
+    assert exit_of(made) is None
+
+
+@pytest.mark.parametrize("backend", [Backend("gfx942", 1, 1), Backend("gfx1100", 2, 1)], ids=str)
+@pytest.mark.parametrize("exchanges", [False, True])
+def test_running_sums(backend, exchanges):
+    made = replace(running_sums(exchanges), schedule=tile.Schedule(64))
+    run = compile_gpu(made, backend)
+    for n in (1, 33, 63, 64):
+        x = np.arange(3 * n, dtype=np.float32).reshape(3, n)
+        y = np.zeros_like(x)
+        run(x, 3, n, y)
+        rows = x + np.maximum(x.max(1, keepdims=True), 0) if exchanges else x
+        np.testing.assert_array_equal(y, np.cumsum(rows, 0))
+
+
+def test_loops_of_the_user_stay_loops():
+    """LLVM would write several rounds, and those that are left, of a number that it does not know."""
+    text = kernel_ir(running_sums(), targets.get("sm_90"))
+    assert text.count('!{!"llvm.loop.unroll.runtime.disable"}') == 1

@@ -117,6 +117,18 @@ def test_quotients(name, n, constancy, contiguity):
     assert (found["%2"].constancy, found["%2"].contiguity) == ((constancy,), (contiguity,))
 
 
+@pytest.mark.parametrize("divisor, run", [(24, 8), (64, 64), (1, 1)])
+def test_quotients_by_sizes(divisor, run):
+    """What divides a size cuts no run that multiples of the size do not cut."""
+    found = known(
+        f"  %0: index[64] = iota\n  %1: index = size n divisor={divisor}\n"
+        "  %2: index[64] = broadcast %1\n  %3: index[64] = div %0, %2\n"
+        "  %4: index[64] = rem %0, %2\n  %5: index[64] = add %0, %2\n  %6: index[64] = rem %2, %5\n"
+    )
+    assert (found["%3"].constancy, found["%4"].contiguity) == ((run,), (run,))
+    assert found["%6"] == AxisInfo((1,), (1,), (1,))  # of divisors that differ nothing is known
+
+
 def test_scalars():
     found = known(
         "  %0: index = program_id\n  %1: index = const 24\n  %2: index = mul %0, %1\n"

@@ -89,12 +89,37 @@ def tile_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> Poin
     """The address of each register's element."""
     if all(isinstance(s, int) and s >= 0 for s in where.strides):
         return _static_pointers(g, where, layout)
-    f, coordinates, n = g.f, g.layouts.coordinates(layout), layout.registers
-    total = splat(f, _index(g, where.offset), n)
-    for axis, stride in enumerate(where.strides):
-        place = f.int_resize(coordinates.axis(axis), g.types.index.elem, False)
-        total = f.add(total, f.mul(place, splat(f, _index(g, stride), n)))
-    return lambda r: pointer(g, where.buffer, register(f, total, r))
+    f, places = g.f, g.layouts.places(layout)
+    kind = g.types.memory(where.buffer.dtype)
+    strides = [_index(g, s) for s in where.strides]
+    starts: dict[tuple[Value | None, ...], Value] = {}
+    steps: dict[tuple[int, ...], Value | None] = {}
+    for place in places:
+        bases, step = tuple([p.base for p in place]), tuple([p.step for p in place])
+        if bases not in starts:
+            first = [f.int_resize(b, strides[0].type.elem, False) if b else None for b in bases]
+            begin = _total(g, [f.mul(b, s) for b, s in zip(first, strides, strict=True) if b])
+            offset = _index(g, where.offset)
+            starts[bases] = f.gep(
+                g.buffers.address(where.buffer), f.add(offset, begin) if begin else offset, kind
+            )
+        if step not in steps:
+            by = [llvm.const(s.type, n) for n, s in zip(step, strides, strict=True)]
+            steps[step] = _total(
+                g, [f.mul(s, n) for n, s, m in zip(by, strides, step, strict=True) if m]
+            )
+
+    def at(r: int) -> Value:
+        start, step = starts[tuple([p.base for p in places[r]])], tuple([p.step for p in places[r]])
+        by = steps[step]
+        return start if by is None else f.gep(start, by, kind)
+
+    return at
+
+
+def _total(g: GpuEmitter, terms: Sequence[Value]) -> Value | None:
+    """The sum of integers; None without any."""
+    return functools.reduce(g.f.add, terms) if terms else None
 
 
 def _index(g: GpuEmitter, x: Value | int) -> Value:

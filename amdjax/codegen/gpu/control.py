@@ -28,6 +28,8 @@ def lower_for(g: GpuEmitter, op: ops.For) -> list[Rep]:
     inside = [x for x in tile.nested_ops(body) if isinstance(x, ops.Dot) and x.tiling]
     if inside:
         loop = functools.partial(g.f.loop, metadata=g.not_unrolled())
+    elif op.users:
+        loop = functools.partial(g.f.loop, metadata=g.not_unrolled("runtime"))
     if any(reads_lds(x, g.isa.target) for x in inside):
         loop = functools.partial(_with_hidden_sums, g)
     with barriers.loop(write, tile.lowest_number(body), 0):

@@ -16,6 +16,7 @@ from amdjax.codegen.debug_info import SourceLines
 from amdjax.codegen.emitter import Emitter, Lowerings
 from amdjax.codegen.gpu.buffers import GLOBAL, Buffers
 from amdjax.codegen.gpu.copied_tiles import copied_tiles
+from amdjax.codegen.gpu.early_exit import early_exit
 from amdjax.codegen.gpu.isa import Isa, by_words
 from amdjax.codegen.gpu.layout import Threads
 from amdjax.codegen.gpu.layout_assignment import assigned_layouts
@@ -24,6 +25,9 @@ from amdjax.codegen.gpu.registers import Types, splat
 from amdjax.codegen.llvm import I64, Function, Module, Type, Value
 
 __all__ = ["GpuEmitter", "Move"]
+
+#: Blocks of a kernel whose threads may end early.
+_IN, _OUT = "inside", "out"
 
 #: What moves a tile: the kernel, the tile's registers, its dtype, its layout, the wanted one.
 Move = Callable[["GpuEmitter", Value, str, AnyLayout, AnyLayout], Value]
@@ -75,6 +79,8 @@ class GpuEmitter(Emitter[Rep]):
         self.copied = copied_tiles(kernel, isa.target)
         assigned = assigned_layouts(kernel, isa.target)
         self._assigned = {v: x for v, x in assigned.items() if v not in self.copied.tiles}
+        #: Where threads end whose elements are outside; None if they may not.
+        self.exit = early_exit(kernel, self.workgroup)
         #: Numbers of the values that something reads.
         self.used = frozenset(_used(kernel.body))
         self._computed = tile.Visible()
@@ -87,6 +93,9 @@ class GpuEmitter(Emitter[Rep]):
             text, self._lines = tile.listing(program)
             self._source = SourceLines(self.f, f"{self.kernel.name}.tile", text)
         self.block(self.kernel.body)
+        if self.exit is not None:
+            self.f.br(_OUT)
+            self.f.start_block(_OUT)
         self.f.ret()
         self.buffers.barriers.place()
         self._head.append("br label %body")
@@ -144,6 +153,10 @@ class GpuEmitter(Emitter[Rep]):
     def writing(self, op: tile.Op) -> None:
         if self._source is not None:
             self._source.at(self._lines[id(op.source)], op.origin)
+        if self.exit is not None and op is self.exit.before:
+            first = self.evaluate(self.rep(self.exit.mask), self.layouts.leaders(self.exit.layout))
+            self.f.cond_br(first, _IN, _OUT)
+            self.f.start_block(_IN)
 
     def when(
         self,
@@ -162,10 +175,14 @@ class GpuEmitter(Emitter[Rep]):
 
         return self.f.if_(cond, scoped(then), scoped(other))
 
-    def not_unrolled(self) -> str:
-        """Of a loop of products: unrolled, short ones would load more tiles than registers hold."""
-        module = self.f.module
-        disable = module.add_metadata('!{!"llvm.loop.unroll.disable"}')
+    def not_unrolled(self, form: str = "") -> str:
+        """Of a loop that stays one: products unrolled would load more tiles than registers hold.
+
+        Args:
+          form: "runtime" if it is one unless the number of rounds is known.
+        """
+        module, kind = self.f.module, ".".join(filter(None, ("unroll", form, "disable")))
+        disable = module.add_metadata(f'!{{!"llvm.loop.{kind}"}}')
         node = f"!{len(module.metadata)}"
         return f", !llvm.loop {module.add_metadata(f'distinct !{{{node}, {disable}}}')}"
 

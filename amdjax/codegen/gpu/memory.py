@@ -125,7 +125,7 @@ def _ends(op: ops.Load | ops.Store, layout: AnyLayout) -> tuple[int, ...]:
 def _masks(g: GpuEmitter, op: _Access, layout: AnyLayout) -> list[Value] | None:
     """For each register whether the mask is true: one value for neighbors where it can be."""
     mask = op.mask
-    if mask is None:
+    if mask is None or (g.exit is not None and mask.number == g.exit.mask.number):
         return None
     if op.mask_constancy >= layout.width and layout.minor_axis == minor_axis(layout.shape):
         return [m for m in _firsts(g, mask, layout) for _ in range(layout.width)]

@@ -29,6 +29,7 @@ class Operand:
       base: uniform offset of all of it.
       last: the last line that exists, counted from the tile's first.
       limits: extents of the coordinates.
+      run: elements from one step in depth to the next in a tile; None where steps are no run.
     """
 
     side: Side
@@ -38,6 +39,7 @@ class Operand:
     base: Value
     last: Value
     limits: Sequence[Value]
+    run: Value | None
 
     def line(self, f: Function, number: Value) -> tuple[Value, list[Value]]:
         """Offset and coordinates of a line, or of the first of a group that lies side by side.
@@ -57,11 +59,11 @@ class Operand:
         Also whether something is there; None for always. Where nothing is, the address is that of
         the buffer's first elements, which exist.
         """
-        f, side = g.f, self.side
+        f, side, run = g.f, self.side, self.run
         element = g.types.memory(side.buffer.dtype)
         origin = f.gep(self.address, self.base, element)
         moved: list[Value] = []
-        if side.run is not None:
+        if run is not None:
             first, *moved = self.depth(k)
             origin = f.gep(origin, first, element)
 
@@ -69,8 +71,8 @@ class Operand:
 
         def address(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value | None]:
             shifts = moved
-            if side.run is not None:
-                offset = f.add(offset, f.mul(step, llvm.const(k.type, side.run)))
+            if run is not None:
+                offset = f.add(offset, f.mul(step, run))
                 shifts = [
                     f.add(x, f.mul(step, llvm.const(k.type, by))) if by else x
                     for x, by in zip(moved, side.shifts, strict=True)

@@ -56,11 +56,28 @@ def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
         lines, depth = places(op.blocks[i]), places(op.blocks[2 + i])
         base, last = origins[2 * i : 2 * i + 2]
         limits = [next(told) if n == tile.TOLD else llvm.const(base.type, n) for n in side.limits]
-        operands.append(Operand(side, address, lines, depth, base, last, limits))
+        run = None if side.run is None else llvm.const(base.type, side.run)
+        if run is None and not limits and _is_linear(g, op.blocks[2 + i]):
+            run, *_ = depth(llvm.const(base.type, 1))
+        operands.append(Operand(side, address, lines, depth, base, last, limits, run))
     tiling = _tiling(g, op.tiling, op.result.dtype)
     kind = WarpgroupProduct if tiling.atom.from_lds else _RegisterProduct
     product = kind(g, tiling, operands)
     return [Accumulators(product, product.accumulated(start, stop, op.ragged))]
+
+
+def _is_linear(g: GpuEmitter, block: tile.Block) -> bool:
+    """Whether a block multiplies its number by another one, known before."""
+    of_number = {v.number for v in block.args}
+    for op in block.ops:
+        rest = [v for v in op.operands if v.number not in of_number]
+        if len(rest) == len(op.operands):
+            continue
+        is_sum = isinstance(op, ops.Add) and all(g.scalar(v).ref == "0" for v in rest)
+        if not (is_sum or (isinstance(op, ops.Mul) and len(rest) == 1)):
+            return False
+        of_number |= {v.number for v in op.results}
+    return all(v.number in of_number for v in block.yields)
 
 
 def _tiling(g: GpuEmitter, x: tile.MatrixTiling, accumulator: str) -> Tiling:
