@@ -323,7 +323,7 @@ def _shl(known: _Analysis, op: Op) -> AxisInfo:
     return _scaled(a, by, _least([a.constancy, b.constancy]))
 
 
-def _div(known: _Analysis, op: ops.Div) -> AxisInfo:
+def _div(known: _Analysis, op: Op) -> AxisInfo:
     """Counts that begin at multiples of a run have one quotient along it, if they are not negative.
 
     Negative offsets and coordinates are masked, whatever is known of them.
@@ -332,7 +332,7 @@ def _div(known: _Analysis, op: ops.Div) -> AxisInfo:
     return _alike(known.elementwise(op), _undivided(a, b))
 
 
-def _shifted(known: _Analysis, op: ops.ShrLogical | ops.ShrArithmetic) -> AxisInfo:
+def _shifted(known: _Analysis, op: Op) -> AxisInfo:
     """As quotients."""
     plain = known.elementwise(op)
     a, b = (known.of(v) for v in op.operands)
@@ -359,7 +359,7 @@ def _undivided(a: AxisInfo, b: AxisInfo) -> list[int]:
     return list(map(min, _runs(a, b.divisor), b.constancy))
 
 
-def _rem(known: _Analysis, op: ops.Rem) -> AxisInfo:
+def _rem(known: _Analysis, op: Op) -> AxisInfo:
     a, b = (known.of(v) for v in op.operands)
     runs = _undivided(a, b)
     by = _power(b.constant) if b.constant is not None and b.constant > 0 else b.divisor

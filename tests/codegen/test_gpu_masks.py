@@ -183,6 +183,6 @@ def test_running_sums(backend, exchanges):
 
 
 def test_loops_of_the_user_stay_loops():
-    """LLVM would write several rounds, and those that are left, of a number that it does not know."""
+    """LLVM would write several rounds at once, and then one by one what is left of them."""
     text = kernel_ir(running_sums(), targets.get("sm_90"))
     assert text.count('!{!"llvm.loop.unroll.runtime.disable"}') == 1

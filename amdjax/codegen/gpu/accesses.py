@@ -16,6 +16,7 @@ from amdjax import tile
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.buffers import LDS
 from amdjax.codegen.gpu.emitter import GpuEmitter
+from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.positions import AnyLayout
 from amdjax.codegen.gpu.registers import from_memory, joined, register, splat, to_memory
 from amdjax.codegen.llvm import I32, I64, Type, Value
@@ -89,37 +90,54 @@ def tile_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> Poin
     """The address of each register's element."""
     if all(isinstance(s, int) and s >= 0 for s in where.strides):
         return _static_pointers(g, where, layout)
-    f, places = g.f, g.layouts.places(layout)
-    kind = g.types.memory(where.buffer.dtype)
-    strides = [_index(g, s) for s in where.strides]
-    starts: dict[tuple[Value | None, ...], Value] = {}
-    steps: dict[tuple[int, ...], Value | None] = {}
-    for place in places:
-        bases, step = tuple([p.base for p in place]), tuple([p.step for p in place])
-        if bases not in starts:
-            first = [f.int_resize(b, strides[0].type.elem, False) if b else None for b in bases]
-            begin = _total(g, [f.mul(b, s) for b, s in zip(first, strides, strict=True) if b])
-            offset = _index(g, where.offset)
-            starts[bases] = f.gep(
-                g.buffers.address(where.buffer), f.add(offset, begin) if begin else offset, kind
-            )
-        if step not in steps:
-            by = [llvm.const(s.type, n) for n, s in zip(step, strides, strict=True)]
-            steps[step] = _total(
-                g, [f.mul(s, n) for n, s, m in zip(by, strides, step, strict=True) if m]
-            )
+    return _dynamic_pointers(g, where, layout)
+
+
+def _dynamic_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> Pointers:
+    """An address for each step along strides that are known at run time, each from the one before.
+
+    LLVM would look for what products that differ in a factor have in common, pair by pair.
+    """
+    f, kind, index = g.f, g.types.memory(where.buffer.dtype), g.types.index
+    strides = [(s, _index(g, s)) for s in where.strides]
+    steps: dict[tuple[int, ...], Value] = {}  # elements, by what they are multiples of
+    known: dict[tuple[Any, tuple[int, ...]], Value] = {}
+    begun: dict[Any, tuple[Value, tuple[int, ...]]] = {}  # the last address of each base
+
+    def moved(start: Value, by: tuple[int, ...]) -> Value:
+        if by not in steps:
+            terms = [f.mul(s, llvm.const(index, n)) for (_, s), n in zip(strides, by) if n]
+            steps[by] = functools.reduce(f.add, terms)
+        return f.gep(start, steps[by], kind)
+
+    def begin(place: Sequence[Place]) -> Value:
+        total = _index(g, where.offset)
+        for p, (_, stride) in zip(place, strides, strict=True):
+            if p.base is not None:
+                total = f.add(total, f.mul(f.int_resize(p.base, index.elem, False), stride))
+        return f.gep(g.buffers.address(where.buffer), total, kind)
+
+    def split(place: Sequence[Place]) -> tuple[Any, tuple[int, ...], int]:
+        """Bases, steps along strides known at run time, and elements along the others."""
+        pairs = list(zip(place, where.strides, strict=True))
+        far = tuple([0 if isinstance(s, int) else p.step for p, s in pairs])
+        near = sum(p.step * s for p, s in pairs if isinstance(s, int))
+        return tuple([p.base for p in place]), far, near
+
+    parts = [split(place) for place in g.layouts.places(layout)]
+    for place, (bases, far, _) in zip(g.layouts.places(layout), parts, strict=True):
+        if (bases, far) not in known:
+            start, since = begun.get(bases) or (begin(place), (0,) * len(far))
+            by = tuple([n - m for n, m in zip(far, since, strict=True)])
+            known[bases, far] = moved(start, by) if any(by) else start
+            begun[bases] = known[bases, far], far
 
     def at(r: int) -> Value:
-        start, step = starts[tuple([p.base for p in places[r]])], tuple([p.step for p in places[r]])
-        by = steps[step]
-        return start if by is None else f.gep(start, by, kind)
+        bases, far, near = parts[r]
+        start = known[bases, far]
+        return f.gep(start, near, kind) if near else start
 
     return at
-
-
-def _total(g: GpuEmitter, terms: Sequence[Value]) -> Value | None:
-    """The sum of integers; None without any."""
-    return functools.reduce(g.f.add, terms) if terms else None
 
 
 def _index(g: GpuEmitter, x: Value | int) -> Value:

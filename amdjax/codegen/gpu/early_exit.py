@@ -1,8 +1,8 @@
 """Kernels of which a thread has nothing to do where a mask is false, and ends there.
 
-Where all that a kernel writes is under one mask, and threads tell each other nothing, a thread whose
-elements are outside ends before its first access. What follows has no branches, and leaves LLVM as
-little to do as a kernel without a mask.
+Where all that a kernel writes is under one mask, and threads tell each other nothing, a thread
+whose elements are outside ends before its first access. What follows has no branches, and leaves
+LLVM as little to do as a kernel without a mask.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ class Operand:
         return offset, coords
 
     def tile(self, g: GpuEmitter, k: Value, limit: Value | None) -> Address:
-        """The tile whose depth begins at `k`: `address(offset, coords, step)` in it.
+        """The tile whose depth begins at `k`: `address(offset, coords, step, behind)` in it.
 
         Also whether something is there; None for always. Where nothing is, the address is that of
         the buffer's first elements, which exist.
@@ -68,8 +68,12 @@ class Operand:
             origin = f.gep(origin, first, element)
 
         plain = side.run is not None and side.run >= 0 and not side.limits
+        if run is not None and side.run is None:
+            return self._chained(g, origin, k, limit)
 
-        def address(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value | None]:
+        def address(
+            offset: Value, coords: list[Value], step: Value, behind: int
+        ) -> tuple[Value, Value | None]:
             shifts = moved
             if run is not None:
                 offset = f.add(offset, f.mul(step, run))
@@ -95,9 +99,37 @@ class Operand:
 
         return address
 
+    def _chained(self, g: GpuEmitter, origin: Value, k: Value, limit: Value | None) -> Address:
+        """Addresses of lines whose run is known at run time, each from the one before.
 
-#: `fn(offset of a line, its coordinates, step in depth) -> (address, validity)`.
-Address = Callable[[Value, list[Value], Value], tuple[Value, Value | None]]
+        LLVM would look for what products that differ in a factor have in common, pair by pair.
+        """
+        f, run, element = g.f, self.run, g.types.memory(self.side.buffer.dtype)
+        assert run is not None
+        last: dict[str, tuple[Value, int]] = {}  # by offsets of lines
+
+        def address(
+            offset: Value, coords: list[Value], step: Value, behind: int
+        ) -> tuple[Value, Value | None]:
+            before = last.get(offset.ref)
+            if before is None:
+                found = f.gep(origin, f.add(offset, f.mul(step, run)), element)
+            else:
+                found = f.gep(
+                    before[0], f.mul(run, llvm.const(run.type, behind - before[1])), element
+                )
+            last[offset.ref] = found, behind
+            if limit is None:
+                return found, None
+            valid = f.icmp("slt", f.add(k, step), limit)
+            return f.select(valid, found, self.address), valid
+
+        return address
+
+
+#: `fn(offset of a line, its coordinates, step in depth, steps behind the first ones that a thread
+#: has of its lines) -> (address, validity)`.
+Address = Callable[[Value, list[Value], Value, int], tuple[Value, Value | None]]
 
 
 def shared_layout(tiling: Tiling, side: Side, lines: int) -> SharedLayout:
@@ -135,6 +167,14 @@ class Staging(ABC):
         self.g, self.f, self.operand, self.side = g, g.f, operand, operand.side
         self.dtype = tiling.atom.operand
         self.layout, self.origin = layout, origin
+        self._lines: dict[str, tuple[Value, tuple[Value, list[Value]]]] = {}
+
+    def _group(self, number: Value) -> tuple[Value, tuple[Value, list[Value]]]:
+        """The first line of a group of neighbors, and where it is: one value for all its slots."""
+        if number.ref not in self._lines:
+            line = self.f.mul(number, i32(self.side.vector))
+            self._lines[number.ref] = line, self.operand.line(self.f, line)
+        return self._lines[number.ref]
 
     def load(self, k: Value, limit: Value | None) -> list[Value]:
         """The thread's part of the tile whose depth begins at `k`; zero outside."""
@@ -145,7 +185,7 @@ class Staging(ABC):
         for slot in self.slots:
             for x in range(0, self.depth_steps, self.step):
                 step = f.add(slot.depth, llvm.const(k.type, x))
-                address, valid = place(slot.offset, slot.coords, step)
+                address, valid = place(slot.offset, slot.coords, step, slot.behind + x)
                 loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
                 if valid is not None:
                     loaded = f.select(valid, loaded, llvm.zero(kind))
@@ -216,15 +256,17 @@ class LineStaging(Staging):
         fast, slow = (tiling.depth // vector, lines) if along else (lines // vector, tiling.depth)
         self.parts = fast * slow
         self.slots = []
-        for inner, outer in distribute(f, g.threads.number, g.workgroup, fast, slow):
-            inner = f.mul(inner, i32(vector))
-            line, depth = (outer, inner) if along else (inner, outer)
+        for inner, outer, behind in distribute(f, g.threads.number, g.workgroup, fast, slow):
+            if along:
+                line, depth, behind = outer, f.mul(inner, i32(vector)), 0
+                place = operand.line(f, line)
+            else:
+                (line, place), depth = self._group(inner), outer
             cell = f.add(f.mul(depth, i32(self.layout.slice_stride)), f.lshr(line, i32(log2(wide))))
             inside = f.mul(f.and_(line, i32(wide - 1)), i32(CELL_BYTES // wide))
             target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
-            offset, coords = operand.line(f, line)
-            step = f.int_resize(depth, offset.type.elem, False)
-            self.slots.append(_Slot(offset, coords, step, target))
+            step = f.int_resize(depth, place[0].type.elem, False)
+            self.slots.append(_Slot(*place, step, behind, target))
 
     def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
         (x,) = parts
@@ -254,18 +296,20 @@ class DepthStaging(Staging):
             self.depth_steps = self.cell
             self.parts = layout.slices * lines
             distributed = distribute(self.f, g.threads.number, g.workgroup, layout.slices, lines)
-            slots = [(line, slice) for slice, line in distributed]
+            slots = [(line, operand.line(self.f, line), slice, 0) for slice, line, _ in distributed]
         else:
             each = max(lines * tiling.depth // g.workgroup, 1)
             self.depth_steps = max(1, min(self.cell, each // vector))
             across = lines // vector
             blocks = tiling.depth // self.depth_steps
             self.parts = across * blocks
-            slots = distribute(self.f, g.threads.number, g.workgroup, across, blocks)
-            slots = [(self.f.mul(line, i32(vector)), block) for line, block in slots]
-        self.slots = [self._slot(line, block) for line, block in slots]
+            distributed = distribute(self.f, g.threads.number, g.workgroup, across, blocks)
+            slots = [(*self._group(number), block, n) for number, block, n in distributed]
+        self.slots = [self._slot(*slot) for slot in slots]
 
-    def _slot(self, line: Value, block: Value) -> _Slot:
+    def _slot(
+        self, line: Value, where: tuple[Value, list[Value]], block: Value, behind: int
+    ) -> _Slot:
         """What is known of a cell or rectangle before the loop."""
         f, side = self.f, self.side
         depth = f.mul(block, i32(self.depth_steps))
@@ -279,9 +323,8 @@ class DepthStaging(Staging):
             cell = f.add(f.mul(slice, i32(self.layout.slice_stride)), place)
             inside = f.mul(f.and_(block, i32(per - 1)), i32(CELL_BYTES // per))
             target = f.add(f.mul(cell, i32(CELL_BYTES)), inside)
-        offset, coords = self.operand.line(f, line)
-        step = f.int_resize(depth, offset.type.elem, False)
-        return _Slot(offset, coords, step, target)
+        step = f.int_resize(depth, where[0].type.elem, False)
+        return _Slot(*where, step, behind * self.depth_steps, target)
 
     def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
         if self.side.axis == "depth":
@@ -320,19 +363,24 @@ class _Slot:
     Args:
       offset, coords: of its line.
       depth: its first step in depth, from the tile's.
+      behind: by how many steps it comes behind the first one of the line.
       target: where it goes in LDS, in bytes.
     """
 
     offset: Value
     coords: list[Value]
     depth: Value
+    behind: int
     target: Value
 
 
 def distribute(
     f: Function, thread: Value, workgroup: int, fast: int, slow: int
-) -> list[tuple[Value, Value]]:
-    """(fast, slow) numbers of the things a thread gets of `fast * slow`, all powers of two."""
+) -> list[tuple[Value, Value, int]]:
+    """(fast, slow) numbers of the things a thread gets of `fast * slow`, all powers of two.
+
+    Also what the slow number has beyond the first one.
+    """
     total = fast * slow
     if total < workgroup:  # threads repeat what others do
         thread, workgroup = f.and_(thread, i32(total - 1)), total
@@ -340,8 +388,9 @@ def distribute(
         low = f.and_(thread, i32(fast - 1))
         high = f.lshr(thread, i32(log2(fast)))
         each = workgroup // fast
-        return [(low, f.add(high, i32(c * each))) for c in range(slow // each)]
+        return [(low, f.add(high, i32(c * each)), c * each) for c in range(slow // each)]
     across = fast // workgroup
     return [
-        (f.add(thread, i32(c % across * workgroup)), i32(c // across)) for c in range(across * slow)
+        (f.add(thread, i32(c % across * workgroup)), i32(c // across), c // across)
+        for c in range(across * slow)
     ]

@@ -196,7 +196,7 @@ class _Copies:
         f = g.f
         fast, slow = (lines // CELLS, BLOCK) if self.by_lines else (CELLS, lines)
         self.slots = []
-        for cell, row in distribute(f, g.threads.number, g.workgroup, fast, slow):
+        for cell, row, behind in distribute(f, g.threads.number, g.workgroup, fast, slow):
             inside = f.and_(cell, i32(CELLS - 1))
             exchanged = f.xor(inside, f.and_(row, i32(CELLS - 1)))
             target = f.add(f.mul(row, i32(WARPGROUP_ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))
@@ -208,14 +208,14 @@ class _Copies:
                 line, depth = first, row
             offset, coords = operand.line(f, line)
             step = f.int_resize(depth, offset.type.elem, False)
-            self.slots.append((offset, coords, step, target))
+            self.slots.append((offset, coords, step, behind, target))
 
     def load(self, k: Value, limit: Value | None, size: Value, stage: Value) -> None:
         """Start the copies of `size` bytes of each cell of the tile whose depth begins at `k`."""
         f = self.f
         places = self.operand.tile(self.g, k, limit)
-        for offset, coords, depth, target in self.slots:
-            address, valid = places(offset, coords, depth)
+        for offset, coords, depth, behind, target in self.slots:
+            address, valid = places(offset, coords, depth, behind)
             read = size if valid is None else f.select(valid, size, i32(0))
             to = lds_address(f, stage, target, self.origin)
             f.call("llvm.nvvm.cp.async.cg.shared.global.16.s", VOID, to, address, read)

@@ -125,7 +125,7 @@ def shifted(a: Polynomial, by: int) -> Polynomial:
 
 def scale(a: Polynomial, factor: int) -> Polynomial:
     """Each coefficient times an integer."""
-    return tuple((monomial, c * factor) for monomial, c in a) if factor else ()
+    return tuple([(monomial, c * factor) for monomial, c in a]) if factor else ()
 
 
 @_kept

@@ -30,6 +30,7 @@ class TileElements(ElementBuilder):
         super().__init__(*args)
         self._flattened: tuple[list[LoopVar], LoopVar] | None = None
         self._digits: dict[Symbol, Index] = {}
+        self._grouped: dict[tuple[tuple[Symbol, int], ...], Index] = {}
         #: Aligned places in arrays, by what is added there to the position in the row.
         self.starts: dict[Index, tile.Value] = {}
 
@@ -38,10 +39,18 @@ class TileElements(ElementBuilder):
         self._flattened = list(variables), position
         digits = delinear(Index.of(position), tuple(v.extent for v in variables))
         self._digits = dict(zip(variables, digits, strict=True))
+        self._grouped.clear()
 
     def resolved(self, offset: Index) -> Index:
         offset = super().resolved(offset)
-        return _regrouped(offset, *self._flattened, self._digits) if self._flattened else offset
+        if self._flattened is None:
+            return offset
+        # Accesses of a window differ in the constant alone; no loop is written in parts here.
+        found = self._grouped.get(offset.terms)
+        if found is None:
+            found = _regrouped(Index(0, offset.terms), *self._flattened, self._digits)
+            self._grouped[offset.terms] = found
+        return found + offset.const
 
     def _symbol_tile(self, s: Symbol) -> tile.Value:
         digit = self._digits.get(s)
