@@ -31,12 +31,12 @@ class EarlyExit:
     Args:
       mask: of the elements that are there.
       layout: of the mask, of which a thread holds neighbors that are there or not as one.
-      before: the operation of the kernel's own block in front of which they end.
+      place: the operation of the kernel's own block in front of which they end.
     """
 
     mask: tile.Value
     layout: Layout
-    before: tile.Op
+    place: tile.Op
 
 
 def early_exit(kernel: tile.Kernel, workgroup: int) -> EarlyExit | None:

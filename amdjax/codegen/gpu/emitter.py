@@ -153,7 +153,7 @@ class GpuEmitter(Emitter[Rep]):
     def writing(self, op: tile.Op) -> None:
         if self._source is not None:
             self._source.at(self._lines[id(op.source)], op.origin)
-        if self.exit is not None and op is self.exit.before:
+        if self.exit is not None and op is self.exit.place:
             first = self.evaluate(self.rep(self.exit.mask), self.layouts.leaders(self.exit.layout))
             self.f.cond_br(first, _IN, _OUT)
             self.f.start_block(_IN)
