@@ -545,6 +545,29 @@ def test_depth_is_not_cut_where_the_right_operand_stays_in_cache(sizes):
     assert blocking.blockings(problem, CACHES, shape)[0].depth >= k
 
 
+@pytest.mark.parametrize("fixed", [False, True])
+@pytest.mark.parametrize("sizes", [(500, 640, 40), (3, 100_000, 70), (2000, 3000, 900), (14, 9, 1)])
+def test_what_is_known_of_some_blocks_changes_no_cost_of_others(sizes, fixed):
+    m, k, n = sizes
+    axes = lambda extent, stride: (contraction.Axis(extent, stride),)
+    a = contraction.Source(None, "f32", 0, (), axes(m, k), axes(k, 1))
+    b = contraction.Source(None, "f32", 0, (), axes(n, 1), axes(k, n), fixed=fixed)
+    sink = contraction.Sink(None, "f32", 0, (), axes(m, n), axes(n, 1))
+    new = lambda: contraction.Contraction(a, b, sink, "f32")
+    problem = new()
+    for rows in (6, 14):
+        for size in (4, 2):
+            shape = contraction.TileShape(rows, 2, 16)
+            cuts = blocking.blockings(problem, CACHES, shape, size)
+            cuts += [dataclasses.replace(cut, shared=not cut.shared) for cut in cuts]
+            costs = [blocking.block_cycles(problem, CACHES, cut, size) for cut in cuts]
+            assert costs == [blocking.block_cycles(new(), CACHES, cut, size) for cut in cuts]
+    other = CpuTarget(512, 1, 48 << 10, 1 << 20)
+    cut = blocking.blockings(problem, other, shape)[0]
+    cost = blocking.block_cycles(problem, other, cut)
+    assert cost == blocking.block_cycles(new(), other, cut)
+
+
 CACHES = CpuTarget(512, 4, 48 << 10, 2 << 20)
 
 

@@ -242,6 +242,11 @@ class Contraction:
         a, b, out = self.a.at_hand(), self.b.at_hand(), self.out.at_hand()
         return replace(self, a=a, b=b, out=out)
 
+    @cached_property
+    def memo(self) -> dict[Any, Any]:
+        """What is computed once of this product, by keys of those who compute it."""
+        return {}
+
     def _sizes(self) -> Iterator[int]:
         """All numbers that depend on shapes."""
         a, b, out = self.a, self.b, self.out

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from amdjax.core.dims import Dim, DimSize, choosing, fits, size_hint
 from amdjax.core.integers import ceil_div, round_up
@@ -87,7 +88,8 @@ def blockings(
         depth = round_up(max(depth, panel), DEEP_GRAIN)
     cuts = [*candidates(problem, target, shape, depth, size)]
     cuts += _splits(problem, target, shape, depth, size)
-    cuts.sort(key=lambda cut: block_cycles(problem, target, cut, size))
+    costs = _costs_of(problem, target, shape, size)
+    cuts.sort(key=lambda cut: costs.cycles(problem, cut))
     return cuts[:MOST_BLOCKINGS]
 
 
@@ -130,43 +132,109 @@ def block_cycles(
     problem: Contraction, target: CpuTarget, blocking: Blocking, size: int | None = None
 ) -> float:
     """Cycles, about, of the thread that takes longest, packing of elements of a size included."""
-    p, shape, costs, dtype = problem.at_hand, blocking.tile, target.costs, problem.accumulate
-    size, words = size or itemsize(dtype), size if size != itemsize(dtype) else None
-    high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
-    rows, columns = min(blocking.rows, high), min(blocking.columns, wide)
-    depth = ceil_div(max(p.depth, 1), blocking.splits)
-    parts = ceil_div(depth, blocking.depth)
-    each_panel = 0.0
-    for count, one in shape.covering(min(rows * shape.rows, p.rows)):
-        cycles = depth * one.cycles(costs)
-        cycles += parts * costs.tile + store_stall(p, one.rows, cycles, target, True)
-        each_panel += count * cycles
-    read = _panels_read(p, target, blocking, size)
-    if read > private_cache(target):
-        # Panels come from beyond the second level, once for each block of rows.
+    size = size or itemsize(problem.accumulate)
+    p = problem.at_hand
+    return _costs_of(p, target, blocking.tile, size).cycles(p, blocking)
+
+
+def _costs_of(problem: Contraction, target: CpuTarget, shape: TileShape, size: int) -> _BlockCosts:
+    """What is known of the costs of blocks of a product at hand; kept as long as that."""
+    found: _BlockCosts | None = problem.memo.get((shape, size))
+    if found is None or found.target is not target:
+        found = problem.memo[shape, size] = _BlockCosts(target, shape, size)
+    return found
+
+
+class _BlockCosts:
+    """What blocks of tiles of one shape cost in a product whose sizes are known.
+
+    What depends on rows or on columns of a block alone is computed once for each number of them.
+    The product, which keeps this, is an argument of each method, so that the two are no cycle.
+
+    Args:
+      target: the machine.
+      shape: of the tiles.
+      size: bytes of a packed element.
+    """
+
+    def __init__(self, target: CpuTarget, shape: TileShape, size: int):
+        self.target, self._shape, self._size = target, shape, size
+        self._panels: dict[tuple[int, int, int], float] = {}
+        self._arrivals: dict[tuple[int, int], float] = {}
+        self._packed_a: dict[tuple[int, int], float] = {}
+        self._packed_b: dict[tuple[int, int], float] = {}
+        self._work: dict[tuple[()], float] = {}
+
+    def cycles(self, p: Contraction, blocking: Blocking) -> float:
+        """Cycles of the thread that takes longest."""
+        target, shape = self.target, self._shape
+        high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
+        rows, columns = min(blocking.rows, high), min(blocking.columns, wide)
+        whole = max(p.depth, 1)
+        depth = ceil_div(whole, blocking.splits)
+        parts = ceil_div(depth, blocking.depth)
+        each_panel = _known(self._panels, self._panel, p, rows, depth, parts)
+        arrival = _known(self._arrivals, self._arrival, p, blocking.columns, depth)
+        if arrival:
+            each_panel = max(each_panel, arrival)
+            if p.b.fixed:  # at every step of the loop, and other blocks might not need it at all
+                each_panel += arrival / 4
+        each = each_panel * columns + target.costs.program
+        each += parts * _known(self._packed_a, self._packing_a, p, rows, depth // parts)
+        if not blocking.shared:
+            each += _known(self._packed_b, self._packing_b, p, columns, depth)
+        programs = p.batches * ceil_div(high, rows) * ceil_div(wide, columns) * blocking.splits
+        counted = _known(self._work, self._counted, p)
+        total = launch(each, programs, target, counted=counted)
+        total += combining(p, blocking.splits, target)
+        if blocking.shared and not p.b.fixed:
+            packed = _known(self._packed_b, self._packing_b, p, 1, whole)
+            total += launch(packed, p.batches * wide, target)
+        return total
+
+    def _panel(self, p: Contraction, rows: int, depth: int, parts: int) -> float:
+        """Of a block's tiles along a panel of `b`."""
+        target, made = self.target, 0.0
+        for count, one in self._shape.covering(min(rows * self._shape.rows, p.rows)):
+            cycles = depth * one.cycles(target.costs)
+            cycles += parts * target.costs.tile + store_stall(p, one.rows, cycles, target, True)
+            made += count * cycles
+        return made
+
+    def _arrival(self, p: Contraction, columns: int, depth: int) -> float:
+        """Of a panel that comes from beyond the second level, once for each block of rows."""
+        target, wide = self.target, self._shape.columns
+        read = _panels_read(p, target, columns * wide, self._size)
+        if read <= private_cache(target):
+            return 0.0
         far = 0.0 if p.b.fixed else return_cycles(read, target)
-        arrival = depth * shape.columns * size * (1 / costs.memory_rate + far)
-        each_panel = max(each_panel, arrival)
-        if p.b.fixed:  # at every step of the loop, and other blocks might not need it at all
-            each_panel += arrival / 4
-    each = each_panel * columns + costs.program
-    each += parts * packing(
-        p.a, rows * shape.rows, depth // parts, shape.rows, target, dtype, words
-    )
-    if not blocking.shared:
-        each += packing(p.b, columns * shape.columns, depth, shape.columns, target, dtype)
-    programs = p.batches * ceil_div(high, rows) * ceil_div(wide, columns) * blocking.splits
-    total = launch(each, programs, target, counted=work(p, target, shape if words else None))
-    total += combining(p, blocking.splits, target)
-    if blocking.shared and not p.b.fixed:
-        packed = packing(p.b, shape.columns, max(p.depth, 1), shape.columns, target, dtype)
-        total += launch(packed, p.batches * wide, target)
-    return total
+        return depth * wide * self._size * (1 / target.costs.memory_rate + far)
+
+    def _counted(self, p: Contraction) -> float:
+        """The work that decides whether threads are woken."""
+        return work(p, self.target, self._shape if self._size != itemsize(p.accumulate) else None)
+
+    def _packing_a(self, p: Contraction, rows: int, depth: int) -> float:
+        high = self._shape.rows
+        words = self._size if self._size != itemsize(p.accumulate) else None
+        return packing(p.a, rows * high, depth, high, self.target, p.accumulate, words)
+
+    def _packing_b(self, p: Contraction, columns: int, depth: int) -> float:
+        wide = self._shape.columns
+        return packing(p.b, columns * wide, depth, wide, self.target, p.accumulate)
 
 
-def _panels_read(problem: Contraction, target: CpuTarget, blocking: Blocking, size: int) -> float:
-    """Bytes of packed `b` that a thread reads before it reads any of them again."""
-    columns = min(blocking.columns * blocking.tile.columns, problem.columns)
+def _known(known: dict[Any, float], find: Callable[..., float], p: Contraction, *key: int) -> float:
+    """What `find` finds of a product, from what is known already."""
+    found = known.get(key)
+    if found is None:
+        found = known[key] = find(p, *key)
+    return found
+
+
+def _panels_read(problem: Contraction, target: CpuTarget, columns: int, size: int) -> float:
+    """Bytes of packed `b` that a thread reads, in blocks of columns, before any of them again."""
+    columns = min(columns, problem.columns)
     whole = problem.depth * size
     if not problem.b.fixed:
         return whole * problem.columns
