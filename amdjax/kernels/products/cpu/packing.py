@@ -266,7 +266,9 @@ class PanelPacker:
     def call(self) -> Call:
         """The launch that packs everything."""
         source = self.source
-        plain = not source.limits and len(source.lines) <= 1 and len(source.depth) <= 1
+        # Sizes are parameters, so that products share this code, unless they are unrolled.
+        loops = len(source.depth) <= 1 or self.granularity == 1
+        plain = not source.limits and len(source.lines) <= 1 and loops
         program = Program(self.ctx, "pack", runtime=plain)
         k = program.k
         reader = Reader(program, source, "b")
