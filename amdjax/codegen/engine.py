@@ -219,8 +219,12 @@ class Compilation:
         self._seconds = self._expected = 0.0
 
     def expect(self, seconds: float) -> None:
-        """Announce work to come: helpers that start now are ready when it does."""
+        """Announce work to come."""
         self._expected += seconds
+
+    def start(self, seconds: float) -> None:
+        """Start the helpers for so many seconds of work, which are ready when it comes."""
+        self._batch.employ(_workers_for(seconds))
 
     def add(self, text: str) -> None:
         """Take one more module."""

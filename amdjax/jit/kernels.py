@@ -137,6 +137,11 @@ class KernelLoader(Generic[Loaded]):
         """Announce about how many kernels will come."""
         self._compilation.expect(kernels * self.generator.seconds_per_kernel)
 
+    def start(self, kernels: int) -> None:
+        """Have helpers start, if there is work for them, before so many kernels are made."""
+        if self.generator.machine is None:
+            self._compilation.start(kernels * self.generator.seconds_per_kernel)
+
     def add(self, kernel: tile.Kernel) -> None:
         """Take one more kernel."""
         if id(kernel) in self._keys:

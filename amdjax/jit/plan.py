@@ -67,6 +67,9 @@ from amdjax.targets.cpu import CpuTarget
 class Loader(Protocol):
     """Takes kernels as they are made."""
 
+    def start(self, kernels: int) -> None:
+        """At least so many will come, if late."""
+
     def expect(self, kernels: int) -> None:
         """About how many more will come."""
 
@@ -138,6 +141,8 @@ class Planner:
 
     def program(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:
         ask_finder(self.target)
+        if self.loader is not None:
+            self.loader.start(sum(map(is_shaped, closed.jaxpr.eqns)))
         closed = prepare(closed, replace(self.facts, is_whole=True), self._note)
 
         def needed(program: ClosedJaxpr) -> int:

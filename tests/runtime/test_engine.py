@@ -202,6 +202,23 @@ def test_helpers_compile_while_modules_are_added(helpers, monkeypatch):
     assert helpers.running() == 2
 
 
+@pytest.mark.parametrize("end", ["finish", "cancel"])
+def test_helpers_start_before_there_are_modules(helpers, monkeypatch, end):
+    started = threading.Event()
+    worker = E._Worker
+    monkeypatch.setattr(E, "_Worker", lambda: (worker(), started.set())[0])
+    monkeypatch.setattr(E, "_workers_for", lambda seconds: int(seconds))
+    compilation = E.Compilation()
+    compilation.start(0.5)  # too little work for one
+    assert not started.wait(0.05)
+    compilation.start(1.0)
+    assert started.wait(30)
+    assert getattr(compilation, end)() == ([] if end == "finish" else None)
+    for thread in compilation._batch._threads:
+        thread.join()
+    assert helpers.running() == 1  # it waits for the next program
+
+
 def test_a_helper_serves_one_thread_at_a_time(monkeypatch):
     class Idle:
         alive = property(lambda self: time.sleep(1e-5) or True)  # lets other threads in
