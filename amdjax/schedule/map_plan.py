@@ -160,6 +160,9 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     unrolled = unrolled_loop(domain, lane_var, domain.stores)
     steps = unrolled.extent if unrolled is not None else 1
     count = lane_count(domain, target, 1 << 20 if flat else lane_var.extent, steps)
+    if unrolled is not None and _stores_words(domain):
+        # Lanes are stored one by one: a register of them keeps the machine as busy as four.
+        count = min(count, max(4, target.vectors.vector_bits // max(domain.widest, 8)))
     most = min(CHUNK, int(CHUNK_COST / max(size_hint(domain.cost), 1.0)))
     chunks = dict.fromkeys(round_up(max(most // part, 1), count) for part in (1, 2, 4))
     if flat:
@@ -186,6 +189,11 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
                        inner_ranges=apart, unrolled=unrolled)
         )  # fmt: skip
     return plans
+
+
+def _stores_words(domain: Domain) -> bool:
+    """Whether elements are stored as wide as they are computed; narrower ones are converted."""
+    return all(8 * v.aval.dtype.itemsize >= domain.widest for v, _ in domain.stores)
 
 
 def cpu_map_cost(domain: Domain, plan: CpuMapPlan, target: Machine) -> float:

@@ -5,6 +5,7 @@ import pytest
 
 import amdjax
 import amdjax.numpy as jnp
+from amdjax.jit.cpu.program import cpu_target
 
 ROWS = 37, 53  # no multiple of any number of lanes
 
@@ -26,6 +27,16 @@ def test_stacked(n, dtype):
     schedule, y = schedule_and_result(lambda *xs: jnp.stack(xs, -1), *map(jnp.asarray, xs))
     assert ("unrolled" in schedule) == (n < 5)
     np.testing.assert_array_equal(y, np.stack(xs, -1))
+
+
+@pytest.mark.parametrize(("dtype", "registers"), [(np.float32, 1), (np.uint8, 4)])
+def test_lanes_that_are_stored_one_by_one_are_few(dtype, registers):
+    (x,) = arrays(1, np.float32, (3, 224, 224))
+    f = lambda x: jnp.moveaxis(x + 1, 0, -1).astype(dtype)
+    schedule, y = schedule_and_result(f, jnp.asarray(x))
+    lanes = max(4, registers * cpu_target().vector_bits // 32)
+    assert f"{lanes} lanes" in schedule and "unrolled" in schedule
+    np.testing.assert_array_equal(y, np.moveaxis(x + 1, 0, -1).astype(dtype))
 
 
 @pytest.mark.parametrize("front", [0, 1, 2])

@@ -12,6 +12,8 @@ import amdjax.kernels
 from amdjax import lax
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.jit.cpu.kernels import kernel_text
+from amdjax.jit.plan import plan_program
 from amdjax.kernels.products import contraction
 from amdjax.kernels.products.convolution import phases_of_axis
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
@@ -19,6 +21,7 @@ from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.lax.elementwise import add_p
+from amdjax.targets.cpu import CpuTarget
 from tests.support.convolutions import plain_conv
 from tests.support.kernel_runner import Runner, target
 from tests.support.solvers import everywhere
@@ -541,3 +544,16 @@ def test_gradient_of_a_depthwise_kernel_in_blocks(window, strides, dilation, pla
               for t, d, s, n in zip(tap, dilation, strides, g.shape[1:-1])]  # fmt: skip
         want[tap] = (padded[:, *at] * g).sum((0, *axes))
     np.testing.assert_allclose(compiled(g), want, rtol=1e-4, atol=1e-4)
+
+
+def test_kernels_of_any_number_of_features_are_packed_by_the_same_code():
+    def packs(features, inputs):
+        x, w = (np.ones(s, np.float32) for s in ((1, 9, 9, inputs), (features, inputs, 3, 3)))
+        numbers = ("NHWC", "OIHW", "NHWC")
+        f = lambda x, w: lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=numbers)
+        np.testing.assert_array_equal(amdjax.jit(f)(x, w)[0, 4, 4], np.full(features, 9.0 * inputs))
+        closed = amdjax.make_jaxpr(f)(x, w)
+        kernels = plan_program(closed, CpuTarget(512, 1, 32 << 10, 1 << 20)).kernels()
+        return [kernel_text(k) for k in kernels if k.name == "pack"]
+
+    assert packs(64, 96) == packs(128, 160) != []
