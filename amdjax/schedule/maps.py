@@ -167,11 +167,18 @@ class CpuMapEmitter(MapEmitter):
             whole = ((i + side) <= stops[0]) & ((j + side) <= stops[1])
 
             def full() -> None:
-                self._square(across, lane_var, side, i, j, None, None)
+                lanes = [Lanes(across, side, 0, i), Lanes(lane_var, side, 1, j)]
+                w.with_lanes(lanes, self.store_roots)
 
             def part() -> None:
-                masks = w.mask(i, side, stops[0]), w.mask(j, side, stops[1])
-                self._square(across, lane_var, side, i, j, *masks)
+                """Row by row: of a masked square each row would be written out."""
+                mask = w.mask(j, side, stops[1])
+
+                def row(r: tile.Value) -> None:
+                    self.b.scalars[across] = r
+                    w.with_lanes([Lanes(lane_var, side, 0, j, mask)], self.store_roots)
+
+                k.for_(i, k.min(i + side, stops[0]), 1, self.b.nested(row))
 
             if is_multiple(across.extent, side) and is_multiple(lane_var.extent, side):
                 full()
@@ -184,14 +191,3 @@ class CpuMapEmitter(MapEmitter):
         # Squares take a cache line a row at a time, which memory is slow to serve.
         transposed = [w.memory(v) for v in square.transposed]
         k.for_(places[0], stops[0], side, self.b.nested(rows), prefetch=transposed)
-
-    def _square(
-        self, across: LoopVar, lane_var: LoopVar, side: int, i: tile.Value, j: tile.Value,
-        row_mask: tile.Value | None, column_mask: tile.Value | None,
-    ) -> None:  # fmt: skip
-        k = self.k
-        lanes = [
-            Lanes(across, side, 0, i, None if row_mask is None else k.expand(row_mask, 1)),
-            Lanes(lane_var, side, 1, j, None if column_mask is None else k.expand(column_mask, 0)),
-        ]
-        self.w.with_lanes(lanes, self.store_roots)

@@ -1,11 +1,14 @@
 """Regions whose innermost loop is short: its steps are written one after the other."""
 
+import re
+
 import numpy as np
 import pytest
 
 import amdjax
 import amdjax.numpy as jnp
 from amdjax.jit.cpu.program import cpu_target
+from amdjax.jit.plan import plan_program
 
 ROWS = 37, 53  # no multiple of any number of lanes
 
@@ -88,3 +91,13 @@ def test_a_loop_of_two_axes_stays_one():
     schedule, y = schedule_and_result(f, jnp.asarray(x))
     assert "unrolled" not in schedule
     np.testing.assert_array_equal(y, np.broadcast_to(x[..., None, None], (*ROWS, 2, 2)) + 1)
+
+
+@pytest.mark.parametrize("shape", [(16, 33), (15, 17), (32, 48), (40, 7), (1, 3, 31, 18)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, bool])
+def test_squares_at_the_edge_are_written_row_by_row(shape, dtype):
+    (x,) = arrays(1, dtype, shape)
+    f = lambda x: x.T[:1] == x.T
+    kernels = plan_program(amdjax.make_jaxpr(f)(x), cpu_target()).kernels()
+    assert not any(re.search(r"bool\[\d+,\d+\] = and", str(k)) for k in kernels)
+    np.testing.assert_array_equal(np.asarray(amdjax.jit(f)(x)), f(x))
