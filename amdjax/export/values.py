@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import amdjax
-from amdjax.core.array import ConcreteArray, from_numpy
+from amdjax.core.array import ConcreteArray, borrowed, from_numpy
 from amdjax.core.backend import get_backend
 from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.dtypes import canonicalize_dtype, dtype_from_short_name, short_dtype_name
@@ -150,8 +151,17 @@ def as_array(x: Any, dtype: Any = None) -> Any:
         plain = type(x) is np.ndarray and x.dtype.kind in "biufc"
         on_host = plain and get_backend().program_placement() is None
         if on_host and canonicalize_dtype(x.dtype) == x.dtype:
-            return from_numpy(x)
+            return borrowed(x) if _stays(x) else from_numpy(x)
     # late: see above
     from amdjax.numpy import asarray
 
     return asarray(x, dtype)
+
+
+def _stays(x: np.ndarray) -> bool:
+    """Whether nobody can change an array: it is a view of bytes, or of a file mapped to be read."""
+    flags, root = x.flags, x
+    while isinstance(root, np.ndarray):
+        root = root.base
+    is_fixed = isinstance(root, (bytes, mmap.mmap))
+    return is_fixed and not flags.writeable and flags.c_contiguous and flags.aligned and x.size > 0

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import ensure_compile_time_eval, named_scope, numpy as jnp
+from amdjax import ensure_compile_time_eval, named_scope
 from amdjax.core.errors import ConcretizationTypeError, InconclusiveDimensionOperation
 from amdjax.core.trace import Tracer
+from amdjax.export.values import as_array
 
 from .errors import NotTraceable, OnnxError
 from .graph import Function, Graph, Node, Program, Reference
@@ -180,7 +181,7 @@ def to_device(value: Any) -> Any:
         return [to_device(v) for v in value]
     if value is None or (isinstance(value, np.ndarray) and value.dtype.kind in "OSU"):
         return value
-    return jnp.asarray(value)
+    return as_array(value)
 
 
 def _described(value: Any) -> str:

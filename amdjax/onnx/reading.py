@@ -471,7 +471,7 @@ def _external(
         )
     if need == 0:
         return np.zeros(shape, dtype)
-    raw = np.memmap(path, np.uint8, "r", offset, (need,))
+    raw = np.memmap(path, np.uint8, "r", offset, (need,)).view(np.ndarray)
     if _bits(dtype) < 8:
         return _unpacked(proto, raw, where)
     return raw.view(dtype).reshape(shape)
