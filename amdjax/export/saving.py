@@ -11,7 +11,8 @@ import numpy as np
 import amdjax
 from amdjax.core.config import enable_x64
 from amdjax.core.dims import SymbolicScope, scope_of, symbolic_shape
-from amdjax.core.errors import InconclusiveDimensionOperation
+from amdjax.core.dims.polynomial import variables
+from amdjax.core.errors import InconclusiveDimensionOperation, did_you_mean
 from amdjax.core.pytree import tree_unflatten
 from amdjax.transforms.staging import ShapeDtypeStruct
 
@@ -36,7 +37,14 @@ def exported_model(
     Raises:
       ValueError: an input has no dtype or shape; the program depends on sizes or values.
     """
-    scope, symbols = SymbolicScope(constraints), symbols_of(model.inputs)
+    symbols = symbols_of(model.inputs)
+    scope = SymbolicScope(constraints)
+    if wrong := {n for row in scope.rows_told for n in variables(row)} - {*symbols.values()}:
+        known = ", ".join(symbols.values()) or "none"
+        raise ValueError(f"constraints: there is no dimension {min(wrong)!r}; there are {known}")
+    if wrong := set(example) - {v.name for v in model.inputs}:
+        hint = did_you_mean(min(wrong), [v.name for v in model.inputs])
+        raise ValueError(f"save: example has {min(wrong)!r}, which is no input.{hint}")
     with enable_x64(True):
         specs = {v.name: _spec(v, example.get(v.name), symbols, scope) for v in model.inputs}
         params = {n: ShapeDtypeStruct(np.shape(v), v.dtype) for n, v in model.params.items()}

@@ -16,7 +16,10 @@ from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.dtypes import canonicalize_dtype, dtype_from_short_name, short_dtype_name
 from amdjax.core.errors import did_you_mean
 
-__all__ = ["Value", "as_array", "bound", "read_value", "told", "value_of"]
+__all__ = [
+    "Value", "as_array", "bound", "checked_dims", "read_value", "refuse_pointer", "told",
+    "value_of",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -108,13 +111,17 @@ def bound(
 
 def _fitting(value: Value, given: Any, sizes: dict[str, Any] | None) -> Any:
     """An input that has the dtype and the shape that the model says."""
-    if value.kind != "tensor" or given is None:
+    if value.kind != "tensor":
         return given
-    if not hasattr(given, "dtype"):
-        given = np.asarray(given, value.dtype)
-    if value.dtype == object or given.dtype.kind in "OSU":
+    if not isinstance(getattr(given, "dtype", None), np.dtype):
+        given = _converted(value, given)
+    if value.dtype == object:
         return given
     said = value.dtype
+    if given.dtype.kind in "OSU" and said is not None:
+        raise ValueError(f"input {value} must be {said}, got {given.dtype}")
+    if not given.dtype.isnative:
+        given = given.astype(given.dtype.newbyteorder("="))
     if said is not None and given.dtype != said:
         with amdjax.enable_x64(False):
             narrow = canonicalize_dtype(said)  # that of arrays which are made without 64 bits
@@ -124,6 +131,16 @@ def _fitting(value: Value, given: Any, sizes: dict[str, Any] | None) -> Any:
     if value.shape is not None:
         _check_shape(value, value.shape, given.shape, sizes)
     return given
+
+
+def _converted(value: Value, given: Any) -> Any:
+    """An array of numbers, of lists, or of what another library has as one."""
+    try:
+        if given is None:
+            raise TypeError("it must be an array")
+        return np.asarray(given, None if hasattr(given, "dtype") else value.dtype)
+    except (TypeError, ValueError) as e:
+        raise ValueError(f"input {value} cannot be {type(given).__name__}: {e}") from None
 
 
 def _check_shape(
@@ -159,9 +176,39 @@ def as_array(x: Any, dtype: Any = None) -> Any:
 
 
 def _stays(x: np.ndarray) -> bool:
-    """Whether nobody can change an array: it is a view of bytes, or of a file mapped to be read."""
-    flags, root = x.flags, x
+    """Whether an array never changes: it is a view of bytes, or of a file mapped to be read."""
+    flags = x.flags
+    root: Any = x
     while isinstance(root, np.ndarray):
         root = root.base
     is_fixed = isinstance(root, (bytes, mmap.mmap))
     return is_fixed and not flags.writeable and flags.c_contiguous and flags.aligned and x.size > 0
+
+
+def checked_dims(dims: Any, what: str = "a positive integer or a name") -> dict[str, Any]:
+    """Sizes or names that users give dimensions, by their names.
+
+    Args:
+      dims: None or a mapping; whole shapes, sequences, are checked each.
+      what: what each may be, in words.
+
+    Raises:
+      TypeError: it is no mapping.
+      ValueError: there is something else in it.
+    """
+    if dims is not None and not isinstance(dims, Mapping):
+        raise TypeError(f"dims must be sizes by names of dimensions, got {dims!r}")
+    for name, size in (dims or {}).items():
+        whole = isinstance(size, (tuple, list))
+        for n in size if whole else (size,):
+            is_size = isinstance(n, (int, np.integer)) and not isinstance(n, bool) and n > 0
+            is_name = (n is None and whole) or (isinstance(n, str) and n.isidentifier())
+            if not (is_size or is_name):
+                raise ValueError(f"dims: {name!r} must be {what}, got {size!r}")
+    return dict(dims or {})
+
+
+def refuse_pointer(data: bytes) -> None:
+    """Raise ValueError where a file is what Git LFS puts in the place of large files."""
+    if data.startswith(b"version https://git-lfs"):
+        raise ValueError("model: the file is a pointer of Git LFS; fetch what it points to")

@@ -13,7 +13,7 @@ import numpy as np
 
 from amdjax import nn
 from amdjax.export.model import FileModel
-from amdjax.export.values import Value
+from amdjax.export.values import Value, checked_dims
 from amdjax.quantize import integer_products
 
 from .errors import NotTraceable, OnnxError
@@ -54,7 +54,8 @@ def load(
       OnnxError: it is damaged, too large or inconsistent; the message names the node.
       UnsupportedOperator: it has operators without a rule; all are named.
       FileNotFoundError: there is no such file.
-      TypeError: `model` is none of these, or `custom_ops` are no functions by domain and name.
+      TypeError: `model` is none of these, `custom_ops` are no functions by domain and name, or
+        `dims` no mapping.
 
     Example:
       >>> from onnx import helper, TensorProto
@@ -64,16 +65,24 @@ def load(
       >>> print(model(x=np.float32([-1, 2]))["y"])
       [1. 2.]
     """
+    if custom_ops is not None and not isinstance(custom_ops, Mapping):
+        raise TypeError(f"custom_ops must be functions by (domain, name), got {custom_ops!r}")
     custom = dict(custom_ops or {})
     for key, function in custom.items():
         if not (isinstance(key, tuple) and len(key) == 2 and callable(function)):
             raise TypeError("custom_ops must be functions by (domain, name)")
+    if not isinstance(padded, bool):
+        raise TypeError(f"padded must be True or False, got {padded!r}")
+    try:
+        dims = checked_dims(dims)
+    except ValueError as e:
+        raise OnnxError(str(e)) from None
     proto, folder = parse(model)
     program = read_program(proto, folder, custom)
     if padded:
         graph = with_padded_selections(lift_constants(program.graph))
         program = dataclasses.replace(program, graph=graph)
-    return Model(_with_sizes(program, dict(dims or {})), custom)
+    return Model(_with_sizes(program, dims), custom)
 
 
 class Model(FileModel):
@@ -214,10 +223,6 @@ def _with_sizes(program: Program, dims: dict[str, int | str]) -> Program:
         raise OnnxError(
             f"dims: no input has a dimension {min(unknown)!r}; there are {sorted(names)}"
         )
-    for name, size in dims.items():
-        is_size = isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size > 0
-        if not (is_size or (isinstance(size, str) and size.isidentifier())):
-            raise OnnxError(f"dims: {name!r} must be a positive integer or a name, got {size!r}")
     put = lambda v: dataclasses.replace(v, shape=v.shape and tuple(dims.get(n, n) for n in v.shape))
     inputs, outputs = tuple(map(put, graph.inputs)), tuple(map(put, graph.outputs))
     return dataclasses.replace(

@@ -17,7 +17,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from amdjax.export.values import Value
+from amdjax.export.values import Value, refuse_pointer
 
 from .errors import OnnxError, UnsupportedOperator
 from .graph import Function, Graph, Node, Program, Reference, walk
@@ -61,14 +61,20 @@ def parse(model: Any) -> tuple[Any, Path | None]:
     folder = None
     if isinstance(model, (str, Path)):
         path = Path(model)
+        if path.is_dir():
+            raise FileNotFoundError(f"model: {str(path)!r} is a folder, not a file")
         if not path.is_file():
             raise FileNotFoundError(f"model: there is no file {str(path)!r}")
         folder, model = path.resolve().parent, path.read_bytes()
     if not isinstance(model, (bytes, bytearray, memoryview)):
         raise TypeError(f"model must be a path, bytes or a ModelProto, got {type(model).__name__}")
-    proto = onnx.ModelProto()
+    proto, data = onnx.ModelProto(), bytes(model)
     try:
-        proto.ParseFromString(bytes(model))
+        refuse_pointer(data)
+    except ValueError as e:
+        raise OnnxError(str(e)) from None
+    try:
+        proto.ParseFromString(data)
     except Exception as e:  # of protobuf, whose classes differ by implementation
         raise OnnxError(f"model: these bytes are no ONNX model ({e})") from None
     _check_text(proto)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.export.values import Value
+from amdjax.export.values import Value, checked_dims, refuse_pointer
 
 from .checkpoint import read_variables
 from .errors import TensorFlowError, UnsupportedOperator
@@ -76,9 +76,13 @@ def load(
     if layout not in (None, "NHWC", "NCHW"):
         raise ValueError(f"load: layout must be 'NHWC' or 'NCHW', got {layout!r}")
     data, folder = _bytes(model)
-    if data.startswith(b"version https://git-lfs"):
-        raise TensorFlowError("model: the file is a pointer of Git LFS; fetch what it points to")
-    dims = dict(dims or {})
+    try:
+        refuse_pointer(data)
+        dims = checked_dims(dims, "a positive integer, a name or a shape of such")
+    except ValueError as e:
+        raise TensorFlowError(str(e)) from None
+    if isinstance(outputs, str):
+        raise TypeError(f"load: outputs must be a list of names, got {outputs!r}")
     # A SavedModel begins with its version, a graph with a message.
     is_saved = data[:64].lstrip().startswith((b"saved_model", b"meta_graphs"))
     if data[:1] == b"\x08" or is_saved:

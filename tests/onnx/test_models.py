@@ -390,6 +390,12 @@ def test_sizes_for_names_of_dimensions(perceptron):
         ({"x": np.zeros((5, 8))}, r"input x: float32\[n?.*\] must be float32, got float64"),
         ({"x": np.zeros((5, 9), np.float32)}, "axis 1 must have 8 elements"),
         ({"x": np.zeros(8, np.float32)}, "has 2 axes"),
+        ({"x": [[1, 2], [1]]}, r"input x: float32.* cannot be list: "),
+        ({"x": "abc"}, "input x: float32.* cannot be str: could not convert"),
+        ({"x": None}, "input x: float32.* cannot be NoneType: it must be an array"),
+        ({"x": {"x": 1}}, "input x: float32.* cannot be dict: "),
+        ({"x": np.zeros((5, 8), object)}, r"must be float32, got object"),
+        ({"xx": np.zeros((5, 8), np.float32)}, r"no input 'xx'\. Did you mean 'x'\?"),
     ],
 )
 def test_inputs_that_do_not_fit(perceptron, inputs, told):
@@ -436,3 +442,42 @@ def test_printing(perceptron):
     text = str(load(perceptron[0]))
     assert "h = Gemm(x, w, b)" in text and "3 parameters, 192 numbers" in text
     assert "x: float32[n,8]" in repr(load(perceptron[0]))
+
+
+def test_arrays_of_others_are_inputs(perceptron):
+    """Of PyTorch, and of another order of bytes."""
+    torch = pytest.importorskip("torch")
+    proto, weights = perceptron
+    x = np.random.default_rng(1).standard_normal((5, 8)).astype(np.float32)
+    for given in (torch.from_numpy(x), x.astype(">f4"), x.tolist()):
+        np.testing.assert_allclose(load(proto)(given)["y"], forward(weights, x), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"dims": "n"}, TypeError, "dims must be sizes by names of dimensions, got 'n'"),
+        ({"dims": {"n": -2}}, OnnxError, "dims: 'n' must be a positive integer or a name, got -2"),
+        ({"dims": {"n": 2.5}}, OnnxError, "dims: 'n' must be a positive integer or a name"),
+        ({"padded": "no"}, TypeError, "padded must be True or False, got 'no'"),
+        ({"custom_ops": [1]}, TypeError, r"custom_ops must be functions by \(domain, name\)"),
+    ],
+)
+def test_options_that_are_none(perceptron, options, error, told):
+    with pytest.raises(error, match=told):
+        load(perceptron[0], **options)
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(FileNotFoundError, match="is a folder, not a file"):
+        load(tmp_path)
+    with pytest.raises(OnnxError, match="pointer of Git LFS"):
+        load(b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n")
+
+
+def test_what_a_saved_model_is_told(perceptron, tmp_path):
+    made, path = load(perceptron[0]), tmp_path / "m.amdjax"
+    with pytest.raises(OnnxError, match="constraints: there is no dimension 'm'; there are n"):
+        made.save(path, constraints=["m < 3"])
+    with pytest.raises(OnnxError, match="example has 'z', which is no input"):
+        made.save(path, example={"z": np.zeros((2, 8), np.float32)})
