@@ -92,9 +92,6 @@ MASKS = {
     "added and chosen": lambda xp, x, bias, mask: xp.where(
         mask, x + xp.where(causal(xp), 0.0, -1e9), -1e9
     ),
-    "added where a row has none": lambda xp, x, bias, mask: (
-        x + xp.where(xp.tril(xp.ones((T, S), bool), -1), 0.0, -1e9)
-    ),
     "bias behind": lambda xp, x, bias, mask: xp.where(causal(xp), x, -np.inf) + bias,
 }
 
