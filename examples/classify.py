@@ -122,7 +122,10 @@ def main() -> None:
     (value, *others) = model.inputs
     if others:
         sys.exit(f"the model takes {len(model.inputs)} inputs, not one image")
-    x = prepare(read_image(options.image), value)
+    try:
+        x = prepare(read_image(options.image), value)
+    except (OSError, ValueError) as error:  # also Pillow's
+        sys.exit(f"{options.image}: it is read as no image ({error})")
     start = time.perf_counter()
     found = probabilities(next(iter(model(**{value.name: x}).values())))
     first = time.perf_counter() - start

@@ -201,3 +201,5 @@ def test_classify(tmp_path):
     (tmp_path / "image.ppm").write_bytes(b"P6\n16 12\n255\n" + rows.tobytes()[:50])
     assert "cut off" in run("classify.py", model, tmp_path / "image.ppm", fails=True)
     assert "no file" in run("classify.py", model, tmp_path / "none.npy", fails=True)
+    (tmp_path / "text.npy").write_text("no image")
+    assert "read as no image" in run("classify.py", model, tmp_path / "text.npy", fails=True)
