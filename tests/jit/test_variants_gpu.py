@@ -214,3 +214,15 @@ def test_variables_counted_in_units_are_divisible():
     assert (b * t) % 16 == 0 and t >= 16 and t <= 512 and not scope.required
     assert t > 32 and [str(g) for g in scope.required] == ["16*t_16 >= 33"]
     assert in_units({"b": 3, "t": 48}, scope.units) == {"b": 3, "t_16": 3}
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+def test_columns_of_any_number_in_products(gfx):
+    """What lies in rows of a length known at run time is read row after row, and written so."""
+    rng = np.random.default_rng(0)
+    product = amdjax.jit(lambda x, y: x @ y, symbolic=("b, t, 32", "b, 32, t"))
+    for b, t in ((2, 3), (1, 33), (2, 2)):
+        shapes = (b, t, 32), (b, 32, t)
+        x, y = (rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
+        on_gpu = [amdjax.device_put(a, emulated_device(gfx)) for a in (x, y)]
+        np.testing.assert_allclose(product(*on_gpu), x @ y, rtol=2e-5, atol=2e-5)
