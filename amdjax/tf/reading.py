@@ -33,7 +33,7 @@ _VARIABLES = ("VarHandleOp", "VariableV2", "Variable", "VarIsInitializedOp")
 def load(
     model: str | os.PathLike[str] | bytes, *, outputs: Sequence[str] | None = None,
     dims: Mapping[str, Any] | None = None, layout: str | None = None,
-    signature: str = "serving_default",
+    signature: str | None = None,
 ) -> Model:  # fmt: skip
     """Read a graph of TensorFlow.
 
@@ -48,7 +48,7 @@ def load(
         out.
       layout: `"NHWC"` or `"NCHW"`, how images are given and returned: where the graph has the other
         one, inputs and outputs of four axes are transposed. None: as the graph has them.
-      signature: which one of a SavedModel.
+      signature: which one of a SavedModel. None: "serving_default".
 
     Returns:
       The model.
@@ -86,7 +86,9 @@ def load(
     # A SavedModel begins with its version, a graph with a message.
     is_saved = data[:64].lstrip().startswith((b"saved_model", b"meta_graphs"))
     if data[:1] == b"\x08" or is_saved:
-        return _saved_model(data, folder, outputs, dims, layout, signature)
+        return _saved_model(data, folder, outputs, dims, layout, signature or "serving_default")
+    if signature is not None:
+        raise TensorFlowError(f"load: a frozen graph has no signature {signature!r}, nor any other")
     graph = parse("Graph", data, "model")
     if not graph.node:
         raise TensorFlowError("model: the file holds no nodes")

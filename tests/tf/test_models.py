@@ -546,6 +546,10 @@ def test_signatures_of_saved_models(tmp_path):
         assert str(model.inputs[0]) == "image: float32[batch,3]"
     with pytest.raises(tf.TensorFlowError, match="no signature 'train'; there are serving_default"):
         tf.load(signed(), signature="train")
+    frozen = Builder()
+    frozen.op("Relu", frozen.input("x"), name="y")
+    with pytest.raises(tf.TensorFlowError, match="frozen graph has no signature 'train'"):
+        tf.load(frozen.bytes(), signature="train")
 
 
 def test_types_of_64_bits_are_kept_in_calls():
