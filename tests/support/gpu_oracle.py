@@ -53,6 +53,9 @@ class _OneByOne:
     def __init__(self, loader):
         self.loader = loader
 
+    def start(self, kernels):
+        self.loader.start(kernels)
+
     def expect(self, kernels):
         self.loader.expect(kernels)
 
