@@ -278,10 +278,13 @@ def is_at_most(size: DimSize, most: int) -> bool:
     return bool(size <= most) if found and isinstance(size, Dim) else found
 
 
-def like_one_tile(rows: DimSize, shape: TileShape) -> None:
-    """Prefer sizes whose rows a tile holds as it does those at hand: two are twice the work."""
-    if size_hint(rows) <= shape.rows:
-        fits(rows, shape.rows)
+def like_one_tile(p: Contraction, shape: TileShape, target: CpuTarget) -> None:
+    """Prefer sizes whose rows a tile holds as it does those at hand: two are twice the work.
+
+    Of a product that takes no longer than to begin its kernel, that does not matter.
+    """
+    if size_hint(p.rows) <= shape.rows and work(p.at_hand, target) > target.costs.call:
+        fits(p.rows, shape.rows)
 
 
 def extents(total: int, most: int) -> list[int]:

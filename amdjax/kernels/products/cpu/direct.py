@@ -330,7 +330,7 @@ class DirectProduct(PlainProduct):
         super().__init__(ctx, plan.problem, plan.splits)
         self.plan, self.shape = plan, plan.tile
         self.rows = no_less(plan.problem.rows, plan.tile.rows)
-        like_one_tile(plan.problem.rows, plan.tile)
+        like_one_tile(plan.problem, plan.tile, self.target)
         columns = plan.problem.columns
         # Few columns at hand: of other sizes there are more, in tiles of the same width.
         self.masked = isinstance(columns, Dim) and size_hint(columns) < plan.tile.columns

@@ -177,7 +177,7 @@ class PackedProduct:
             self.panels = program.buffer(self.packer.result, self.packer.dtype)
         else:
             self.b_reader = Reader(program, p.b, "b")
-        like_one_tile(p.rows, blocking.tile)
+        like_one_tile(p, blocking.tile, self.target)
         high = ceil_div(p.rows, blocking.tile.rows * blocking.rows)
         wide = ceil_div(self.packer.panels, blocking.columns)
         numbers = {
