@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from amdjax.core.config import State
-from amdjax.core.errors import JaxRuntimeError
+from amdjax.core.errors import JaxRuntimeError, did_you_mean
+from amdjax.core.flags import FLAGS
 from amdjax.jit.arguments import Parameters
 from amdjax.jit.symbolic import SymbolicShapes
 from amdjax.transforms.flat import fun_name
@@ -98,9 +99,10 @@ def compiling_with(options: Mapping[str, Any]) -> Iterator[None]:
             try:
                 stack.enter_context(State(name)(value))
             except KeyError as e:
+                hint = did_you_mean(name, [flag for flag in FLAGS if FLAGS[flag].traced])
                 raise JaxRuntimeError(
                     f"INVALID_ARGUMENT: No such compile option: '{name}'. Options are the settings "
-                    "of amdjax.config that tracing and compiling read."
+                    f"of amdjax.config that tracing and compiling read.{hint}"
                 ) from e
             except ValueError as e:
                 raise JaxRuntimeError(f"INVALID_ARGUMENT: While setting option {name}: {e}") from e
