@@ -20,6 +20,7 @@ from amdjax.kernels.products import contraction
 from amdjax.kernels.products.cpu import blocking
 from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
+from amdjax.kernels.products.cpu.micro_kernel import steps_of_turn
 from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
 from amdjax.kernels.products.cpu.streamed import STREAMED
@@ -312,6 +313,27 @@ def test_a_matrix_that_streams_is_read_once(monkeypatch):
         found, plan = results_and_schedule(lambda x, y: x @ y, x, y)
         np.testing.assert_array_equal(found, x @ y)
         assert "rank-16 updates" in plan, plan
+
+
+def test_a_matrix_that_streams_is_prefetched_by_lines():
+    """The block of 16 rows after the one that is multiplied, each line once, if it is not near."""
+    depth, columns = 2048, 4096
+    numbers = params((((1,), (0,)), ((), ())))
+    for rows, dtype, size in (8, np.float32, 4), (8, np.float16, 2), (1, np.float32, 4):
+        x, y = small_integers((rows, depth), dtype), small_integers((depth, columns), dtype)
+        with using(RANK_UPDATES) as applied:
+            runner = Runner(dot_general_p, [x, y], numbers)
+        (plan,) = applied
+        (kernel,) = (call.kernel for call in runner.calls if call.kernel.name == "rank_updates")
+        asked = str(kernel).count("prefetch p1 level=2")
+        steps = steps_of_turn(plan.tile) + (steps_of_turn(plan.tile) > 1)  # a turn's, and the rest
+        assert asked == (rows > 1) * steps * math.ceil(plan.tile.columns * size / 64)
+        assert plan.prefetch == (rows > 1) == ("prefetched" in str(plan))
+        np.testing.assert_array_equal(runner(x, y), x.astype("f") @ y.astype("f"))
+    x, y = small_integers((8, 256)), small_integers((256, 256))
+    with using(RANK_UPDATES) as applied:
+        Runner(dot_general_p, [x, y], numbers)
+    assert applied and not applied[0].prefetch
 
 
 def test_a_matrix_that_streams_for_any_number_of_rows_and_columns(monkeypatch):

@@ -37,6 +37,7 @@ from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.search import Solver, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
+from amdjax.tile.types import CACHE_LINE
 
 Value = tile.Value
 
@@ -47,6 +48,7 @@ MOST_ROWS = 64  # beyond which packing the matrix is little of the work
 MOST_TILES = 3  # of different shapes that are looked at
 LONG_SUM = 512 * RANK  # with whose length rounding errors grow, so that longer ones are split
 SPLIT_DEPTH = 256  # least part of a depth that programs share
+PREFETCHED_ROWS = 3  # least rows of tiles that prefetch; those of fewer do little but load
 LEAST_COLUMNS = 256  # of a program, so that streams are long
 
 
@@ -59,12 +61,14 @@ class RankUpdatesPlan:
       tile: what registers hold of the result during an update.
       width: tiles along the columns that a program sums.
       splits: parts of the depth that different programs sum.
+      prefetch: whether the next block of the matrix is asked for while one is multiplied.
     """
 
     problem: Contraction
     tile: TileShape
     width: int
     splits: int
+    prefetch: bool
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return RankUpdates(ctx, self).calls()
@@ -72,6 +76,7 @@ class RankUpdatesPlan:
     def __str__(self) -> str:
         columns = f"{self.width * self.tile.columns} columns in a program"
         out = f"rank-{RANK} updates of {self.problem}, {columns}, in tiles of {self.tile}"
+        out += ", prefetched" if self.prefetch else ""
         return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
 
 
@@ -88,11 +93,13 @@ def rank_updates_plans(product: ProductProblem, target: CpuTarget) -> list[RankU
     for shape in shapes[:MOST_TILES]:
         widths = _widths(p, shape, target)
         least = ceil_div(depth, LONG_SUM)
-        plans += [RankUpdatesPlan(p, shape, width, least) for width in widths]
+        # Hardware alone does not ask for enough while tiles of several rows are multiplied.
+        prefetch = shape.rows >= PREFETCHED_ROWS and not _is_near(p.at_hand, target)
+        plans += [RankUpdatesPlan(p, shape, width, least, prefetch) for width in widths]
         programs = p.at_hand.batches * ceil_div(columns, min(widths) * shape.columns)
         most = min(ceil_div(2 * target.threads, programs), depth // SPLIT_DEPTH)
         splits = (n for n in shares(most) if n > least)
-        plans += [RankUpdatesPlan(p, shape, min(widths), n) for n in splits]
+        plans += [RankUpdatesPlan(p, shape, min(widths), n, prefetch) for n in splits]
     return list(dict.fromkeys(plans))
 
 
@@ -116,6 +123,11 @@ def near_bytes(target: CpuTarget) -> int:
     return target.l1_bytes * 2 // 3
 
 
+def _is_near(p: Contraction, target: CpuTarget) -> bool:
+    """Whether the matrix has room in the cache of a core."""
+    return p.depth * p.columns * itemsize(p.b.dtype) <= private_cache(target)
+
+
 def rank_updates_cost(product: ProductProblem, plan: RankUpdatesPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
     p, shape, costs = plan.problem.at_hand, plan.tile, target.costs
@@ -127,8 +139,8 @@ def rank_updates_cost(product: ProductProblem, plan: RankUpdatesPlan, target: Cp
     moved = 2 * area / costs.cache_rate if far else 3 * costs.load * shape.rows * shape.vectors
     step += (moved + TURN) / RANK
     size = itemsize(p.b.dtype)
-    near = p.depth * p.columns * size <= private_cache(target)
-    arrival = shape.columns * size / (costs.stream_rate if near else costs.memory_rate)
+    rate = costs.stream_rate if _is_near(p, target) else costs.memory_rate
+    arrival = shape.columns * size / rate
     tile = p.depth / plan.splits * max(high * step, arrival) + high * costs.tile
     programs = p.batches * ceil_div(wide, plan.width) * plan.splits
     total = p.batches * plan.splits * wide * tile
@@ -204,12 +216,15 @@ class RankUpdates(PlainProduct):
         k, p, shape = self.k, self.problem, self.shape
         a_line, a_step = stride_of(p.a.lines), stride_of(p.a.depth)
         a_base, b_base = self.a_base + row * a_line, self.b_base + column
+        line, later = CACHE_LINE // itemsize(p.b.dtype), RANK * stride_of(p.b.depth)
 
         def load_a(s: Value, r: int) -> Value:
             return self.load(self.a, a_base + (start + s) * a_step + r * a_line, 1, ())
 
         def load_b(s: Value, v: int) -> Value:
             place = b_base + (start + s) * stride_of(p.b.depth) + v * shape.lanes
+            if self.plan.prefetch and v * shape.lanes % line == 0:
+                k.prefetch(self.b, place + later, level=2)
             return self.load(self.b, place, 1, (shape.lanes,))
 
         sums = multiply(k, shape, p.accumulate, stop - start, load_a, load_b, None)
