@@ -541,6 +541,54 @@ class ElementBuilder:
             if guard is not None:
                 self.guards.pop()
 
+    def store_steps(
+        self, buffer: tile.Buffer, steps: Sequence[tuple[Index, El]], bits: int
+    ) -> None:
+        """Write what the steps of a loop make of one result, given in their order.
+
+        Steps that lie between lanes are shuffled into vectors of `bits`: a store for each of these,
+        not for each element.
+        """
+        k, n = self.k, len(steps)
+        row = self._row_of_steps([offset for offset, _ in steps])
+        if row is None or steps[0][1].is_complex:
+            for offset, x in steps:
+                self.store(buffer, offset, x)
+            return
+        base, count, mask = row
+        values = [k.broadcast(k.convert(x.value, buffer.dtype), (count,)) for _, x in steps]
+        width = min(count, bits // (8 * tile.itemsize(buffer.dtype)))
+        for first in range(0, n * count, width):
+            sources = [divmod(place, n) for place in range(first, first + width)]
+            start = first // (n * width) * width  # of the lanes that `n` vectors are made of
+            parts = [k.shuffle(x, range(start, start + width)) for x in values]
+            made = parts[0]
+            for last, part in enumerate(parts[1:], 1):
+                lanes = [
+                    lane - start + (width if step else 0) if step == last or last == 1 else i
+                    for i, (lane, step) in enumerate(sources)
+                ]
+                made = k.shuffle(made, lanes, part)
+            written = None if mask is None else k.shuffle(mask, [lane for lane, _ in sources])
+            k.store(buffer, base + first, made, None, written)
+
+    def _row_of_steps(
+        self, offsets: Sequence[Index]
+    ) -> tuple[tile.Value, int, tile.Value | None] | None:
+        """Where lanes begin, how many there are and their mask, if steps are next to each other
+        and lanes as far apart as there are steps.
+        """
+        first, *rest = map(self.resolved, offsets)
+        if not rest or len(self.lanes) != 1 or self.lanes[0].count == 1:
+            return None
+        if any(offset != first + i for i, offset in enumerate(rest, 1)):
+            return None
+        base, strides = self._split_offset(first)
+        if base is None or strides != [len(offsets)]:
+            return None
+        count, mask = self.lanes[0].count, self._mask(None)
+        return base, count, None if mask is None else self.k.broadcast(mask, (count,))
+
     def _store_complex(self, buffer: tile.Buffer, offset: Index, x: El) -> None:
         as_parts = tile.Buffer(buffer.name, part_dtype(x.dtype), buffer.role, buffer.size)
         row = self._complex_row(offset)

@@ -161,7 +161,7 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     steps = unrolled.extent if unrolled is not None else 1
     count = lane_count(domain, target, 1 << 20 if flat else lane_var.extent, steps)
     if unrolled is not None and _stores_words(domain):
-        # Lanes are stored one by one: a register of them keeps the machine as busy as four.
+        # A vector is made of the values of all steps: one each keeps the machine as busy as four.
         count = min(count, max(4, target.vectors.vector_bits // max(domain.widest, 8)))
     most = min(CHUNK, int(CHUNK_COST / max(size_hint(domain.cost), 1.0)))
     chunks = dict.fromkeys(round_up(max(most // part, 1), count) for part in (1, 2, 4))

@@ -7,12 +7,13 @@ from typing import Any
 
 from amdjax import tile
 from amdjax.core.dims import is_multiple, surely_equal
+from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.element import ElementBuilder
-from amdjax.schedule.fusion import Fusion, Region
+from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.index import Index, LoopVar, Symbol, linear
 from amdjax.schedule.map_plan import CpuMapPlan, Part, Transposition
-from amdjax.schedule.values import Lanes
+from amdjax.schedule.values import El, Lanes
 from amdjax.schedule.writer import RegionWriter
 
 
@@ -41,7 +42,7 @@ class MapEmitter:
 
         `steps` are values of loops at several points. Points share what does not depend on them.
         """
-        values = []
+        places: dict[tuple[Root, Var], list[tuple[Index, El]]] = {}
         for step in steps:
             for root in self.region.roots:
                 if root.loop is not None:  # its steps store what they make
@@ -51,10 +52,8 @@ class MapEmitter:
                         index = self.domain.root_index(root, v)
                         index = tuple(i.substitute(step) for i in index)
                         place, x = linear(index, v.aval.shape), self.b.value(v, index)
-                        values.append((v, place, x, root.eqn.origin))
-        for v, position, x, origin in values:
-            with self.k.made_from(origin):
-                self.b.store(self.w.output(v), position, x)
+                        places.setdefault((root, v), []).append((place, x))
+        self.w.store_steps(places)
 
 
 class CpuMapEmitter(MapEmitter):

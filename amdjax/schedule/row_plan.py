@@ -29,6 +29,7 @@ STASH_COST = 8  # of a value above which it is kept for later passes rather than
 SPLIT_WORK = 1 << 15  # elements below which a reduction is not split
 FAR = 1 << 20  # bytes beyond the nearer caches, from where long pieces come faster
 WRITTEN = 400  # operations of them together
+STACKED = 12  # steps of a loop that are written one after the other where each reads elsewhere
 TOGETHER = 8  # elements of a row that are added before its sum goes to scratch
 STRIDED = 1.25  # times as long as elements that lie in a row take others
 CHEAP = 8  # cost of an element that takes less than its way from there
@@ -109,8 +110,11 @@ def extent(loops: Sequence[LoopVar]) -> int:
 def unrolled_loop(
     domain: Domain, lane_var: LoopVar, stores: Sequence[tuple[Var, Index]]
 ) -> LoopVar | None:
-    """The innermost loop, if its steps lie between the lanes of what is stored, and are few."""
-    if not _has_few_steps(domain, lane_var):
+    """The innermost loop, if its steps lie between the lanes of what is stored, and are few.
+
+    Where each step reads what lies elsewhere, as of arrays that are stacked, more are few.
+    """
+    if not _has_few_steps(domain, lane_var, STACKED if _stacks(domain, lane_var) else FEW):
         return None
     last, n = domain.vars[-1], domain.vars[-1].extent
     between = all(o.coefficient(last) == 1 and o.coefficient(lane_var) == n for _, o in stores)
@@ -118,10 +122,21 @@ def unrolled_loop(
     return last if few else None
 
 
-def _has_few_steps(domain: Domain, lane_var: LoopVar) -> bool:
+def _stacks(domain: Domain, lane_var: LoopVar) -> bool:
+    """Whether reads have neighbors along lanes, and steps of the innermost loop differ in them."""
+    last, loads = domain.vars[-1], [o for _, o in domain.loads]
+    parts = any(i.depends_on(last) and i.const != 0 for i in domain.irregular)
+    return (parts or any(o.depends_on(last) for o in loads)) and all(
+        o.coefficient(lane_var) == 1 and o.coefficient(last) != 1 and not o.is_dynamic
+        for o in loads
+        if o.depends_on(lane_var) or o.depends_on(last)
+    )
+
+
+def _has_few_steps(domain: Domain, lane_var: LoopVar, most: int = FEW) -> bool:
     """Whether the innermost loop is not in lanes, and has few steps that can be written apart."""
     last, n = domain.vars[-1], domain.vars[-1].extent
-    if last is lane_var or not isinstance(n, int) or n > FEW:
+    if last is lane_var or not isinstance(n, int) or n > most:
         return False
     loops = any(root.loop is not None for root in domain.region.roots)
     return not loops and not any(i.depends_on(last) for i in domain.alias.values())

@@ -374,10 +374,10 @@ class CpuRowEmitter(RowEmitter):
     ) -> list[list[El]]:  # fmt: skip
         """Totals over a few elements, written one by one; what is stored of them follows together.
 
-        So stores of one step and what lies between its lanes become whole vectors. Each total is
-        complete before the next begins, so that few are in registers.
+        Each total is complete before the next begins, so that few are in registers.
         """
-        k, b, stores = self.k, self.b, []
+        k, b = self.k, self.b
+        places: dict[tuple[Root, Var], list[tuple[Index, El]]] = {}
         steps: list[dict[Symbol, Index]] = [{var: Index(i)} for i in range(var.extent)]
 
         def place(shape: tuple[int, ...], step: dict[Symbol, Index]) -> tuple[Index, ...]:
@@ -387,14 +387,13 @@ class CpuRowEmitter(RowEmitter):
             for v in root.vars:
                 if v in self.fusion.stored:
                     index = place(v.aval.shape, step)
-                    stores.append((root, v, linear(index, v.aval.shape), b.value(v, index)))
+                    element = linear(index, v.aval.shape), b.value(v, index)
+                    places.setdefault((root, v), []).append(element)
         for n, rule in enumerate(rules):
             with k.made_from(rule.eqn.origin):
                 for step in steps:
                     accs[n] = rule.merge(b, accs[n], rule.element(b, place(rule.shape, step)))
-        for root, v, position, x in stores:
-            with k.made_from(root.eqn.origin):
-                b.store(self.w.output(v), position, x)
+        self.w.store_steps(places)
         return accs
 
     def _loops(

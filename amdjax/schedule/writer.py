@@ -5,7 +5,7 @@ Plans decide, emitters say what a program does; a `RegionWriter` is what they wr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from amdjax import tile
@@ -15,10 +15,10 @@ from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call
 from amdjax.schedule.domain import Domain, region_producers
 from amdjax.schedule.element import ElementBuilder, Reader
-from amdjax.schedule.fusion import Fusion, Region
+from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.streaming import STREAM_FROM
-from amdjax.schedule.values import Lanes, short_dtype
+from amdjax.schedule.values import El, Lanes, short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile.types import CACHE_LINE
@@ -71,6 +71,12 @@ class RegionWriter:
         ):
             self.b.streaming[buffer] = var.aval.nbytes
         return buffer
+
+    def store_steps(self, places: Mapping[tuple[Root, Var], Sequence[tuple[Index, El]]]) -> None:
+        """Write results: for each, places and elements of some steps of a loop."""
+        for (root, v), steps in places.items():
+            with self.k.made_from(root.eqn.origin):
+                self.b.store_steps(self.output(v), steps, self.target.vectors.vector_bits)
 
     def with_lanes(self, lanes: Sequence[Lanes], fn: Callable[[], Any]) -> Any:
         self.b.lanes += lanes

@@ -9,6 +9,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.plan import plan_program
+from tests.support.jit_helpers import on_machine
 
 ROWS = 37, 53  # no multiple of any number of lanes
 
@@ -23,17 +24,41 @@ def schedule_and_result(f, *args, **options):
     return compiled.as_text("schedule"), np.asarray(compiled(*args))
 
 
-@pytest.mark.parametrize("n", [2, 3, 4, 5])
-@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.complex64, bool])
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 12, 13])
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.float16, np.complex64, bool])
 def test_stacked(n, dtype):
     xs = arrays(n, dtype)
     schedule, y = schedule_and_result(lambda *xs: jnp.stack(xs, -1), *map(jnp.asarray, xs))
-    assert ("unrolled" in schedule) == (n < 5)
+    assert ("unrolled" in schedule) == (n < 13)
     np.testing.assert_array_equal(y, np.stack(xs, -1))
 
 
+@pytest.mark.parametrize("bits", [128, 256, 512])
+@pytest.mark.parametrize("n", [2, 3, 7])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16, np.int8, bool])
+def test_steps_are_stored_as_vectors(monkeypatch, bits, n, dtype):
+    """Elements of all steps in turns, in whole vectors and at the edge, on any machine."""
+    on_machine(monkeypatch, vector_bits=bits)
+    (x,) = arrays(1, dtype, (n, *ROWS))
+    f = lambda x: jnp.pad(jnp.moveaxis(x, 0, -1), ((0, 0), (2, 3), (0, 0)))
+    with amdjax.enable_x64(True):
+        compiled = amdjax.jit(f).lower(x).compile()
+        y = np.asarray(compiled(x))
+    assert "unrolled" in compiled.as_text("schedule") and "shuffle" in compiled.as_text("tiles")
+    assert "store_at" not in compiled.as_text("tiles")
+    np.testing.assert_array_equal(y, np.pad(np.moveaxis(x, 0, -1), ((0, 0), (2, 3), (0, 0))))
+
+
+def test_steps_that_read_the_same_are_lanes():
+    """Nothing would be saved: what each element compares is one vector for the steps as well."""
+    i = np.random.default_rng(1).integers(0, 12, ROWS)
+    schedule, y = schedule_and_result(lambda i: amdjax.nn.one_hot(i, 12), jnp.asarray(i))
+    assert "unrolled" not in schedule
+    np.testing.assert_array_equal(y, i[..., None] == np.arange(12))
+
+
 @pytest.mark.parametrize(("dtype", "registers"), [(np.float32, 1), (np.uint8, 4)])
-def test_lanes_that_are_stored_one_by_one_are_few(dtype, registers):
+def test_lanes_of_steps_are_few(dtype, registers):
     (x,) = arrays(1, np.float32, (3, 224, 224))
     f = lambda x: jnp.moveaxis(x + 1, 0, -1).astype(dtype)
     schedule, y = schedule_and_result(f, jnp.asarray(x))
