@@ -431,6 +431,24 @@ def test_what_an_epilogue_reads_is_asked_for(columns, kind):
     np.testing.assert_array_equal(result, np.maximum(out + other, other))
 
 
+@pytest.mark.parametrize(("m", "k", "turn"), [(100, 64, False), (300, 900, True)])
+def test_what_rows_share_is_read_before_them(m, k, turn):
+    """The rows of a tile share what belongs to a column; what belongs to a row, each reads."""
+    x, w = small_integers((m, k)), small_integers((256, k) if turn else (k, 256), seed=1)
+    bias, factor = small_integers((256,), seed=2), small_integers((m, 1), seed=3)
+
+    def f(x, w, bias, factor):
+        return jnp.maximum((x @ (w.T if turn else w) - bias * 2) * factor, bias)
+
+    program = compiled(f, x, w, bias, factor)
+    tiles = program.as_text("tiles")
+    (rows,) = [loop for loop in tiles.split(" for ")[1:] if "`sub`" in loop and "store p" in loop]
+    read = {line.split()[4] for line in rows.splitlines() if " = load p" in line}
+    assert len(read) == 1  # the factor
+    expected = np.maximum((x @ (w.T if turn else w) - bias * 2) * factor, bias)
+    np.testing.assert_array_equal(np.asarray(program(x, w, bias, factor)), expected)
+
+
 def test_fused_complex():
     rng = np.random.default_rng(0)
     x, y, other = (values(rng, s, np.complex64) for s in ((20, 30), (30, 17), (20, 17)))

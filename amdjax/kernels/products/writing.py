@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from amdjax import tile
 from amdjax.core.dims import Dim, is_multiple
@@ -16,6 +16,7 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Temp
 from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.reads import Recorder
 from amdjax.schedule.streaming import may_stream, streams
 from amdjax.schedule.values import El, Lanes, compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuTarget
@@ -23,6 +24,15 @@ from amdjax.tile import itemsize
 from amdjax.tile.types import CACHE_LINE
 
 Value = tile.Value
+
+
+class _Places(NamedTuple):
+    """Where an epilogue is computed, as loops: rows, columns, batch, and the position they give."""
+
+    row: LoopVar
+    column: LoopVar
+    batch: list[LoopVar]
+    position: Index
 
 
 class Writer:
@@ -177,15 +187,17 @@ class Writer:
         mask: Value | None,
         pair: tuple[Value, Value] | None = None,
         aligned: bool = False,
+        columns: ElementBuilder | None = None,
     ) -> None:
         """Lanes of one row to (row, column) and on, where `mask` says that they exist.
 
         `pair` are real and imaginary parts, for a complex result with an epilogue; else `x` counts.
         `aligned` says that the lanes, or those of several calls together, are whole cache lines if
-        their row begins at one.
+        their row begins at one. `columns` is what `of_columns` gave for this place.
         """
         if self.epilogue is not None:
-            self._store_fused(row, column, x, mask, pair, aligned)
+            b = columns or self._builder(column, (pair[0] if pair else x).shape[0], mask)
+            b.nested(self._store_fused)(b, row, pair or (x,), aligned)
             return
         k, x = self.k, self.k.convert(x, self.sink.dtype)
         base = self._row_base(row)
@@ -205,38 +217,65 @@ class Writer:
             at = at + (digit * stride)
         k.store_at(self.buffer, at, x, mask)
 
-    def _store_fused(
-        self,
-        row: Value,
-        column: Value,
-        x: Value,
-        mask: Value | None,
-        pair: tuple[Value, Value] | None,
-        aligned: bool,
-    ) -> None:
-        k, sink, ctx = self.k, self.sink, self.program.ctx
-        out = ctx.outputs[0]
+    def of_columns(self, column: Value, count: int) -> ElementBuilder | None:
+        """For `store` of several rows: has read what the epilogue reads for all of them alike.
+
+        LLVM reads it for each row again, as far as it knows results may lie there.
+        """
+        if self.epilogue is None:
+            return None
+        b = self._builder(column, count, None)
+        for v, index in self._reads_of_columns:
+            b.value(v, index)
+        return b
+
+    @cached_property
+    def _reads_of_columns(self) -> list[tuple[Var, tuple[Index, ...]]]:
+        """Variables that the epilogue reads at one place whatever the row is, and that place."""
         assert self.epilogue is not None
-        b = ElementBuilder(k, self.epilogue.producers, self.program.kernel.input)
-        scale = 2 if self.is_complex else 1
+        producers, out, places = self.epilogue.producers, self.program.ctx.outputs[0], self._places
+        operands = [x for e in producers.values() for x in e.invars if isinstance(x, Var)]
+        read = dict.fromkeys(x for x in operands if x is not out and x not in producers)
+        recorder = Recorder(producers, {out}, [places.row, places.column, *places.batch], read)
+        for stored in self.epilogue.stored:
+            recorder.value(stored, delinear(places.position, stored.aval.shape))
+        return [
+            (v, index)
+            for v in read
+            if len(recorder.places[v]) == 1
+            for index, guards in recorder.places[v]
+            if not guards and not any(i.depends_on(places.row) or i.is_dynamic for i in index)
+        ]
+
+    @cached_property
+    def _places(self) -> _Places:
+        sink, scale = self.sink, 2 if self.is_complex else 1
         columns = _complex_columns(sink.columns) if self.is_complex else sink.columns
-        row_var, column_var = LoopVar("r", product(sink.rows)), LoopVar("c", product(columns))
-        count = (pair[0] if pair else x).shape[0]
-        b.scalars[row_var] = row
-        b.lanes = [Lanes(column_var, count, 0, column, mask)]
+        row, column = LoopVar("r", product(sink.rows)), LoopVar("c", product(columns))
+        batch = [LoopVar("b", axis.extent) for axis in sink.batch]
         position = Index(sink.offset // scale)
-        for axis, digit in zip(sink.batch, self.batch):
-            var = LoopVar("b", axis.extent)
-            b.scalars[var] = digit
+        for var, axis in zip(batch, sink.batch, strict=True):
             position = position + Index.of(var) * (axis.stride // scale)
-        position = (
-            position
-            + _flattened(sink.rows, row_var, scale)
-            + _flattened(columns, column_var, scale)
-        )
+        position = position + _flattened(sink.rows, row, scale) + _flattened(columns, column, scale)
+        return _Places(row, column, batch, position)
+
+    def _builder(self, column: Value, count: int, mask: Value | None) -> ElementBuilder:
+        """What writes elements of the epilogue in some columns."""
+        assert self.epilogue is not None
+        b = ElementBuilder(self.k, self.epilogue.producers, self.program.kernel.input)
+        b.lanes = [Lanes(self._places.column, count, 0, column, mask)]
+        b.scalars.update(zip(self._places.batch, self.batch))
+        return b
+
+    def _store_fused(
+        self, b: ElementBuilder, row: Value, x: Sequence[Value], aligned: bool
+    ) -> None:
+        k, ctx = self.k, self.program.ctx
+        out, position = ctx.outputs[0], self._places.position
+        assert self.epilogue is not None
+        b.scalars[self._places.row] = row
         dtype = short_dtype(out.aval.dtype)
-        parts = [k.convert(p, compute_dtype(part_dtype(dtype))) for p in (pair or (x,))]
-        result = El(dtype, *parts)
+        result = El(dtype, *(k.convert(p, compute_dtype(part_dtype(dtype))) for p in x))
         b.special = lambda var, index: result if var is out else None
         for stored in self.epilogue.stored:
             index = delinear(position, stored.aval.shape)
@@ -342,12 +381,16 @@ def store_tile(
     count = max(shape.lanes, line) if shape.columns % line == 0 else shape.lanes
     aligned = apart and fills_lines(shape.columns, writer.sink.dtype)
 
+    whole = whole and not writer.is_complex
+    starts = range(0, shape.columns, count)
+    columns = {s: writer.of_columns(column + s, count) for s in starts} if whole else {}
+
     def one(r: Value) -> None:
-        for start in range(0, shape.columns, count):
+        for start in starts:
             at, there = base + r * shape.columns + start, column + start
-            if whole and not writer.is_complex:
+            if whole:
                 x = k.load(scratch, at, (count,), (1,))
-                writer.store(row + r, there, x, None, aligned=aligned)
+                writer.store(row + r, there, x, None, aligned=aligned, columns=columns[start])
             else:
                 store_lanes(k, writer, scratch, at, row + r, there, width, count)
 
