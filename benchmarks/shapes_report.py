@@ -24,12 +24,13 @@ OTHERS = ("jax", "torch", "torch.compile")
 
 def table(rows: list[report.Row]) -> list[str]:
     """Programs, a line each, beside amdjax's own programs of single sizes and the others."""
-    heads = " | ".join([*FIGURES.values(), *(report.LABELS[lib] for lib in OTHERS)])
-    lines = [f"| program | {heads} |", "|---|" + "--:|" * (len(FIGURES) + len(OTHERS))]
+    others = [lib for lib in OTHERS if any(lib in row["seconds"] for row in rows)]
+    heads = [*FIGURES.values(), *(report.LABELS[lib] for lib in others)]
+    lines = [f"| program | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
     for row in rows:
         figures = row["figures"].get("amdjax", {})
         cells = [figures.get(name, "–") for name in FIGURES]
-        cells += [_times(row, lib) for lib in OTHERS]
+        cells += [_times(row, lib) for lib in others]
         lines.append(f"| {row['name']} | {' | '.join(cells)} |")
     return lines
 
@@ -38,6 +39,8 @@ def serving(rows: list[report.Row]) -> list[str]:
     """Loops over requests, a line each: seconds in all, as multiples of amdjax's."""
     told = []
     for row in rows:
+        if not any(lib in row["seconds"] for lib in OTHERS):
+            continue
         others = (f"{report.LABELS[lib]} {_times(row, lib)}" for lib in OTHERS)
         ours = report.cell(row, "amdjax")
         told.append(f"- {row['name']}, compiling included: amdjax {ours}; {', '.join(others)}")
@@ -52,9 +55,8 @@ def section(files: list[Path]) -> str:
         "Programs compiled for all sizes ([shapes.md](shapes.md)), run at sizes from 1 to 64 and",
         "1 to 512. median, worst: the speed at these sizes beside amdjax's own program of each;",
         "compile: the time of a first call beside that of a program of one size, medians over",
-        "five sizes; dispatch: what a call of microseconds costs more. The other columns are the",
-        "times of all calls, after compiling, as multiples of amdjax's: JAX compiles a program",
-        "for each size, PyTorch with `dynamic=True`.",
+        "five sizes; dispatch: what a call of microseconds costs more. Times of the others are",
+        "multiples of amdjax's: JAX compiles a program for each size, PyTorch with `dynamic=True`.",
     ]
     for about, rows in machines(files):
         programs = [row for row in rows if row["name"] in {p.name for p in PROGRAMS}]
