@@ -41,7 +41,7 @@ def section(
         "## Models from files",
         "",
         "Written by `python -m benchmarks.onnx_models`: networks with random weights that",
-        "PyTorch exports, with a symbolic batch; one run, libraries in turns, medians. A ratio",
+        "PyTorch exports, with a symbolic batch; a row is one run, libraries in turns, medians. A ratio",
         "above 1 means that amdjax is faster than the best of the others; the last column is that",
         "of the least times. int8: `amdjax.quantize`, onnxruntime's static quantization, and",
         "PyTorch's own, which is static for convolutions and dynamic for transformers.",

@@ -103,8 +103,9 @@ def test_what_grows_is_computed_in_every_call():
 
 @pytest.mark.parametrize("off", [(), ("compute_constants_once",)])
 def test_switch(off):
+    weights = {"a": normal(1024, 1024), "b": normal(1024, 1024, seed=1)}  # packed on all machines
     with disabled_passes(off):
-        closed = closed_over(network, WEIGHTS, jnp.zeros((128, 256)))
+        closed = closed_over(network, weights, jnp.zeros((128, 1024)))
         plan = compile_for_cpu(closed).plan
     assert any(isinstance(x, Kept) for x in plan.constants) != bool(off)
 
