@@ -157,6 +157,11 @@ def two(op, form, *args):
     return lambda a, b: op(form, a, b, *args)
 
 
+def extremum3(form, greatest):
+    pair = two(exact.extremum, form, greatest, True)
+    return lambda a, b, c: pair(pair(a, b), c)
+
+
 def chop(a: int, b: int) -> int:
     return exact.convert(F32, F16, a, True) | exact.convert(F32, F16, b, True) << 16
 
@@ -178,6 +183,10 @@ CASES = [
     case("v_pk_fma_f16 v8, v2, v4, v6", halves(fma(F16)), PAIR, (F16, F16)),
     case("v_pk_add_f16 v8, v2, v4", halves(two(exact.add, F16)), PAIR[:2], (F16, F16)),
     case("v_pk_mul_f16 v8, v2, v4", halves(two(exact.mul, F16)), PAIR[:2], (F16, F16)),
+    case("v_pk_minimum3_f16 v8, v2, v4, v6", halves(extremum3(F16, False)), PAIR, (F16, F16),
+         on="gfx950"),
+    case("v_pk_maximum3_f16 v8, v2, v4, v6", halves(extremum3(F16, True)), PAIR, (F16, F16),
+         on="gfx950"),
     case("v_pk_fma_f32 v[8:9], v[2:3], v[4:5], v[6:7]", words(fma(F32)), (64, 64, 64),
          (F32, F32), on="gfx9(0a|4)"),
     case("v_pk_mul_f32 v[8:9], v[2:3], v[4:5]", words(two(exact.mul, F32)), (64, 64),

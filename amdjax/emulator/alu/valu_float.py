@@ -469,7 +469,7 @@ define("v_dot2_f32_bf16 v_dot2c_f32_bf16 v_dot2acc_f32_bf16", "f32 b32 b32 f32",
 
 # Packed arithmetic: the scalar operation on both halves.
 for _kind, _names in {
-    "f16": "add mul min max minimum maximum fma", "u16": "add sub min max mad",
+    "f16": "add mul min max minimum maximum minimum3 maximum3 fma", "u16": "add sub min max mad",
     "i16": "add sub min max mad",
 }.items():  # fmt: skip
     for _op in _names.split():
