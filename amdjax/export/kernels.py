@@ -182,14 +182,8 @@ class _Compiled:
 
     def plans(self) -> dict[bytes, bytes]:
         """The plans of variants, by the key under which they are found."""
-        # late: loads the compiler
-        from amdjax.jit.cpu.program import carried_variants
-
-        made = self._variants
-        if made is None or made.target is not None:
-            return {}
-        key, data = carried_variants(made.closed, made.donated), made.written()
-        return {} if key is None or data is None else {key: data}
+        written = None if self._variants is None else self._variants.written()
+        return {} if written is None else dict([written])
 
 
 def _as_read(program: ClosedJaxpr, known: dict[str, Any]) -> ClosedJaxpr:

@@ -60,7 +60,7 @@ def emulated_program(closed: ClosedJaxpr, target: GpuTarget) -> Program:
 
     plan, kernels = compile_device(closed, target, (), lambda stage, x: None)
     device = emulated_device(target.name)
-    program = GpuProgram(closed.in_avals, closed.out_avals, plan, kernels, device)
+    program = GpuProgram(closed.out_avals, plan, kernels, device)
     return Program(program.runner(device.uncommitted), plan.arena_bytes)
 
 

@@ -12,10 +12,12 @@ from typing import Any, Generic, Protocol, TypeVar
 from amdjax import tile
 from amdjax.codegen.compile_worker import Machine
 from amdjax.codegen.engine import Compilation
+from amdjax.core.instantiate import type_at
+from amdjax.core.jaxpr import ClosedJaxpr, LateJaxpr
 from amdjax.jit.instructions import Plan
-from amdjax.jit.plan_keys import PlanKey
+from amdjax.jit.plan_keys import PlanKey, plan_key
 from amdjax.jit.stored_plans import read_plan, written_plan
-from amdjax.jit.stored_variants import StoredVariant, read_variants
+from amdjax.jit.stored_variants import StoredVariant, read_variants, variants_key
 from amdjax.runtime.cache import SOURCE, entry_key, object_cache
 
 __all__ = [
@@ -222,13 +224,41 @@ class KernelLoader(Generic[Loaded]):
         """Whether what is compiled is to go with a program in a file."""
         return self._record is not None
 
-    def variants(self, key: bytes, consts: Sequence[Any]) -> list[StoredVariant]:
-        """Those that a source has under a key; none if it has not."""
-        data = None if self._source is None else self._source.get(key)
+    def variants_key(
+        self, closed: ClosedJaxpr, donated: Sequence[bool], machine: Any
+    ) -> bytes | None:
+        """The key of the variants that come with a program of symbolic shapes; None for another."""
+        if not isinstance(closed, LateJaxpr):
+            return None
+        key = plan_key(closed, donated, machine, self.generator.facts())
+        return None if key is None else variants_key(key)
+
+    def variants(
+        self, closed: ClosedJaxpr, donated: Sequence[bool], machine: Any
+    ) -> list[tuple[StoredVariant, list[Any], dict[int, Loaded]]]:
+        """The variants that come with a program, without its being planned; those that are whole.
+
+        Args:
+          closed: the program.
+          donated: which of its arguments may be overwritten.
+          machine: the target.
+
+        Returns:
+          Of each the plan, the types of its results, and kernels by ids.
+        """
+        key = self.variants_key(closed, donated, machine) if self.has_source else None
+        data = None if self._source is None or key is None else self._source.get(key)
         try:
-            return [] if data is None else read_variants(data, consts)
+            stored = [] if data is None else read_variants(data, closed.consts)
         except ValueError:
             return []
+        found = []
+        for variant in stored:
+            kernels = self.of_keys(variant.stored.keys)
+            if kernels is not None:
+                out_avals = [type_at(a, variant.dimensions) for a in closed.out_avals]
+                found.append((variant, out_avals, kernels))
+        return found
 
     def written(self, plan: Plan, consts: Sequence[Any]) -> bytes | None:
         """A plan whose kernels were added as data, where what is compiled is recorded."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amdjax.core import events, transfers
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
@@ -19,13 +19,22 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.placement import compiling_for
 from amdjax.core.sharding import Format, Layout, NamedSharding
 from amdjax.jit.arrays import Runner, SizedRunner, on_host
-from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu, read_sized_for_cpu
+from amdjax.jit.cpu.kernels import cpu_kernels
+from amdjax.jit.cpu.program import (
+    compile_for_cpu,
+    compile_sized_for_cpu,
+    cpu_target,
+    read_sized_for_cpu,
+)
 from amdjax.jit.gpu.upload import buffer_on
 from amdjax.jit.shardings import mesh_of_one_device, sharding_results
 from amdjax.jit.stored_variants import StoredVariant
 from amdjax.passes.shardings import shardings_in
 from amdjax.runtime.devices import Device, Placement
 from amdjax.runtime.gpu import GpuDevice
+
+if TYPE_CHECKING:
+    from amdjax.targets import GpuTarget
 
 
 def committed_placement(arrays: Iterable[Any], name: str) -> Placement | None:
@@ -124,13 +133,32 @@ def compile_sized_placed(
 def read_sized_placed(
     closed: ClosedJaxpr, donated: Sequence[bool] = (), placement: Placement | None = None
 ) -> list[tuple[StoredVariant, SizedRunner]]:
-    """The variants that come with a program in a file; none where it runs on other devices."""
-    if placement is not None and (placement.committed or isinstance(placement.device, GpuDevice)):
+    """The variants that come with a program in a file; none where results have shardings."""
+    if placement is not None and placement.committed:
         return []
-    return [
-        (variant, loaded.runner(lambda p: p.runner(placement)))
-        for variant, loaded in read_sized_for_cpu(closed, donated)
-    ]
+    device = None if placement is None else placement.device
+    if placement is None or not isinstance(device, GpuDevice):
+        loaded = read_sized_for_cpu(closed, donated)
+        return [(v, plan.runner(lambda p: p.runner(placement))) for v, plan in loaded]
+    # late: loads with the first GPU
+    from amdjax.jit.gpu.program import read_sized_for_gpu
+
+    place, found = placement, read_sized_for_gpu(closed, device, donated)
+    return [(v, program.runner(lambda p: p.runner(place))) for v, program in found]
+
+
+def sized_key(
+    closed: ClosedJaxpr, donated: Sequence[bool], target: GpuTarget | None
+) -> bytes | None:
+    """The key of the variants that come with a program for a target; None where it has none."""
+    if next(shardings_in(closed), None) is not None:
+        return None  # it runs elsewhere than arguments say
+    if target is None:
+        return cpu_kernels().variants_key(closed, donated, cpu_target())
+    # late: loads the generator for GPUs
+    from amdjax.jit.gpu.kernels import sized_variants_key
+
+    return sized_variants_key(closed, target, donated)
 
 
 def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:

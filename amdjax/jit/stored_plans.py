@@ -87,7 +87,7 @@ def written_number(x: Any) -> Any:
         return ["f", x]
     if isinstance(x, Dim):
         return ["d", written_size(x.polynomial)]
-    if isinstance(x, Estimate) and isinstance(x.operation, str) and _weight(x, {}) <= MOST_OPERANDS:
+    if isinstance(x, Estimate) and _weight(x, {}) <= MOST_OPERANDS:
         return ["e", x.operation, *map(written_number, x.operands)]
     raise Unwritable
 
@@ -130,7 +130,8 @@ def read_number(told: Any, scope: SymbolicScope | None, depth: int = 0) -> Any:
         _require(type(dimension) is str, "a size")
         return Dim(scope, parse_dimension(dimension, scope))
     operation, *operands = rest
-    _require(kind == "e" and operation in OPERATIONS and len(operands) == 2, "an estimate")
+    known = kind == "e" and operation in OPERATIONS
+    _require(known and len(operands) == OPERATIONS[operation][1], "an estimate")
     return Estimate(None, operation, *(read_number(x, scope, depth + 1) for x in operands))
 
 

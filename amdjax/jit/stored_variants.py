@@ -10,9 +10,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from amdjax.core.dims import Choice, Guard, SymbolicScope
+from amdjax.core.dims import Choice, Dim, Guard, SymbolicScope
 from amdjax.core.dims.parse import parse_dimension
-from amdjax.core.dims.polynomial import Polynomial
+from amdjax.core.dims.polynomial import Polynomial, of
+from amdjax.core.dims.sized import counted
 from amdjax.jit.plan_keys import PlanKey
 from amdjax.jit.stored_plans import (
     StoredPlan,
@@ -50,6 +51,12 @@ class StoredVariant(NamedTuple):
     guards: Sequence[StoredGuards]
     scope: SymbolicScope
     stored: StoredPlan
+
+    @property
+    def dimensions(self) -> dict[str, Any]:
+        """The variables of the program in those of the plan."""
+        counts = {n: Dim(self.scope, of(counted(n, unit))) for n, unit in self.units.items()}
+        return {**self.fixed, **{n: unit * counts[n] for n, unit in self.units.items()}}
 
 
 def variants_key(key: PlanKey) -> bytes:

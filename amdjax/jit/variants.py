@@ -180,15 +180,12 @@ class Variant:
 def _compile_for(program: ClosedJaxpr, target: GpuTarget, donated: Sequence[bool]) -> SizedRunner:
     """A program that is compiled for a GPU that need not be there; it cannot be run."""
     # late: loads the generator for GPUs
-    from amdjax.jit.gpu.kernels import compile_device
-
-    plan, kernels = compile_device(program, target, donated)
-    code = lambda kernel: kernels[id(kernel)].code
+    from amdjax.jit.gpu.kernels import compile_sized_device, sized_runner
 
     def make(sizes: Mapping[str, int]) -> Runner:
         raise RuntimeError(f"the program was compiled for {target.name}, which is not here")
 
-    return SizedRunner(make, plan.identity(code), plan.launches(code), plan.peaks)
+    return sized_runner(*compile_sized_device(program, target, donated), make)
 
 
 def _aligning(closed: ClosedJaxpr) -> frozenset[str]:
@@ -264,8 +261,8 @@ class Variants:
         """Those that come with the program in a file."""
         # Other programs are refused, or told apart, where they are compiled.
         watched = config.debug_nans or config.debug_infs or config.debug_key_reuse
-        late = isinstance(self.closed, LateJaxpr) and not (self.on_gpu or self.refs)
-        if not late or watched or config.mesh is not None:
+        late = isinstance(self.closed, LateJaxpr) and self.target is None
+        if not late or self.refs or watched or config.mesh is not None:
             return []
         # late: loads the compiler
         from amdjax.jit.placement import read_sized_placed
@@ -278,14 +275,17 @@ class Variants:
     def _guards(self, required: Sequence[Guard], preferred: Sequence[Guard | Choice]) -> Guards:
         return Guards(required, preferred, LARGER_ON_GPU if self.on_gpu else LARGER)
 
-    def written(self) -> bytes | None:
-        """Its variants as data, of what was compiled while it was recorded."""
+    def written(self) -> tuple[bytes, bytes] | None:
+        """Its variants as data, of what was compiled while it was recorded, and their key first."""
         # late: loads the compiler
+        from amdjax.jit.placement import sized_key
         from amdjax.jit.stored_variants import written_variants
 
-        return written_variants(
+        key = sized_key(self.closed, self.donated, self.target)
+        data = written_variants(
             [(v.units, v.fixed, v.guards, v.program.written) for v in self.known]
         )
+        return None if key is None or data is None else (key, data)
 
     def runner(self, sizes: Mapping[str, int]) -> Runner:
         """The program for given sizes of its dimension variables, as a function of arrays.
@@ -320,7 +320,10 @@ class Variants:
             if self.target is None:
                 get_backend().compile(program, self.donated, self.refs, self.place)
             else:
-                _compile_for(program, self.target, self.donated)
+                # late: loads the generator for GPUs
+                from amdjax.jit.gpu.kernels import compile_device
+
+                compile_device(program, self.target, self.donated)
 
     def most_used(self) -> Variant | None:
         """Of variants that fix no size the one that most calls asked for; None without any."""

@@ -49,6 +49,9 @@ def fake_platform(**options: Any) -> Iterator[list[FakeGpu]]:
         patch.setattr(devices, "_registry", dict(devices._registry))
         patch.setattr(devices, "_found", dict(devices._found))
         patch.setattr(device_kernels, "compile_device", compile_fake)
+        patch.setattr(
+            device_kernels, "compile_sized_device", lambda *args: (*compile_fake(*args), None)
+        )
         devices.register_platform("fake", lambda: gpus, priority=-5, aliases=("gpu",))
         config.update("platforms", "cpu")
         try:

@@ -281,10 +281,16 @@ class EstimateTypeError(InconclusiveDimensionOperation, TypeError):
     """An estimate was to become a number."""
 
 
-#: What estimates are computed by.
-OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
-    "**": operator.pow,
+def _pick(x: float, least: float, more: Any, less: Any) -> Any:
+    return more if x >= least else less
+
+
+#: What estimates are computed by, and of how many numbers: "at least" of one and a bound is the
+#: third or the fourth.
+OPERATIONS: dict[str, tuple[Callable[..., Any], int]] = {
+    "+": (operator.add, 2), "-": (operator.sub, 2), "*": (operator.mul, 2),
+    "/": (operator.truediv, 2), "**": (operator.pow, 2), "log2": (math.log2, 1),
+    "min": (min, 2), "ceil_div": (ceil_div, 2), "at least": (_pick, 4),
 }  # fmt: skip
 
 
@@ -297,33 +303,26 @@ class Estimate:
 
     Args:
       scope: of the sizes; None where there are none at hand, and the estimate has no value.
-      operation: a symbol among `OPERATIONS`, or a function.
+      operation: one of `OPERATIONS`.
       operands: what it is done with: numbers, dimensions and estimates.
     """
 
     __slots__ = ("operands", "operation", "scope", "value")
     __array_ufunc__ = None
 
-    def __init__(
-        self, scope: SizedScope | None, operation: str | Callable[..., Any], *operands: Any
-    ):
+    def __init__(self, scope: SizedScope | None, operation: str, *operands: Any):
         self.scope, self.operation, self.operands = scope, operation, operands
         self.value = math.nan
         if scope is not None:
-            self.value = float(self._function(*map(_value_of, operands)))
+            self.value = float(OPERATIONS[operation][0](*map(_value_of, operands)))
 
     @staticmethod
     def of(dim: Dim) -> Estimate:
         return Estimate(cast("SizedScope", dim.scope), "+", dim, 0)
 
-    @property
-    def _function(self) -> Callable[..., Any]:
-        operation = self.operation
-        return OPERATIONS[operation] if isinstance(operation, str) else operation
-
     def at(self, sizes: Mapping[str, Any]) -> Any:
         """Its value for sizes of the variables."""
-        return self._function(*(at_sizes(x, sizes) for x in self.operands))
+        return OPERATIONS[self.operation][0](*(at_sizes(x, sizes) for x in self.operands))
 
     def _refuse(self, *_: Any) -> Any:
         raise EstimateTypeError(
@@ -488,12 +487,12 @@ def like_at_hand(size: DimSize, most: int = _CLASSES[-1]) -> None:
                     bool(size >= least)  # each is a preference of its own
 
 
-def estimated(function: Callable[..., float], *sizes: DimSize) -> Any:
-    """A function of sizes that gives no size, such as a logarithm: of symbolic ones an estimate."""
-    scope = next((n.scope for n in sizes if isinstance(n, Dim)), None)
+def estimated(operation: str, *sizes: Any) -> Any:
+    """One of `OPERATIONS`, such as a logarithm, on sizes: on symbolic ones it is an estimate."""
+    scope = next((n.scope for n in sizes if isinstance(n, (Dim, Estimate))), None)
     if scope is None:
-        return function(*sizes)
-    return Estimate(cast("SizedScope", scope), function, *sizes)
+        return OPERATIONS[operation][0](*sizes)
+    return Estimate(cast("SizedScope", scope), operation, *sizes)
 
 
 def cheapest(costs: Sequence[Any]) -> int:

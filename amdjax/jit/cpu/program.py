@@ -16,13 +16,10 @@ from amdjax.codegen.engine import Library, host
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
-from amdjax.core.dims import Dim, at_sizes
-from amdjax.core.dims.polynomial import of
-from amdjax.core.dims.sized import counted
+from amdjax.core.dims import at_sizes
 from amdjax.core.dtypes import float0
-from amdjax.core.instantiate import type_at
 from amdjax.core.integers import round_up
-from amdjax.core.jaxpr import ClosedJaxpr, LateJaxpr
+from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.jit.arrays import (
     Runner,
     SizedRunner,
@@ -38,7 +35,7 @@ from amdjax.jit.dump import dumping
 from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
 from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.plan_keys import plan_key
-from amdjax.jit.stored_variants import StoredVariant, variants_key
+from amdjax.jit.stored_variants import StoredVariant
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.memory import Buffer, BufferPart, buffer_pool
@@ -83,33 +80,14 @@ def compile_sized_for_cpu(closed: ClosedJaxpr, donated: Sequence[bool] = ()) -> 
     return LoadedPlan(closed.out_avals, plan, libraries, written)
 
 
-def carried_variants(
-    closed: ClosedJaxpr, donated: Sequence[bool], loader: KernelLoader[Any] | None = None
-) -> bytes | None:
-    """The key of the variants that come with a program of symbolic shapes; None for another."""
-    if not isinstance(closed, LateJaxpr):
-        return None
-    key = plan_key(closed, donated, cpu_target(), (loader or cpu_kernels()).generator.facts())
-    return None if key is None else variants_key(key)
-
-
 def read_sized_for_cpu(
     closed: ClosedJaxpr, donated: Sequence[bool]
 ) -> list[tuple[StoredVariant, LoadedPlan]]:
-    """The variants that come with a program, without its being planned; those that are whole."""
-    loader = cpu_kernels()
-    key = carried_variants(closed, donated, loader) if loader.has_source else None
-    found = []
-    for variant in [] if key is None else loader.variants(key, closed.consts):
-        kernels = loader.of_keys(variant.stored.keys)
-        if kernels is not None:
-            sizes = {
-                name: unit * Dim(variant.scope, of(counted(name, unit)))
-                for name, unit in variant.units.items()
-            }
-            out_avals = [type_at(a, {**variant.fixed, **sizes}) for a in closed.out_avals]
-            found.append((variant, LoadedPlan(out_avals, variant.stored.plan, kernels)))
-    return found
+    """The variants that come with a program, as `KernelLoader.variants` finds them."""
+    return [
+        (variant, LoadedPlan(out_avals, variant.stored.plan, kernels))
+        for variant, out_avals, kernels in cpu_kernels().variants(closed, donated, cpu_target())
+    ]
 
 
 def plan_for_cpu(

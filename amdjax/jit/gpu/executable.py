@@ -68,8 +68,7 @@ class GpuExecutable:
         return run(args)
 
     def _program(self, device: GpuDevice) -> GpuProgram:
-        closed = self.closed
-        return GpuProgram(closed.in_avals, closed.out_avals, self.plan, self._kernels, device)
+        return GpuProgram(self.closed.out_avals, self.plan, self._kernels, device)
 
     def _placement(self, args: Sequence[ConcreteArray]) -> Placement:
         """Arrays may come from anywhere; those on a device of the target say which."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,10 +23,12 @@ from amdjax.codegen.gpu.kernel import GpuKernel
 from amdjax.codegen.gpu.writer import kernel_ir
 from amdjax.core.collector import rare_collections
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.jit.arrays import Runner, SizedRunner
 from amdjax.jit.instructions import Plan
 from amdjax.jit.kernels import KernelLoader, is_carried
 from amdjax.jit.plan import plan_program
 from amdjax.jit.plan_keys import plan_key
+from amdjax.jit.stored_variants import StoredVariant
 from amdjax.targets import GpuTarget
 
 _HEADER = struct.Struct("<I")  # bytes of compressed LLVM IR in front of the code
@@ -65,17 +67,71 @@ def compile_device(
         key = plan_key(closed, donated, target, generator.facts())
     if key is not None and (found := loader.read(key, closed.consts)) is not None:
         return found
+    plan, kernels = _planned(closed, donated, observe, loader, generator)
+    if key is not None:
+        loader.keep(key, plan, closed.consts)
+    return plan, kernels
+
+
+@rare_collections
+def compile_sized_device(
+    closed: ClosedJaxpr, target: GpuTarget, donated: Sequence[bool] = (),
+    observe: Callable[[str, Any], None] = lambda stage, x: None, debug: bool = True,
+) -> tuple[Plan, dict[int, GpuKernel], bytes | None]:  # fmt: skip
+    """The same for a program whose dimensions are symbolic with sizes at hand.
+
+    Returns:
+      The plan, its kernels, and the plan as data where what is compiled is recorded.
+    """
+    generator = GpuGenerator(target, debug and not is_carried())
+    loader = KernelLoader(generator)
+    plan, kernels = _planned(closed, donated, observe, loader, generator)
+    return plan, kernels, loader.written(plan, closed.consts)
+
+
+def _planned(
+    closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None],
+    loader: KernelLoader[GpuKernel], generator: GpuGenerator,
+) -> tuple[Plan, dict[int, GpuKernel]]:  # fmt: skip
+    """The plan of a program and its kernels, whether or not a plan is kept."""
+    target, by_line = generator.target, generator.debug
     try:
-        plan = plan_program(closed, target, donated, observe, loader, by_line=generator.debug)
+        plan = plan_program(closed, target, donated, observe, loader, by_line=by_line)
         observe("plan", plan)
         kernels = loader.load()
         observe("kernels", kernels)
-        if key is not None:
-            loader.keep(key, plan, closed.consts)
         return plan, kernels
     except BaseException:
         loader.cancel()
         raise
+
+
+def read_sized_device(
+    closed: ClosedJaxpr, target: GpuTarget, donated: Sequence[bool]
+) -> list[tuple[StoredVariant, list[Any], dict[int, GpuKernel]]]:
+    """The variants that come with a program, as `KernelLoader.variants` finds them."""
+    return KernelLoader(GpuGenerator(target, False)).variants(closed, donated, target)
+
+
+def sized_variants_key(
+    closed: ClosedJaxpr, target: GpuTarget, donated: Sequence[bool]
+) -> bytes | None:
+    """The key under which these come; None where a program has none."""
+    return KernelLoader(GpuGenerator(target, False)).variants_key(closed, donated, target)
+
+
+def sized_runner(
+    plan: Plan, kernels: Mapping[int, GpuKernel], written: bytes | None,
+    make: Callable[[Mapping[str, int]], Runner],
+) -> SizedRunner:  # fmt: skip
+    """A program whose dimensions are symbolic; `make` makes one of arrays for sizes."""
+
+    def code(kernel: tile.Kernel) -> Any:
+        compiled = kernels[id(kernel)]
+        return compiled.name, compiled.code, compiled.kernarg, compiled.workgroup
+
+    identity, launches = plan.identity(code), plan.launches(code)
+    return SizedRunner(make, identity, launches, plan.peaks, list(plan.aliases), written)
 
 
 class GpuGenerator:

@@ -31,6 +31,7 @@ from amdjax.jit.dump import dumping
 from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
 from amdjax.jit.gpu.upload import buffer_on, shared_upload
 from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View, type_at
+from amdjax.jit.stored_variants import StoredVariant
 from amdjax.runtime import vm
 from amdjax.runtime.devices import Placement
 from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice
@@ -61,35 +62,44 @@ def compile_for_gpu(
     Raises:
       DeviceError: the device rejects a kernel.
     """
-    plan, kernels = _compiled(closed, device, donated, observe)
-    return GpuProgram(closed.in_avals, closed.out_avals, plan, kernels, device)
+    # late: loads the generator for GPUs
+    from amdjax.jit.gpu.kernels import compile_device
+
+    with dumping(config.dump, closed, observe) as observe:
+        plan, kernels = compile_device(closed, device.target, donated, observe, _by_line(device))
+    return GpuProgram(closed.out_avals, plan, kernels, device)
 
 
 @dataclass(frozen=True, eq=False)
 class SizedGpuProgram:
-    """A compiled program whose dimensions are symbolic; a device loads its kernels once."""
+    """A compiled program whose dimensions are symbolic; a device loads its kernels once.
 
-    in_avals: Sequence[Any]
+    Attributes:
+      out_avals: types of its results.
+      plan: its instructions.
+      kernels: what was compiled for the tile programs in the plan, by their ids.
+      device: where it runs.
+      written: the plan as data, if it is wanted.
+    """
+
     out_avals: Sequence[Any]
     plan: Plan
     kernels: Mapping[int, GpuKernel]
     device: GpuDevice
+    written: bytes | None = None
 
     def at(self, sizes: Mapping[str, int]) -> GpuProgram:
         """The program for sizes, of which the guards of the scope have to hold."""
-        in_avals = [type_at(a, sizes) for a in self.in_avals]
         out_avals = [type_at(a, sizes) for a in self.out_avals]
-        return GpuProgram(in_avals, out_avals, self.plan.at(sizes), self.kernels, self.device)
+        return GpuProgram(out_avals, self.plan.at(sizes), self.kernels, self.device)
 
     def runner(self, make: Callable[[GpuProgram], Runner]) -> SizedRunner:
         """The program as a function of sizes; `make` makes of each instance one of arrays."""
-        identity, launches = self.plan.identity(self._code), self.plan.launches(self._code)
-        peaks, aliases = self.plan.peaks, list(self.plan.aliases)
-        return SizedRunner(lambda sizes: make(self.at(sizes)), identity, launches, peaks, aliases)
+        # late: loads the generator for GPUs
+        from amdjax.jit.gpu.kernels import sized_runner
 
-    def _code(self, kernel: tile.Kernel) -> Any:
-        compiled = self.kernels[id(kernel)]
-        return compiled.name, compiled.code, compiled.kernarg, compiled.workgroup
+        at = lambda sizes: make(self.at(sizes))
+        return sized_runner(self.plan, self.kernels, self.written, at)
 
 
 def compile_sized_for_gpu(
@@ -100,40 +110,48 @@ def compile_sized_for_gpu(
     Raises:
       DeviceError: the device rejects a kernel.
     """
-    plan, kernels = _compiled(closed, device, donated, lambda stage, x: None)
-    return SizedGpuProgram(closed.in_avals, closed.out_avals, plan, kernels, device)
-
-
-def _compiled(
-    closed: ClosedJaxpr, device: GpuDevice, donated: Sequence[bool],
-    observe: Callable[[str, Any], None],
-) -> tuple[Plan, dict[int, GpuKernel]]:  # fmt: skip
-    """The plan of a program, and its kernels by the ids of their tile programs."""
     # late: loads the generator for GPUs
-    from amdjax.jit.gpu.kernels import compile_device
+    from amdjax.jit.gpu.kernels import compile_sized_device
 
-    # What an emulator finds wrong names the tile op.
-    debug = bool(config.dump) or device.platform == "emulated"
-    with dumping(config.dump, closed, observe) as observe:
-        return compile_device(closed, device.target, donated, observe, debug)
+    with dumping(config.dump, closed, lambda stage, x: None) as observe:
+        plan, kernels, written = compile_sized_device(
+            closed, device.target, donated, observe, _by_line(device)
+        )
+    return SizedGpuProgram(closed.out_avals, plan, kernels, device, written)
+
+
+def read_sized_for_gpu(
+    closed: ClosedJaxpr, device: GpuDevice, donated: Sequence[bool]
+) -> list[tuple[StoredVariant, SizedGpuProgram]]:
+    """The variants that come with a program, without its being planned; those that are whole."""
+    # late: loads the generator for GPUs
+    from amdjax.jit.gpu.kernels import read_sized_device
+
+    return [
+        (variant, SizedGpuProgram(out_avals, variant.stored.plan, kernels, device))
+        for variant, out_avals, kernels in read_sized_device(closed, device.target, donated)
+    ]
+
+
+def _by_line(device: GpuDevice) -> bool:
+    """Whether code says which tile op it comes from, which an emulator names if it is wrong."""
+    return bool(config.dump) or device.platform == "emulated"
 
 
 class GpuProgram:
     """Runs a plan on a device.
 
     Args:
-      in_avals, out_avals: types of its arguments and results.
+      out_avals: types of its results.
       plan: its instructions.
       kernels: what was compiled for the tile programs in the plan, by their ids.
       device: where it runs.
     """
 
     def __init__(
-        self, in_avals: Sequence[Any], out_avals: Sequence[Any], plan: Plan,
-        kernels: Mapping[int, Any], device: GpuDevice,
-    ):  # fmt: skip
-        self.in_avals, self.out_avals = in_avals, out_avals
-        self.plan, self.device = plan, device
+        self, out_avals: Sequence[Any], plan: Plan, kernels: Mapping[int, Any], device: GpuDevice
+    ):
+        self.out_avals, self.plan, self.device = out_avals, plan, device
         self.sizes = [a.nbytes for a in self.out_avals]
         # Where memory is exact an emulator sees intermediates one by one, not a block of all.
         self._intermediates = _intermediates(plan) if device.exact_memory else []

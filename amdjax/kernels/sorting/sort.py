@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from amdjax.core.dims import choosing, estimated, size_hint
+from amdjax.core.dims import DimSize, choosing, estimated, size_hint
 from amdjax.core.jaxpr import DropVar
 from amdjax.kernels.shaped import CopyPlan, KernelPlan, ShapedContext, shaped
 from amdjax.kernels.sorting.cpu.network import NetworkPlan
@@ -76,15 +76,14 @@ def network_cost(problem: SortProblem, plan: NetworkPlan, target: CpuTarget) -> 
     length of rows from which they take as long as digits.
     """
     by_digits = [radix_cost(problem, p, target) for p in radix_plans(problem, target)]
-    return min(by_digits, key=size_hint) * estimated(
-        _steps, problem.geometry.rows, problem.geometry.n
-    )
+    return min(by_digits, key=size_hint) * _steps(problem.geometry.rows, problem.geometry.n)
 
 
-def _steps(rows: int, n: int) -> float:
+def _steps(rows: DimSize, n: DimSize) -> Any:
     """Steps of a network, of as many as take as long as digits."""
-    even = NETWORK_ALONE if rows < 8 else NETWORK_FEW if rows < 16 else NETWORK
-    return (math.log2(n) / math.log2(even)) ** 2
+    some = estimated("at least", rows, 16, math.log2(NETWORK), math.log2(NETWORK_FEW))
+    even = estimated("at least", rows, 8, some, math.log2(NETWORK_ALONE))
+    return (estimated("log2", n) / even) ** 2
 
 
 def gpu_digits(problem: SortProblem, target: GpuTarget) -> list[GpuRadixPlan]:

@@ -19,7 +19,6 @@ from typing import Literal
 
 from amdjax import tile
 from amdjax.core.dims import Dim, cheapest, choosing, estimated, max_dim, min_dim
-from amdjax.core.integers import ceil_div
 from amdjax.core.source_info import Origin
 from amdjax.schedule.gpu.calls import NARROW_INDEX
 from amdjax.schedule.row_plan import counted
@@ -203,14 +202,9 @@ def plan_persistent(
 
 def _clocks(plan: PersistentPlan, target: GpuTarget) -> int:
     """What a round costs besides the work of its programs, were all resident."""
-    costs = target.costs
-
-    def clocks(programs: int, *grids: int) -> int:
-        turns = sum(ceil_div(grid, programs) - 1 for grid in grids)
-        return plan.barriers * costs.grid_barrier(programs) + turns * costs.program
-
-    found: int = estimated(clocks, plan.programs, *(s.grid for s in plan.stages))
-    return found
+    costs, programs = target.costs, plan.programs
+    turns: int = sum(estimated("ceil_div", s.grid, programs) - 1 for s in plan.stages)
+    return plan.barriers * costs.grid_barrier(programs) + turns * costs.program
 
 
 def _workgroup(target: GpuTarget, stages: Sequence[Stage]) -> int | None:

@@ -11,7 +11,6 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from amdjax.core.dims import Dim, cheapest, estimated, is_multiple, size_hint
@@ -187,7 +186,7 @@ def cheapest_resident(target: GpuTarget, problem: Contraction, width: int) -> Re
     if not best:
         return None
     plans = list(dict.fromkeys(_best_of(target, best, rows) for rows in (here.rows, *RIVALS)))
-    costs = [estimated(partial(_round_clocks, target, p), problem.rows) for p in plans]
+    costs = [_round_clocks(target, p, problem.rows) for p in plans]
     return plans[cheapest(costs)].of(problem)
 
 
@@ -196,15 +195,17 @@ def _best_of(target: GpuTarget, plans: Iterable[ResidentPlan], rows: int) -> Res
     return min(plans, key=lambda p: _round_clocks(target, p, rows))
 
 
-def _round_clocks(target: GpuTarget, plan: ResidentPlan, rows: int) -> float:
+def _round_clocks(target: GpuTarget, plan: ResidentPlan, rows: int) -> Any:
     """Of a round of so many rows: programs meet; those of several tiles bring the matrix again."""
     plan = replace(plan, partition=replace(plan.partition, lines=rows))
     costs, grid = target.costs, math.prod(plan.grid)
     most = _most_programs(target, plan)
-    turns = ceil_div(grid, most)
+    turns = estimated("ceil_div", grid, most)
     matrix = plan.columns * plan.whole * itemsize(plan.problem.accumulate)
-    again = turns * (costs.load_latency + matrix / costs.cache_rate) if turns > 1 else 0
-    return resident_clocks(target, plan) + again + costs.grid_barrier(min(grid, most))
+    again = estimated("at least", turns, 2, turns, 0)
+    again *= costs.load_latency + matrix / costs.cache_rate
+    waiting = costs.grid_barrier(estimated("min", grid, most))
+    return resident_clocks(target, plan) + again + waiting
 
 
 def can_part(problem: Contraction, lines: int, width: int) -> bool:
