@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable
 
 from amdjax.core.dims import Dim
 from amdjax.core.errors import InconclusiveDimensionOperation, JaxRuntimeError
-from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
+from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var, subjaxprs_of_value
 from amdjax.core.lowering import Control, Host, Reduce, Shaped
 from amdjax.kernels.shaped import estimate
-from amdjax.passes import is_on
+from amdjax.passes import Note, is_on
 from amdjax.passes.barriers import BARRIER
-from amdjax.passes.recomputation import candidates
+from amdjax.passes.flatten import flatten_calls
+from amdjax.passes.liveness import Liveness
+from amdjax.passes.loop_checkpoints import Checkpointed, checkpoint_loops
+from amdjax.passes.recomputation import Candidate, candidates, with_less
 from amdjax.schedule.equations import is_bitcast, is_inlinable, own_cost
 from amdjax.schedule.fusion import fuse
 from amdjax.targets import GpuTarget
@@ -22,13 +26,14 @@ from amdjax.targets.cpu import CpuTarget
 __all__ = ["keep_within"]
 
 PLANS = 8  # that are made to find one within the limit
+NAMES = ("checkpoint_loops", "recompute_for_memory")
 NANOSECONDS_AN_OPERATION = 0.1
 NANOSECONDS_A_BYTE = 0.1
 
 
 def keep_within(
-    closed: ClosedJaxpr, limit: int | None, needed: Callable[[ClosedJaxpr], int],
-    target: CpuTarget | GpuTarget,
+    closed: ClosedJaxpr, limit: int | None, needed: Callable[[ClosedJaxpr], int], search: Search,
+    note: Note = lambda name, before, after: None,
 ) -> ClosedJaxpr:  # fmt: skip
     """The program whose intermediates are within a limit and that computes least again for it.
 
@@ -36,13 +41,14 @@ def keep_within(
       closed: the program after all passes.
       limit: bytes that its intermediates may take; None for any number.
       needed: how many a program takes, as planned.
-      target: the machine.
+      search: finds programs that need less.
+      note: receives the name of what changed the program, and the program before and after that.
 
     Raises:
       JaxRuntimeError: no program that was found is within the limit; it tells the least peak.
       InconclusiveDimensionOperation: shapes are symbolic; each size is compiled by itself then.
     """
-    if limit is None or not is_on("recompute_for_memory"):
+    if limit is None or not (is_on("recompute_for_memory") or is_on("checkpoint_loops")):
         return closed
     if any(isinstance(n, Dim) for v in (*closed.in_avals, *closed.out_avals) for n in v.shape):
         raise InconclusiveDimensionOperation(
@@ -51,12 +57,7 @@ def keep_within(
     first = least = needed(closed)
     if first <= limit:
         return closed
-    names = {v for e in closed.eqns if _renames(e) for v in e.outvars}
-    inlined = {v for e in closed.eqns if is_inlinable(e) for v in e.outvars}
-    fusion = fuse(closed.jaxpr, on_gpu=isinstance(target, GpuTarget))
-    held, passed = fusion.stored - names, inlined - fusion.stored | names
-    cost = functools.cache(lambda eqn: _nanoseconds(eqn, target))
-    found = candidates(closed, held, passed, cost, lambda eqn: not _is_shaped(eqn))
+    found = search.candidates(closed)
     aim = float(limit)
     for _ in range(PLANS):
         # The cheapest that should do; where none should, the one that comes nearest.
@@ -66,6 +67,10 @@ def keep_within(
         best, found = found[at], found[at + 1 :]
         bytes_now = needed(best.program)
         if bytes_now <= limit:
+            changes = (closed, best.source, best.program)
+            for name, before, after in zip(NAMES, changes[:-1], changes[1:], strict=True):
+                if after is not before:
+                    note(name, before, after)
             return best.program
         least = min(least, bytes_now)
         aim = min(aim, best.peak) * limit / bytes_now
@@ -73,6 +78,85 @@ def keep_within(
         f"RESOURCE_EXHAUSTED: memory_limit is {limit:,} bytes, but intermediates take {first:,}"
         + (f", and {least:,} at least where values are computed again." if least < first else ".")
     )
+
+
+class Search:
+    """Finds programs that compute values again.
+
+    Args:
+      target: the machine.
+      prepared: runs all passes on the body of a loop.
+      unsummed: gives the program as it is without `sum_after_loops`, since loops stack what is
+        summed after their last step.
+    """
+
+    def __init__(
+        self, target: CpuTarget | GpuTarget, prepared: Callable[[ClosedJaxpr], ClosedJaxpr],
+        unsummed: Callable[[], ClosedJaxpr],
+    ) -> None:  # fmt: skip
+        self.target, self.prepared, self.unsummed = target, prepared, unsummed
+        self.cost = functools.cache(lambda eqn: _nanoseconds(eqn, target))
+        self._peak = functools.cache(self._peak_of)
+
+    def candidates(self, closed: ClosedJaxpr) -> list[Candidate]:
+        """Programs that need less memory than all that cost less, cheapest first."""
+        programs = [Checkpointed(closed, 0.0)]
+        if is_on("checkpoint_loops"):
+            programs += self._checkpointed(closed, 0.0)
+            other = self.unsummed()
+            if other is not closed:
+                more = max(0.0, self._whole(other) - self._whole(closed))
+                programs += [Checkpointed(other, more), *self._checkpointed(other, more)]
+        start, *others = itertools.starmap(self._candidate, programs)
+        found = with_less(start, others)
+        if is_on("recompute_for_memory"):
+            found += [new for c in found for new in self._segmented(c)]
+        return with_less(start, found[1:])[1:]
+
+    def _checkpointed(self, closed: ClosedJaxpr, more: float) -> list[Checkpointed]:
+        found = checkpoint_loops(closed, self.cost, lambda eqn: not _is_shaped(eqn))
+        return [Checkpointed(p, more + nanoseconds) for p, nanoseconds in found]
+
+    def _candidate(self, closed: ClosedJaxpr, nanoseconds: float) -> Candidate:
+        results = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
+        lives = Liveness(closed.eqns, results, *self._places(closed), self._inside)
+        return Candidate(closed, nanoseconds, lives.peak()[1], closed)
+
+    def _segmented(self, c: Candidate) -> list[Candidate]:
+        """Programs that compute segments of one again."""
+        held, passed = self._places(c.program)
+        cheap = lambda eqn: not _is_shaped(eqn)
+        found = candidates(c.program, held, passed, self.cost, cheap, self._inside)
+        return [new._replace(nanoseconds=new.nanoseconds + c.nanoseconds) for new in found]
+
+    def _places(self, closed: ClosedJaxpr) -> tuple[set[Var], set[Var]]:
+        """Values in memory of the program's own, and such that are no more than read."""
+        names = {v for e in closed.eqns if _renames(e) for v in e.outvars}
+        inlined = {v for e in closed.eqns if is_inlinable(e) for v in e.outvars}
+        fusion = fuse(closed.jaxpr, on_gpu=isinstance(self.target, GpuTarget))
+        results = set(closed.jaxpr.outvars)
+        for e in reversed(closed.eqns):
+            if is_bitcast(e) and e.outvars[0] in results:
+                results.update(e.invars)
+        return fusion.stored - names - results, inlined - fusion.stored | names
+
+    def _whole(self, closed: ClosedJaxpr) -> float:
+        """Nanoseconds of the equations of which that is known."""
+        return sum(x for x in map(self.cost, closed.eqns) if not math.isinf(x))
+
+    def _inside(self, eqn: JaxprEqn) -> int:
+        """Bytes that a loop's steps, or a branch, need besides operands and results."""
+        if not isinstance(eqn.primitive.lowering, Control):
+            return 0
+        bodies = [c for value in eqn.params.values() for c in subjaxprs_of_value(value)]
+        most = max((self._peak(c) for c in bodies if isinstance(c, ClosedJaxpr)), default=0)
+        # What a step carries is made beside what it was.
+        return most + sum(v.aval.nbytes for v in eqn.outvars[: eqn.params.get("num_carry", 0)])
+
+    def _peak_of(self, closed: ClosedJaxpr) -> int:
+        body = self.prepared(closed)
+        held, passed = self._places(body)
+        return Liveness(body.eqns, (), held, passed, self._inside).peak()[1]
 
 
 def _renames(eqn: JaxprEqn) -> bool:
@@ -85,6 +169,9 @@ def _is_shaped(eqn: JaxprEqn) -> bool:
 
 def _nanoseconds(eqn: JaxprEqn, target: CpuTarget | GpuTarget) -> float:
     """How long an equation takes once more; infinite for one that may run only once."""
+    if eqn.primitive.name == "scan" and not eqn.effects:
+        step = flatten_calls(eqn.params["jaxpr"])
+        return float(eqn.params["length"] * sum(_nanoseconds(e, target) for e in step.eqns))
     if eqn.effects or isinstance(eqn.primitive.lowering, Control | Host):
         return math.inf
     if _is_shaped(eqn) and not is_bitcast(eqn):

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from amdjax import tile
-from amdjax.core.config import config
+from amdjax.core.config import config, disabled_passes
 from amdjax.core.dims import Dim, Estimate, SizedScope
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
@@ -42,7 +42,7 @@ from amdjax.jit.instructions import (
     Zeros,
     packed,
 )
-from amdjax.jit.memory_limit import keep_within
+from amdjax.jit.memory_limit import Search, keep_within
 from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
@@ -143,16 +143,30 @@ class Planner:
         ask_finder(self.target)
         if self.loader is not None:
             self.loader.start(sum(map(is_shaped, closed.jaxpr.eqns)))
-        closed = prepare(closed, replace(self.facts, is_whole=True), self._note)
+        whole = replace(self.facts, is_whole=True)
+        changed: set[str] = set()
+
+        def note(name: str, before: ClosedJaxpr, after: ClosedJaxpr) -> None:
+            self._note(name, before, after)
+            if after is not before:
+                changed.add(name)
+
+        traced, closed = closed, prepare(closed, whole, note)
 
         def needed(program: ClosedJaxpr) -> int:
             plan = Planner(self.target, by_line=self.by_line).planned(program, donated)
             on_cpu = isinstance(self.target, CpuTarget)
             return (computed_once(plan)[0] if on_cpu else plan).arena_bytes
 
-        within = keep_within(closed, config.memory_limit, needed, self.target)
-        if within is not closed:
-            self._note("recompute_for_memory", closed, within)
+        def unsummed() -> ClosedJaxpr:
+            if "sum_after_loops" not in changed:
+                return closed
+            with disabled_passes((*config.disabled_passes, "sum_after_loops")):
+                return prepare(traced, whole)
+
+        body = lambda step: prepare(step, self.facts)
+        search = Search(self.target, body, unsummed)
+        within = keep_within(closed, config.memory_limit, needed, search, self._note)
         return self.planned(within, donated)
 
     def planned(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 
 from amdjax.core.jaxpr import JaxprEqn, Var
@@ -19,11 +19,12 @@ class Liveness:
       held: values that have memory.
       passed: values that are computed where they are read, or are other names, so that their
         readers read what they are made of.
+      inside: bytes that an equation takes while it runs, as the steps of a loop do.
     """
 
     def __init__(
         self, eqns: Sequence[JaxprEqn], results: Collection[Var], held: Collection[Var],
-        passed: Collection[Var],
+        passed: Collection[Var], inside: Callable[[JaxprEqn], int] = lambda eqn: 0,
     ) -> None:  # fmt: skip
         self.made = {v: i for i, e in enumerate(eqns) for v in e.outvars}
         self.last: dict[Var, int] = dict.fromkeys(results, len(eqns))
@@ -38,6 +39,10 @@ class Liveness:
             if v in held and v not in results:
                 self._changes[i] += v.aval.nbytes
                 self._changes[self.last.get(v, i) + 1] -= v.aval.nbytes
+        for i, eqn in enumerate(eqns):
+            taken = inside(eqn)
+            self._changes[i] += taken
+            self._changes[i + 1] -= taken
 
     @property
     def sizes(self) -> list[int]:

@@ -8,12 +8,14 @@ that reads it then computes it, and it is neither written nor read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, JaxprEqn, Literal, Var
 from amdjax.passes.flatten import flatten_calls
+
+__all__ = ["Cost", "LoopPair", "loop_pairs", "nbytes", "recompute_in_loops"]
 
 #: Additions to an element that take less time than a byte of it takes to be written and read.
 ADDITIONS = 1.0
@@ -30,19 +32,32 @@ def recompute_in_loops(closed: ClosedJaxpr, cost: Cost) -> ClosedJaxpr:
         cannot be or is not worth it.
     """
     eqns, jaxpr = list(closed.eqns), closed.jaxpr
-    loops = [i for i, e in enumerate(eqns) if e.primitive.name == "scan" and not e.effects]
-    for place, i in enumerate(loops):
-        for j in loops[:place]:
-            if {*_xs(eqns[i])}.isdisjoint(eqns[j].outvars):
-                continue
-            uses = Counter(x for e in eqns for x in e.invars if isinstance(x, Var))
-            uses.update(x for x in jaxpr.outvars if isinstance(x, Var))
-            later = {x for e in eqns[i + 1 :] for x in e.invars if isinstance(x, Var)}
-            alive = later.union(jaxpr.invars, jaxpr.constvars, jaxpr.outvars)
-            pair = _Pair(eqns[j], eqns[i], alive, uses, cost)
-            if pair.choose():
-                eqns[j], eqns[i] = pair.writing(), pair.reading()
+    for j, i in loop_pairs(closed):
+        later = {x for e in eqns[i + 1 :] for x in e.invars if isinstance(x, Var)}
+        alive = later.union(jaxpr.invars, jaxpr.constvars, jaxpr.outvars)
+        pair = LoopPair(eqns[j], eqns[i], alive, uses_of(eqns, jaxpr.outvars), cost)
+        if pair.choose():
+            eqns[j], eqns[i] = pair.writing(), pair.reading()
     return closed.replace(jaxpr=jaxpr.replace(eqns=eqns))
+
+
+def loop_pairs(closed: ClosedJaxpr) -> list[tuple[int, int]]:
+    """Places of loops without effects, the second of which reads what the first stacks."""
+    eqns = closed.eqns
+    loops = [i for i, e in enumerate(eqns) if e.primitive.name == "scan" and not e.effects]
+    return [
+        (j, i)
+        for place, i in enumerate(loops)
+        for j in loops[:place]
+        if not {*_xs(eqns[i])}.isdisjoint(eqns[j].outvars)
+    ]
+
+
+def uses_of(eqns: Iterable[JaxprEqn], results: Iterable[Atom]) -> Counter[Var]:
+    """How often values are read."""
+    uses = Counter(x for e in eqns for x in e.invars if isinstance(x, Var))
+    uses.update(x for x in results if isinstance(x, Var))
+    return uses
 
 
 def _xs(scan: JaxprEqn) -> list[Var]:
@@ -50,24 +65,27 @@ def _xs(scan: JaxprEqn) -> list[Var]:
     return [x for x in scan.invars[first:] if isinstance(x, Var)]
 
 
-class _Pair:
+class LoopPair:
     """A loop that stacks, and one that reads.
 
     Args:
       writer, reader: the two loops.
-      alive: values that are in memory while the reader runs.
+      alive: values that are in memory while the reader runs, or may be.
       uses: how often values are read.
       cost: of an element, in additions.
     """
 
     def __init__(
-        self, writer: JaxprEqn, reader: JaxprEqn, alive: set[Any], uses: Counter[Var], cost: Cost,
+        self, writer: JaxprEqn, reader: JaxprEqn, alive: Collection[Any], uses: Counter[Var],
+        cost: Cost,
     ):  # fmt: skip
         self.writer, self.reader, self.cost = writer, reader, cost
         self.step = flatten_calls(writer.params["jaxpr"])
-        self.order = {e.outvars[0]: i for i, e in enumerate(self.step.eqns) if len(e.outvars) == 1}
         consts, count = writer.params["num_consts"], writer.params["num_carry"]
         inner, xs = self.step.jaxpr.invars, Counter(_xs(reader))
+        #: The places of the equations that make values; carried values are made before all.
+        self.order = {v: i for i, e in enumerate(self.step.eqns) for v in e.outvars}
+        self.order.update(dict.fromkeys(inner[consts : consts + count], -1))
         self.consts = {*inner[:consts]}
         near = {*alive, *reader.invars[: reader.params["num_consts"]], *xs}
         #: Values of the writer's step that the reader has anyway, and where they are.
@@ -112,17 +130,19 @@ class _Pair:
         follow: Counter[Var] = Counter()
         for v in self.kept:
             above = self._above(v) - self.kept - self.present.keys() - {v}
-            follow.update(dict.fromkeys(above & self.order.keys(), v.aval.nbytes))
+            made = (x for x in above if self.order.get(x, -1) >= 0)
+            follow.update(dict.fromkeys(made, v.aval.nbytes))
         for v in sorted(follow, key=self.order.__getitem__):
             if follow[v] > v.aval.nbytes:
                 fewer = self._without_cheap(self.kept | {v})
-                if v in fewer and _nbytes(fewer) < _nbytes(self.kept):
+                if v in fewer and nbytes(fewer) < nbytes(self.kept):
                     return fewer
         return None
 
     def _maker(self, v: Atom) -> JaxprEqn | None:
         """The equation that makes a value, if it is cheap."""
-        eqn = self.step.eqns[self.order[v]] if v in self.order else None
+        at = self.order.get(v, -1) if isinstance(v, Var) else -1
+        eqn = self.step.eqns[at] if at >= 0 else None
         costly = eqn is None or self.cost(eqn) > ADDITIONS * v.aval.dtype.itemsize
         return None if costly else eqn
 
@@ -137,19 +157,43 @@ class _Pair:
             todo += new
         return found
 
+    def frontier(self) -> set[Var]:
+        """Values of a step from which all that the reader alone reads follows cheaply."""
+        kept: set[Var] = set()
+        todo: list[Atom] = list(self.own)
+        seen: set[Var] = set()
+        while todo:
+            v = todo.pop()
+            if isinstance(v, Literal) or v in seen or v in self.present:
+                continue
+            seen.add(v)
+            eqn = self._maker(v)
+            if eqn is None:
+                kept.add(v)
+            else:
+                todo += eqn.invars
+        return kept
+
     def _steps(self, v: Var, kept: set[Var]) -> list[JaxprEqn]:
         """The equations that make a value from those kept; none where it cannot be made so."""
         steps: dict[int, JaxprEqn] = {}
-
-        def made(x: Atom) -> bool:
+        todo: list[Atom] = [v]
+        while todo:
+            x = todo.pop()
             if isinstance(x, Literal) or x in kept or x in self.present:
-                return True
+                continue
             eqn = self._maker(x)
-            if eqn is not None and id(eqn) not in steps and all(map(made, eqn.invars)):
+            if eqn is None:
+                return []
+            if id(eqn) not in steps:
                 steps[id(eqn)] = eqn
-            return id(eqn) in steps
+                todo += eqn.invars
+        return list(steps.values())
 
-        return list(steps.values()) if made(v) else []
+    def again(self) -> list[JaxprEqn]:
+        """The equations that the reader computes again, in order."""
+        steps = {id(e): e for v in self.own - self.kept for e in self._steps(v, self.kept)}
+        return [e for e in self.step.eqns if id(e) in steps]
 
     def writing(self) -> JaxprEqn:
         """The loop that stacks what is kept."""
@@ -177,7 +221,6 @@ class _Pair:
         computed = {self.stacked[v]: v for v in self.own - self.kept}
         here: dict[Var, Any] = {computed[y]: inner for y, inner in rows if y in computed}
         rows = [(y, inner) for y, inner in rows if y not in computed]
-        steps = {id(e): e for v in computed.values() for e in self._steps(v, self.kept)}
 
         def place(v: Atom) -> Atom:
             if isinstance(v, Literal) or v in here:
@@ -192,9 +235,10 @@ class _Pair:
             return found
 
         made = []
-        for e in sorted(steps.values(), key=lambda e: self.order[e.outvars[0]]):
-            operands, v = [place(x) for x in e.invars], e.outvars[0]
-            made.append(e.replace(invars=operands, outvars=[here.setdefault(v, Var(v.aval))]))
+        for e in self.again():
+            operands = [place(x) for x in e.invars]
+            outvars = [here.setdefault(v, Var(v.aval)) for v in e.outvars]
+            made.append(e.replace(invars=operands, outvars=outvars))
         pairs = [*consts, *carry, *rows]
         step = jaxpr.replace(invars=[v for _, v in pairs], eqns=[*made, *jaxpr.eqns])
         return eqn.replace(
@@ -203,5 +247,6 @@ class _Pair:
         )
 
 
-def _nbytes(values: Iterable[Var]) -> int:
+def nbytes(values: Iterable[Var]) -> int:
+    """Bytes of all."""
     return sum(v.aval.nbytes for v in values)

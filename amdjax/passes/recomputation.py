@@ -9,15 +9,15 @@ read: what `checkpoint` does for a function, for any stretch of a program.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var
 from amdjax.passes.barriers import BARRIER, barrier
 from amdjax.passes.liveness import Liveness
 
-__all__ = ["Candidate", "Cost", "candidates"]
+__all__ = ["Candidate", "Cost", "candidates", "with_less"]
 
 #: Nanoseconds that an equation takes once more; infinite for one that may not run again.
 Cost = Callable[[JaxprEqn], float]
@@ -34,22 +34,24 @@ class Candidate(NamedTuple):
       program: the program.
       nanoseconds: of what it computes again.
       peak: bytes in memory at once, by estimate.
+      source: the program that it was before.
     """
 
     program: ClosedJaxpr
     nanoseconds: float
     peak: int
+    source: ClosedJaxpr
 
 
 def candidates(
     closed: ClosedJaxpr, held: Collection[Var], passed: Collection[Var], cost: Cost,
-    is_cheap: Callable[[JaxprEqn], bool],
+    is_cheap: Callable[[JaxprEqn], bool], inside: Callable[[JaxprEqn], int] = lambda eqn: 0,
 ) -> list[Candidate]:  # fmt: skip
     """Programs that compute values again, each in another number of segments.
 
     Args:
       closed: the program after other passes.
-      held, passed: values in memory, and such that are no more than read, as in `Liveness`.
+      held, passed, inside: what is in memory, as in `Liveness`.
       cost: of equations.
       is_cheap: whether an equation is computed again before others are.
 
@@ -59,7 +61,7 @@ def candidates(
     """
     if not closed.eqns:
         return []
-    start = _Program(list(closed.eqns), closed, set(held), set(passed))
+    start = _Program(list(closed.eqns), closed, set(held), set(passed), inside)
     cheap = lambda eqn: cost(eqn) if is_cheap(eqn) else math.inf
     found = [start]
     bases = [start]
@@ -69,11 +71,17 @@ def candidates(
         bases += [again] if parts in MANY else []
     for base in bases:
         found += [base.with_segments(n, share, cost) for n in PARTS for share in SHARES]
-    best: list[_Program] = [start]
+    best = with_less(start, found)[1:]
+    return [Candidate(p.closed_now(), p.nanoseconds, p.peak, closed) for p in best]
+
+
+def with_less(first: Any, found: Iterable[Any]) -> list[Any]:
+    """A program, and of others those that need less memory than all that cost less."""
+    best: list[Any] = [first]
     for p in sorted(found, key=lambda p: (p.nanoseconds, p.peak)):
         if p.peak < best[-1].peak:
             best.append(p)
-    return [Candidate(p.closed_now(), p.nanoseconds, p.peak) for p in best[1:]]
+    return best
 
 
 @dataclass
@@ -99,13 +107,14 @@ class _Program:
     closed: ClosedJaxpr
     held: set[Var]
     passed: set[Var]
+    inside: Callable[[JaxprEqn], int]
     nanoseconds: float = 0.0
     lives: Liveness = field(init=False)
 
     def __post_init__(self) -> None:
         jaxpr = self.closed.jaxpr
         self.results = {v for v in jaxpr.outvars if isinstance(v, Var)}
-        self.lives = Liveness(self.eqns, self.results, self.held, self.passed)
+        self.lives = Liveness(self.eqns, self.results, self.held, self.passed, self.inside)
         self.top, self.peak = self.lives.peak()
 
     def closed_now(self) -> ClosedJaxpr:

@@ -145,6 +145,8 @@ PASSES: tuple[Pass, ...] = (
          _plain(slice_products_in_loops), "passes/loop_slices.py", only="cpu"),
     Pass("repeat_results", "what several results are is written several times by one kernel",
          _plain(repeat_results), "passes/results.py", only="whole"),
+    Pass("checkpoint_loops", "loops compute steps again that `memory_limit` lets them not stack",
+         None, "jit/memory_limit.py"),
     Pass("recompute_for_memory", "values are computed again that `memory_limit` lets not stay",
          None, "jit/memory_limit.py"),
     Pass("run_loops_by_element", "loops over single elements run in registers",

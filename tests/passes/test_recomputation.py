@@ -117,7 +117,8 @@ def test_a_limit_out_of_reach_tells_the_least_peak():
 
 
 def test_it_can_be_off():
-    options = {"memory_limit": 1000, "disabled_passes": "recompute_for_memory"}
+    off = "recompute_for_memory,checkpoint_loops"
+    options = {"memory_limit": 1000, "disabled_passes": off}
     jit(training_step(block)).lower(*ARGS).compile(compiler_options=options)
 
 
@@ -179,15 +180,15 @@ def test_liveness_of_values_that_are_computed_where_they_are_read():
 def test_random_programs_compute_the_same(monkeypatch, seed, which):
     """Whatever is computed again, and whether that is of use or not."""
 
-    def anything(closed, limit, needed, target):
+    def anything(closed, limit, needed, search, note):
         found = []
 
-        def note(program):
+        def needs(program):
             found.append(program)
             return limit + 1
 
         with pytest.raises(JaxRuntimeError):
-            keep_within(closed, limit, note, target)
+            keep_within(closed, limit, needs, search)
         return found[min(which + 1, len(found) - 1)]
 
     monkeypatch.setattr(planning, "keep_within", anything)
