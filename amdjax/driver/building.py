@@ -10,6 +10,7 @@ from typing import Any
 
 import amdjax
 import amdjax.numpy as jnp
+from amdjax.core.dims import scope_of
 from amdjax.core.jaxpr import jaxpr_as_fun
 from amdjax.core.pytree import tree_leaves
 from amdjax.driver.compiling import device_of, open_constraints, open_sizes, traced
@@ -75,6 +76,9 @@ def compile_model(options: argparse.Namespace) -> Answer:
         if is_open:
             at = ", ".join(f"{name} = {n}" for name, n in rows[0]["at"].items())
             title += f"; kernels and workspace at {at}"
+            scope = scope_of(lowered.traced.jaxpr.in_avals)
+            data["constraints"] = [] if scope is None else list(scope.constraints)
+            title += "".join(f"; {told}" for told in data["constraints"])
         shown: list[str | Table] = [*texts, Table(headings, cells, title)]
         if options.output:
             constraints = open_constraints(subject, sizes) if is_open else ()

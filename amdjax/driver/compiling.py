@@ -32,12 +32,15 @@ def struct(shape: Any, dtype: Any) -> Any:
     return amdjax.ShapeDtypeStruct(shape, dtype)
 
 
-def types(subject: Subject, sizes: Mapping[str, Shape]) -> dict[str, Any]:
+def types(
+    subject: Subject, sizes: Mapping[str, Shape], known: Sequence[str] = ()
+) -> dict[str, Any]:
     """Types of the inputs, of which dimensions that are open are symbolic.
 
-    Those of a range alone are of no other size; `b:1..8` names one that several inputs have.
+    Those of a range alone are of no other size; `b:1..8` names one that several inputs have. What
+    else is known of them are constraints.
     """
-    constraints: list[str] = []
+    constraints = list(known)
     numbers = itertools.count()
 
     def symbol(size: int | str) -> str:
@@ -108,9 +111,15 @@ def open_constraints(subject: Subject, sizes: Mapping[str, Shape]) -> list[str]:
 
 def traced(subject: Subject, options: argparse.Namespace) -> Any:
     """The program of a model, traced for the sizes that flags say."""
-    given = types(subject, shapes(subject, options))
+    # late: loads the compiler
+    from amdjax.export.saving import for_all_sizes
+
+    sizes = shapes(subject, options)
     with amdjax.enable_x64(True):
-        return amdjax.jit(subject.function).trace(weights(subject), **given)
+        return for_all_sizes(
+            amdjax.jit(subject.function).trace, subject.model, weights(subject),
+            lambda known: types(subject, sizes, known),
+        )  # fmt: skip
 
 
 def weights(subject: Subject) -> dict[str, Any]:

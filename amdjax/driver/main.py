@@ -65,7 +65,8 @@ def _told(error: Exception, words: Sequence[str], as_json: bool) -> int:
     if "--debug" in words:
         traceback.print_exception(error)
     code = 2 if isinstance(error, BadUsage) else 1
-    text = " ".join(str(error).split()) or type(error).__name__
+    lines = [found for line in str(error).splitlines() if (found := " ".join(line.split()))]
+    text = "; ".join(lines).replace(":;", ":") or type(error).__name__
     if not isinstance(error, (BadUsage, Failed)) and not _is_expected(error):
         text = f"{type(error).__name__}: {text} (--debug shows where)"
     if as_json:

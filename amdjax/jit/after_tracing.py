@@ -9,7 +9,8 @@ from typing import Any
 
 from amdjax.core.array import ConcreteArray, asarray_concrete
 from amdjax.core.dims import DimSize
-from amdjax.core.pytree import tree_flatten
+from amdjax.core.key_paths import DictKey, KeyPath, SequenceKey, keystr
+from amdjax.core.pytree import tree_flatten, tree_flatten_with_path
 from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer
 
@@ -108,9 +109,17 @@ def leaf_names(traced: Any) -> list[str]:
     """What the function calls the leaves of its arguments."""
     closed = traced.jaxpr
     info = closed.jaxpr.debug_info
-    names = (info and info.arg_names) or ()
-    count = len(closed.in_avals)
-    return [*map(str, names[:count]), *map(str, range(len(names), count))]
+    names = [*map(str, (info and info.arg_names) or ())]
+    places, _ = tree_flatten_with_path(traced.in_tree.unflatten(range(len(closed.in_avals))))
+    return names + [_leaf_name(path) for path, _ in places[len(names) :]]
+
+
+def _leaf_name(path: KeyPath) -> str:
+    """What a leaf of `(args, kwargs)` is called where nothing tells names of parameters."""
+    whose, argument, *rest = path
+    by_name = isinstance(argument, DictKey) and whose == SequenceKey(1)
+    name = str(argument.key) if by_name else f"args{keystr((argument,))}"
+    return name + keystr(tuple(rest))
 
 
 def check_types(traced: Any, arrays: Sequence[Any]) -> None:

@@ -19,7 +19,9 @@ import numpy as np
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import export, lax
+from amdjax.core.config import State
 from amdjax.export import container
+from amdjax.jit.stored_variants import read_variants
 
 MARKS = b"0123456789()[]{}:;,.'<>*^-+ nmaf\n\\\""
 HOSTILE = [
@@ -40,8 +42,9 @@ def subject():
     scope = export.SymbolicScope(["n >= 2", "mod(m, 2) == 0"])
     spec = lambda text: amdjax.ShapeDtypeStruct(export.symbolic_shape(text, scope=scope), "f4")
     e = export.export(amdjax.jit(f))(spec("n, m"), w=spec("2, 3"))
-    with TemporaryDirectory() as folder:
-        e.save(folder + "/f", targets=["cpu"], example={"n": 4, "m": 6}, key=("k", b"secret"))
+    sizes, plans = {"n": 4, "m": 6}, (State("keep_plans")(True), State("check")(False))
+    with TemporaryDirectory() as folder, plans[0], plans[1]:
+        e.save(folder + "/f", targets=["cpu", "gfx1100"], example=sizes, key=("k", b"secret"))
         members = container.Members(Path(folder, "f").read_bytes())
     contents = {name: bytes(members[name]) for name in members.names()}
     return contents, members.manifest
@@ -105,7 +108,7 @@ def values(rng, told):
 
 def mutated(rng, members, manifest, blob):
     """A file in which one thing is wrong, with right hashes where it is in a member."""
-    kind = rng.integers(9)
+    kind = rng.integers(10)
     if kind < 2:
         return (bits, cut)[kind](rng, blob)
     members, names = dict(members), sorted(members)
@@ -124,6 +127,10 @@ def mutated(rng, members, manifest, blob):
         members[program] = (text, words)[kind - 4](rng, members[program])
     elif kind == 6:
         members[name] = bits(rng, members[name])
+    elif kind == 9:
+        plans = [n for n in names if n.startswith("plans/")]
+        plan = plans[rng.integers(len(plans))]
+        members[plan] = json.dumps(values(rng, json.loads(members[plan]))).encode()
     elif kind == 7:
         members.pop(name)
         members[str(rng.choice(["../a", "/a", "a/b/c/d/e", "a\\b", "", "kernels/cpu/zz"]))] = b"x"
@@ -143,12 +150,22 @@ def raw(members):
 
 
 def outcome(blob):
-    """ "refused" or "read"; anything but an `ArtifactError` is raised."""
+    """ "refused", "read", or that and what a trusted file's plans are.
+
+    Anything but an `ArtifactError`, or a `ValueError` for a plan, is raised.
+    """
     try:
-        export.deserialize(blob)
+        consts = export.deserialize(blob).program.consts
     except export.ArtifactError as e:
         assert str(e)
         return "refused"
+    members = container.Members(blob)
+    for name in members.names():
+        if name.startswith("plans/"):
+            try:
+                read_variants(bytes(members[name]), consts)
+            except ValueError:
+                return "read but for a plan"
     return "read"
 
 

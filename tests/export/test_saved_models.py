@@ -107,31 +107,66 @@ def test_nodes_have_their_names(tmp_path, batch):
     assert [n for n in names if n] == [n for n in expected if n] != []
 
 
-def test_sizes_within_constraints(tmp_path):
-    """As BERT's graph has it: a table of positions is cut at the length, and added."""
+@pytest.mark.parametrize("constraints", [(), ("length <= 16",), ("length >= 2",)])
+def test_sizes_within_constraints(tmp_path, constraints):
+    """As BERT's graph has it: tables of positions are cut at the length, and added.
+
+    What they are cut at is found where nothing is said of it.
+    """
     info, path = helper.make_tensor_value_info, tmp_path / "m.amdjax"
     table = RNG.normal(size=(16, 4)).astype(np.float32)
     nodes = [
         helper.make_node("Shape", ["x"], ["n"], start=1, end=2),
         helper.make_node("Slice", ["table", "zero", "n"], ["rows"]),
-        helper.make_node("Add", ["x", "rows"], ["y"]),
+        helper.make_node("Add", ["x", "rows"], ["z"]),
+        helper.make_node("Slice", ["longer", "zero", "n"], ["more"]),
+        helper.make_node("Add", ["z", "more"], ["y"]),
     ]
+    tables = {"table": table, "longer": np.ones((20, 4), np.float32), "zero": np.int64([0])}
     graph = helper.make_graph(
         nodes, "g", [info("x", TensorProto.FLOAT, ["batch", "length", 4])],
         [info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(table, "table"), numpy_helper.from_array(np.int64([0]), "zero")],
+        [numpy_helper.from_array(x, name) for name, x in tables.items()],
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 17)]
     model = onnx.load(helper.make_model(graph, opset_imports=opsets))
-    with pytest.raises(onnx.OnnxError, match=r"min\(length, 16\)"):
-        model.save(path)
-    model.save(path, constraints=["length <= 16"])
+    model.save(path, constraints=constraints)
     artifact = amdjax.load_artifact(path)
     for batch, length in ((2, 5), (1, 16), (3, 2)):
         x = RNG.normal(size=(batch, length, 4)).astype(np.float32)
-        np.testing.assert_allclose(artifact(x)["y"], x + table[:length], rtol=1e-6)
-    with pytest.raises(ValueError, match="length"):
+        np.testing.assert_allclose(artifact(x)["y"], x + table[:length] + 1, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match=r"(?s)length <= 16.*length = 17\n.*axis 1 of 'x' is 17"):
         artifact(np.zeros((1, 17, 4), np.float32))
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_sizes_that_are_multiples(tmp_path, others):
+    """A model of even sizes is saved as such, unless there are others that it can be traced for."""
+
+    class Halves(FileModel):
+        def _computed(self, params, given):
+            x = given["x"]
+            half = x.shape[0] // 2
+            if others and isinstance(half, int) and x.shape[0] % 2:
+                return {"y": x}
+            try:
+                return {"y": x + jnp.concatenate([x[half:], x[:half]])[: 2 * half]}
+            except TypeError as e:
+                raise self.error(str(e)) from e
+
+    model = Halves({}, [Value("x", np.dtype("float32"), ("n",))], [Value("y")], {}, ())
+    if others:
+        with pytest.raises(ValueError, match="give constraints"):
+            model.save(tmp_path / "m", example={"x": np.zeros(6, np.float32)})
+        model.save(tmp_path / "m", constraints=["mod(n, 2) == 0"])
+    else:
+        model.save(tmp_path / "m")
+    artifact = amdjax.load_artifact(tmp_path / "m")
+    for n in (2, 6, 8):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(artifact(x)["y"], x + np.roll(x, n // 2))
+    with pytest.raises(ValueError, match=r"mod\(n, 2\) == 0"):
+        artifact(np.zeros(7, np.float32))
 
 
 @pytest.mark.parametrize(
