@@ -16,6 +16,7 @@ import numpy as np
 
 import amdjax
 from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.dims import Dim
@@ -226,9 +227,10 @@ def _divide(
 ) -> _Division:  # fmt: skip
     flat = FlatFunction(f, tree)
     info = debug_info("model", f, (params,), inputs)
-    closed = flatten_calls(trace_to_jaxpr(flat, avals, debug_info=info))
     names = sorted(params)
-    return _Division(names, closed, flat.out_tree, _results(closed, names))
+    with rare_collections:
+        closed = flatten_calls(trace_to_jaxpr(flat, avals, debug_info=info))
+        return _Division(names, closed, flat.out_tree, _results(closed, names))
 
 
 # Which values are computed before

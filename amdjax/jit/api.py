@@ -12,6 +12,7 @@ from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import api_boundary
+from amdjax.core.collector import rare_collections
 from amdjax.core.config import config, refuse_execution
 from amdjax.core.context import context, is_recording
 from amdjax.core.dims.polynomial import forget
@@ -343,7 +344,7 @@ class JitFunction:
         if self._buckets is not None and self._shapes is not None:
             self._check_lengths(tree, static)
             self._buckets.of(self._shapes.of(avals, tree, static).sizes)  # raises if there is none
-        with phase(self._name, "trace", "jaxpr_trace"):
+        with rare_collections, phase(self._name, "trace", "jaxpr_trace"):
             types, serves, program = self._symbolic_program(avals, tree, static)
             closed, out_tree, refs = program
         donated = self._parameters.donations(tree, static)

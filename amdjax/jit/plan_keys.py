@@ -1,6 +1,6 @@
 """Keys of plans: equal only for programs of which the same plan is made.
 
-A key stands for all that planning reads: the program's text and the values of its constants, which
+A key stands for all that planning reads: the program's text, the values of smaller constants, which
 arguments may be overwritten, the machine, the settings, what is known of measured choices, and the
 compiler itself. Where something has a say that this cannot tell, such as a rule of the user's,
 there is no key, and the program is planned.
@@ -29,6 +29,7 @@ from amdjax.core.pprint import format_jaxpr
 from amdjax.core.primitive import Primitive
 from amdjax.core.recursion import deep
 from amdjax.jit.finding import choices_known
+from amdjax.jit.stored_plans import CARRIED
 from amdjax.runtime.cache import compiler_version, package_digest
 
 __all__ = ["PlanKey", "plan_key"]
@@ -36,7 +37,10 @@ __all__ = ["PlanKey", "plan_key"]
 #: Operations, those of loops and branches counted, below which planning takes no longer than
 #: looking for a plan.
 LEAST = 12
-#: Bytes of constants, which are hashed, up to which plans are kept.
+#: Bytes of constants up to which their values count. Of larger ones planning reads those of masks
+#: alone: weights are packed and computed with as a program is loaded.
+VALUES_COUNT = CARRIED
+#: Bytes of constants whose values count, which are hashed, up to which plans are kept.
 MOST_CONSTANTS = 1 << 30
 _SCHEMA = "plan 1"
 #: Flags that say where programs run and choices are kept; the key has the machine and the choices.
@@ -123,7 +127,8 @@ def _program(closed: ClosedJaxpr) -> str:
         for name in closed.primitives:
             told.rule(Primitive.by_name[name])
         return closed.identity
-    told.program(closed)
+    told.constants(closed.consts)
+    told.program(closed.jaxpr)
     return "\n".join((format_jaxpr(closed, exact=True), *told.words))
 
 
@@ -139,6 +144,19 @@ class _Told:
         self._room = MOST_CONSTANTS
         self._seen: dict[int, Any] = {}  # programs by id, which are kept alive
         self._rules: set[int] = set()
+
+    def constants(self, values: Sequence[Any]) -> None:
+        """The constants of the program as a whole, and which of them are one array."""
+        places: dict[int, int] = {}
+        for place, value in enumerate(values):
+            first = places.setdefault(id(value), place)
+            aval = getattr(value, "aval", value)
+            if first < place:
+                self.words.append(f"constant {first}")
+            elif is_extended(aval) or aval.dtype == bool or aval.nbytes <= VALUES_COUNT:
+                self.array(value)
+            else:
+                self.words.append(f"{aval.dtype.name} {aval.shape}")
 
     def program(self, program: ClosedJaxpr | Jaxpr) -> None:
         if id(program) in self._seen:

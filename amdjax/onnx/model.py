@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import nn
+from amdjax.core.collector import rare_collections
 from amdjax.export.model import FileModel
 from amdjax.export.values import Value, checked_dims
 from amdjax.quantize import integer_products
@@ -77,8 +78,8 @@ def load(
         dims = checked_dims(dims)
     except ValueError as e:
         raise OnnxError(str(e)) from None
-    proto, folder = parse(model)
-    program = read_program(proto, folder, custom)
+    with rare_collections:
+        program = read_program(parse(model), custom)
     if padded:
         graph = with_padded_selections(lift_constants(program.graph))
         program = dataclasses.replace(program, graph=graph)

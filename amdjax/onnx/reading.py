@@ -8,11 +8,14 @@ checked here, before anything is allocated whose size a file claims.
 from __future__ import annotations
 
 import math
+import mmap
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -21,6 +24,7 @@ from amdjax.export.values import Value, refuse_pointer
 
 from .errors import OnnxError, UnsupportedOperator
 from .graph import Function, Graph, Node, Program, Reference, walk
+from .raw_tensors import split_tensors
 from .registry import find_rule
 
 #: Subgraphs within subgraphs, and functions that call functions.
@@ -49,15 +53,29 @@ def onnx_package() -> Any:
     return onnx
 
 
-def parse(model: Any) -> tuple[Any, Path | None]:
-    """The message of a model, and the folder of its file.
+class Parsed(NamedTuple):
+    """A model as it was read.
+
+    Attributes:
+      proto: its message.
+      folder: of its file, beside which external data may lie; None: nowhere.
+      raw: bytes of the graph's initializers by their numbers, which have none in the message.
+    """
+
+    proto: Any
+    folder: Path | None = None
+    raw: Mapping[int, np.ndarray] = MappingProxyType({})
+
+
+def parse(model: Any) -> Parsed:
+    """The message of a model.
 
     Args:
       model: a path, the bytes of a file, or a `ModelProto`.
     """
     onnx = onnx_package()
     if isinstance(model, onnx.ModelProto):
-        return model, None
+        return Parsed(model)
     folder = None
     if isinstance(model, (str, Path)):
         path = Path(model)
@@ -65,20 +83,30 @@ def parse(model: Any) -> tuple[Any, Path | None]:
             raise FileNotFoundError(f"model: {str(path)!r} is a folder, not a file")
         if not path.is_file():
             raise FileNotFoundError(f"model: there is no file {str(path)!r}")
-        folder, model = path.resolve().parent, path.read_bytes()
-    if not isinstance(model, (bytes, bytearray, memoryview)):
+        folder, model = path.resolve().parent, _mapped(path)
+    if not isinstance(model, (bytes, bytearray, memoryview, mmap.mmap)):
         raise TypeError(f"model must be a path, bytes or a ModelProto, got {type(model).__name__}")
-    proto, data = onnx.ModelProto(), bytes(model)
+    proto = onnx.ModelProto()
+    with memoryview(model).cast("B") as data:
+        try:
+            refuse_pointer(bytes(data[:64]))
+        except ValueError as e:
+            raise OnnxError(str(e)) from None
+        message, raw = split_tensors(data)
     try:
-        refuse_pointer(data)
-    except ValueError as e:
-        raise OnnxError(str(e)) from None
-    try:
-        proto.ParseFromString(data)
+        proto.ParseFromString(message)
     except Exception as e:  # of protobuf, whose classes differ by implementation
         raise OnnxError(f"model: these bytes are no ONNX model ({e})") from None
     _check_text(proto)
-    return proto, folder
+    return Parsed(proto, folder, raw)
+
+
+def _mapped(path: Path) -> bytes | mmap.mmap:
+    """The bytes of a file, which is not read yet."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""  # which cannot be mapped
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _check_text(message: Any) -> None:
@@ -94,21 +122,21 @@ def _check_text(message: Any) -> None:
                 break  # numbers
 
 
-def read_program(proto: Any, folder: Path | None, custom: Mapping[Any, Any]) -> Program:
+def read_program(parsed: Parsed, custom: Mapping[Any, Any]) -> Program:
     """The program of a message.
 
     Args:
-      proto: a `ModelProto`.
-      folder: of the file, beside which external data may lie; None: nowhere.
+      parsed: the message.
       custom: operators that the user defines, by domain and name.
     """
+    proto = parsed.proto
     if not proto.HasField("graph"):
         raise OnnxError("model: it has no graph; is it an ONNX model?")
     opsets = _opsets(proto.opset_import)
-    reader = _Reader(opsets, folder, custom, {_key(f) for f in proto.functions})
+    reader = _Reader(opsets, parsed.folder, custom, {_key(f) for f in proto.functions})
     functions = {_key(f): reader.function(f) for f in proto.functions}
     _limit_calls(functions, reader)
-    graph = reader.graph(proto.graph, outer=frozenset(), depth=0)
+    graph = reader.graph(proto.graph, outer=frozenset(), depth=0, raw=parsed.raw)
     _limit_nodes(graph, functions)
     reader.refuse_unknown()
     metadata = {p.key: p.value for p in proto.metadata_props}
@@ -166,11 +194,17 @@ class _Reader:
             inputs, attributes, Graph(name, tuple(map(Value, inputs)), values, {}, nodes)
         )
 
-    def graph(self, proto: Any, outer: frozenset[str], depth: int) -> Graph:
+    def graph(
+        self, proto: Any, outer: frozenset[str], depth: int,
+        raw: Mapping[int, np.ndarray] = MappingProxyType({}),
+    ) -> Graph:  # fmt: skip
         name = proto.name or "graph"
         if depth > MAX_DEPTH:
             raise OnnxError(f"graph {name!r}: subgraphs lie more than {MAX_DEPTH} deep")
-        constants = {t.name: read_tensor(t, self.folder) for t in proto.initializer}
+        constants = {
+            t.name: read_tensor(t, self.folder, raw=raw.get(i))
+            for i, t in enumerate(proto.initializer)
+        }
         for sparse in proto.sparse_initializer:
             constants[sparse.values.name] = read_sparse(sparse, self.folder)
         inputs = tuple(map(self.value, proto.input))
@@ -376,8 +410,17 @@ def dtype_of(number: int) -> np.dtype:
         raise OnnxError(f"{number} names no dtype of ONNX") from None
 
 
-def read_tensor(proto: Any, folder: Path | None, where: str = "") -> np.ndarray:
-    """The values of a tensor: a view of the message's bytes, or of a file that is mapped."""
+def read_tensor(
+    proto: Any, folder: Path | None, where: str = "", raw: np.ndarray | None = None
+) -> np.ndarray:
+    """The values of a tensor: a view of the message's bytes, or of a file that is mapped.
+
+    Args:
+      proto: a `TensorProto`.
+      folder: of the file, beside which external data may lie; None: nowhere.
+      where: what errors call it.
+      raw: the bytes of its `raw_data`, which it has not itself.
+    """
     where = where or f"tensor {proto.name!r}"
     dtype, shape = dtype_of(proto.data_type), tuple(proto.dims)
     if any(n < 0 for n in shape):
@@ -386,6 +429,9 @@ def read_tensor(proto: Any, folder: Path | None, where: str = "") -> np.ndarray:
     onnx = onnx_package()
     if proto.data_location == onnx.TensorProto.EXTERNAL:
         return _external(proto, folder, where, dtype, shape)
+    if raw is not None and not dtype.hasobject:
+        _check_bytes(where, dtype, count, raw.size)
+        return _of_bytes(proto, raw, where, dtype, shape)
     _check_count(proto, where, dtype, count)
     try:
         array = onnx.numpy_helper.to_array(proto)
@@ -402,7 +448,7 @@ def _string(value: Any) -> str:
 
 def _bits(dtype: np.dtype) -> int:
     """Of an element as it is packed in a file."""
-    for kind in (ml_dtypes.iinfo, ml_dtypes.finfo):
+    for kind in () if dtype.kind == "c" else (ml_dtypes.iinfo, ml_dtypes.finfo):
         try:
             return int(kind(dtype).bits)
         except (ValueError, TypeError, KeyError):
@@ -413,9 +459,7 @@ def _bits(dtype: np.dtype) -> int:
 def _check_count(proto: Any, where: str, dtype: np.dtype, count: int) -> None:
     """That as many values are there as the shape says, before any are made."""
     if proto.HasField("raw_data"):
-        need, have = -(-count * _bits(dtype) // 8), len(proto.raw_data)
-        if need != have:
-            raise OnnxError(f"{where}: its shape takes {need} bytes, {have} are there")
+        _check_bytes(where, dtype, count, len(proto.raw_data))
         return
     fields = (
         proto.float_data, proto.int32_data, proto.string_data, proto.int64_data,
@@ -426,6 +470,12 @@ def _check_count(proto: Any, where: str, dtype: np.dtype, count: int) -> None:
     wide = 2 if dtype.kind == "c" else 1
     if have not in (-(-count // packed) * wide, count * wide):
         raise OnnxError(f"{where}: its shape takes {count} values, {have} are there")
+
+
+def _check_bytes(where: str, dtype: np.dtype, count: int, have: int) -> None:
+    need = -(-count * _bits(dtype) // 8)
+    if need != have:
+        raise OnnxError(f"{where}: its shape takes {need} bytes, {have} are there")
 
 
 def read_sparse(proto: Any, folder: Path | None, where: str = "") -> np.ndarray:
@@ -478,13 +528,15 @@ def _external(
     if need == 0:
         return np.zeros(shape, dtype)
     raw = np.memmap(path, np.uint8, "r", offset, (need,)).view(np.ndarray)
-    if _bits(dtype) < 8:
-        return _unpacked(proto, raw, where)
-    return raw.view(dtype).reshape(shape)
+    return _of_bytes(proto, raw, where, dtype, shape)
 
 
-def _unpacked(proto: Any, raw: np.ndarray, where: str) -> np.ndarray:
-    """Elements of less than a byte."""
+def _of_bytes(
+    proto: Any, raw: np.ndarray, where: str, dtype: np.dtype, shape: tuple[int, ...]
+) -> np.ndarray:
+    """A tensor whose values are such bytes: a view, unless elements have less than a byte."""
+    if _bits(dtype) >= 8:
+        return raw.view(dtype).reshape(shape)
     tensor = onnx_package().TensorProto()
     tensor.dims.extend(proto.dims)
     tensor.data_type = proto.data_type

@@ -9,6 +9,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
+from amdjax.core.array import ConcreteArray
 from amdjax.core.config import State, config
 from amdjax.extend.core import Primitive
 from amdjax.find.known import applying
@@ -16,7 +17,7 @@ from amdjax.interpreters import mlir
 from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.kernels import KernelLoader, clear_loaded
 from amdjax.jit.plan import plan_program
-from amdjax.jit.plan_keys import PlanKey, plan_key
+from amdjax.jit.plan_keys import VALUES_COUNT, PlanKey, plan_key
 from amdjax.jit.report import plan_text
 from amdjax.jit.stored_plans import read_plan, written_plan
 from amdjax.runtime.cache import object_cache
@@ -193,6 +194,80 @@ def test_what_is_equal_has_one_key():
     constant = np.arange(9000.0)
     assert key() == key(lambda x: chain(x)) == key(args=(X + 1,))
     assert key(with_constant(constant)) == key(with_constant(constant.copy()))
+
+
+def weighted(*values):
+    """A program of constants, one for each value."""
+    consts = [jnp.asarray(v) for v in values]
+    again = {id(v): c for v, c in zip(values, consts)}
+    return lambda x: sum((chain(x)[0].sum() * again[id(v)].sum() for v in values), 0.0)
+
+
+def test_values_of_large_weights_do_not_count():
+    a = np.arange(20_000, dtype=np.float32)
+    assert key(weighted(a)) == key(weighted(a + 1)) != key(weighted(a[:-1]))
+    assert key(weighted(a)) != key(weighted(a.astype(np.int32)))
+    assert key(weighted(a, a)) != key(weighted(a, a + 1)) == key(weighted(a + 2, a + 3))
+    mask = np.arange(200_000) % 2 == 0  # of attention, which may become bounds
+    assert key(weighted(mask)) != key(weighted(~mask))
+
+
+def test_a_plan_serves_other_weights(reads):
+    draw = np.random.default_rng(0).standard_normal
+    for expected in (False, True):
+        w, v, b = (draw(s, np.float32) for s in ((6, 30_000), (30_000, 6), (30_000,)))
+        f = lambda x, w=w, v=v, b=b: chain(jnp.tanh(x @ jnp.asarray(w) + b) @ v)[0]
+        with State("keep_plans")(False):
+            wanted = fresh(f)(X)
+        same(wanted, fresh(f)(X))
+        assert reads[-1] is expected
+
+
+NUMBERS = np.random.default_rng(1)
+LARGE = {n: jnp.asarray(NUMBERS.standard_normal(s, np.float32)) for n, s in {
+    "matrix": (128, 256), "kernel": (3, 3, 32, 64), "table": (500, 40), "mask": (160, 160),
+}.items()}  # fmt: skip
+BYTES = jnp.asarray(NUMBERS.integers(-9, 9, (512, 256)).astype(np.int8))
+READERS = {
+    "product": (lambda x: x @ LARGE["matrix"], (20, 128)),
+    "product from the left": (lambda x: LARGE["matrix"] @ x, (256, 20)),
+    "packed in a loop": (
+        lambda x: lax.fori_loop(0, 3, lambda i, y: y @ LARGE["mask"], x), (16, 160)),
+    "product of bytes": (lambda x: x @ (BYTES.astype(np.float32) * 0.1), (20, 512)),
+    "convolution": (
+        lambda x: lax.conv_general_dilated(
+            x, LARGE["kernel"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")),
+        (1, 9, 9, 32)),
+    "attention": (
+        lambda x: amdjax.nn.dot_product_attention(x, x, x, bias=LARGE["mask"]), (1, 160, 2, 8)),
+    "written attention": (
+        lambda x: amdjax.nn.softmax(x @ x.T + LARGE["mask"]) @ x, (160, 8)),
+    "rows": (lambda x: LARGE["table"][jnp.int32(x) % 500], (30,)),
+    "scatter": (lambda x: LARGE["table"].at[jnp.int32(x) % 500].add(1.0), (30,)),
+    "scan": (lambda x: lax.scan(lambda c, w: (c + w.sum(), c), x[0], LARGE["table"])[1], (3,)),
+    "sort": (lambda x: jnp.sort(LARGE["table"], 0) + x, (1, 40)),
+    "select": (lambda x: jnp.where(LARGE["mask"] > 0, x, -jnp.inf), (160, 160)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_planning_reads_no_large_weights(name, monkeypatch):
+    """As keys of plans say."""
+    f, shape = READERS[name]
+    closed = fresh(f).trace(np.ones(shape, np.float32)).jaxpr
+    assert any(c.nbytes > VALUES_COUNT for c in closed.consts)
+    whole, read = ConcreteArray.__array__, ConcreteArray.__buffer__
+
+    def refused(method):
+        def of(self, *args, **options):
+            assert self.nbytes <= VALUES_COUNT, "planning reads a large constant"
+            return method(self, *args, **options)
+
+        return of
+
+    monkeypatch.setattr(ConcreteArray, "__array__", refused(whole))
+    monkeypatch.setattr(ConcreteArray, "__buffer__", refused(read))
+    assert plan_program(closed, cpu_target()).instructions
 
 
 def test_whether_types_are_weak_counts():

@@ -13,7 +13,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
-from amdjax.onnx import OnnxError, load
+from amdjax.onnx import OnnxError, load, reading
 from tests.onnx.test_models import model, value
 
 
@@ -184,12 +184,112 @@ def test_mutations():
             load(bytes(damaged))
 
 
+WEIGHTS = {
+    **{t: np.random.default_rng(0).standard_normal(3000).astype(t) for t in ("f2", "f4", "f8")},
+    "c8": np.arange(2048, dtype="c8"), "b": np.arange(5001) % 3 == 0,
+    "i8": np.arange(1000, dtype="i8"), "u1": np.arange(9000).astype("u1").reshape(90, 100),
+    "small": np.float32([1, 2]),
+}  # fmt: skip
+
+
+def of_weights():
+    """A model of weights alone, those of which ONNX packs the elements included."""
+    made = [numpy_helper.from_array(x, name) for name, x in WEIGHTS.items()]
+    for kind in ("BFLOAT16", "FLOAT8E4M3FN", "INT4", "UINT4"):
+        values, dtype = [i % 7 for i in range(20_001)], getattr(TensorProto, kind)
+        made.append(numpy_helper.from_array(
+            numpy_helper.to_array(helper.make_tensor(kind, dtype, (20_001,), values)), kind
+        ))  # fmt: skip
+    nodes = [helper.make_node("Identity", [t.name], [f"of_{t.name}"]) for t in made]
+    proto = model(nodes, [], [value(f"of_{t.name}", kind=t.data_type) for t in made])
+    proto.graph.initializer.extend(made)
+    return proto
+
+
+def constants(made):
+    return {**made.program.graph.constants, **made.params}
+
+
+def test_weights_are_the_bytes_of_the_file(tmp_path):
+    """And those alone: the file may be written anew once it was read."""
+    proto = of_weights()
+    path = save(tmp_path, proto)
+    data = path.read_bytes()
+    made = [load(path), load(data), load(memoryview(bytearray(data)))]
+    with open(path, "r+b") as file:
+        file.write(bytes(len(data)))
+        file.truncate(10)
+    for found in map(constants, made):
+        assert found.keys() == {t.name for t in proto.graph.initializer}
+        for tensor in proto.graph.initializer:
+            wanted, got = numpy_helper.to_array(tensor), found[tensor.name]
+            assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+            assert got.tobytes() == wanted.tobytes(), tensor.name
+            assert got.flags.aligned
+        assert not found["f4"].flags.writeable
+
+
+def outcome(data):
+    """What a model's constants are, or why it is refused."""
+    try:
+        found = constants(load(data))
+    except OnnxError as e:
+        return str(e)
+    return {n: (x.dtype, x.shape, x.tobytes()) for n, x in found.items()}
+
+
+def test_weights_of_unusual_messages(monkeypatch):
+    """Messages that merge, repeat or break off say the same as where protobuf reads all of them."""
+    generator = random.Random(0)
+    w = np.arange(1500, dtype=np.float32)
+    node = helper.make_node("Add", ["w", "v"], ["y"])
+    proto = model([node], [], [value("y", [1500])], {"w": w, "v": w + 1})
+    data = proto.SerializeToString()
+    graph, tensor = (x.SerializeToString() for x in (proto.graph, proto.graph.initializer[0]))
+    empty = onnx.ModelProto(graph=onnx.GraphProto()).SerializeToString()
+    other = onnx.GraphProto(initializer=[onnx.TensorProto(raw_data=bytes(6000))])
+    more = other.initializer[0].SerializeToString()  # raw data that replaces what was there
+    number = b"\x28\x05"  # which is no initializer, though of its number
+    cases = [
+        data + empty, empty + data, data + data, data[:-1], data[:5000], b"\x3b" + data,
+        data + b"\x3c", number + data, rewritten(data, graph, number + graph),
+        rewritten(data, graph, rewritten(graph, tensor, tensor + more)),
+        rewritten(data, graph, rewritten(graph, tensor, more + tensor)),
+    ]  # fmt: skip
+    raw = data.index(w.tobytes()), data.index((w + 1).tobytes())
+    heads = [i for i in range(len(data)) if not any(at <= i < at + w.nbytes for at in raw)]
+    for _ in range(400):
+        damaged = bytearray(data)
+        for at in generator.sample(heads, generator.randint(1, 2)):
+            damaged[at] = generator.randrange(256)
+        cases.append(bytes(damaged))
+    refused = 0
+    for case in cases:
+        found = outcome(case)
+        with monkeypatch.context() as patched:
+            patched.setattr(reading, "split_tensors", lambda data: (bytes(data), {}))
+            wanted = outcome(case)
+        assert found == wanted
+        refused += not isinstance(wanted, dict)
+    assert 10 < refused < len(cases) - 10
+
+
+def varint(n):
+    return bytes([n & 127 | 128, *varint(n >> 7)]) if n > 127 else bytes([n])
+
+
+def rewritten(data, part, by):
+    """A message in which a part, whose length stands before it, is another one."""
+    at = data.index(part)
+    before = varint(len(part))
+    assert data[:at].endswith(before)
+    return data[: at - len(before)] + varint(len(by)) + by + data[at + len(part) :]
+
+
 def test_packed_elements():
     values = np.arange(-8, 8).astype("int8")
     tensor = helper.make_tensor("w", TensorProto.INT4, (16,), values.tolist())
-    from amdjax.onnx.reading import read_tensor
-
-    np.testing.assert_array_equal(read_tensor(tensor, None).astype(np.int8), values)
+    np.testing.assert_array_equal(reading.read_tensor(tensor, None).astype(np.int8), values)
     assert numpy_helper.to_array(tensor).shape == (16,)
 
 
