@@ -106,3 +106,33 @@ def test_programs_are_compiled_with_few_collections(before, monkeypatch, target)
         lowered.compile(target)
     assert seen == [RARE]
     assert gc.get_threshold() == before
+
+
+def test_tracing_collects_rarely(before):
+    found = []
+
+    def f(x):
+        found.append(gc.get_threshold())
+        return x
+
+    amdjax.jit(f)(jnp.ones(3))
+    assert found == [RARE] and gc.get_threshold() == before
+
+
+def test_models_from_files_are_traced_with_rare_collections(before):
+    onnx = pytest.importorskip("onnx")
+    from amdjax.onnx import load
+
+    found = []
+
+    def seen(x):
+        found.append(gc.get_threshold())
+        return x
+
+    value = lambda name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [3])
+    node = onnx.helper.make_node("Seen", ["x"], ["y"], domain="own")
+    graph = onnx.helper.make_graph([node], "g", [value("x")], [value("y")])
+    opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("own", 1)]
+    proto = onnx.helper.make_model(graph, opset_imports=opsets)
+    load(proto, custom_ops={("own", "Seen"): seen})(np.ones(3, np.float32))
+    assert found and {*found} == {RARE} and gc.get_threshold() == before
