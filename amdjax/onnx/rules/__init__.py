@@ -8,6 +8,7 @@ from amdjax.onnx.rules import (
     control as control,
     convolutions as convolutions,
     data as data,
+    group_query_attention as group_query_attention,
     images as images,
     indexing as indexing,
     language as language,
