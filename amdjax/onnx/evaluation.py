@@ -17,6 +17,7 @@ from amdjax.export.values import as_array
 
 from .errors import NotTraceable, OnnxError
 from .graph import Function, Graph, Node, Program, Reference
+from .padding import Padded, Sizes, padded_outputs, plain
 from .reading import dtype_of, read_body
 from .registry import Rule, find_rule, has_symbols, is_host
 
@@ -35,10 +36,24 @@ class Evaluation:
         self.program = program
         self.custom = custom
 
-    def run(
-        self, graph: Graph, values: Values, bound: Mapping[str, Any] | None = None
-    ) -> list[Any]:
+    def run(self, graph: Graph, values: Values) -> list[Any]:
         """The outputs of a graph.
+
+        Args:
+          graph: the graph.
+          values: its inputs by name; gets all that is computed.
+        """
+        made = self.body(graph, values, {})
+        for output, value in zip(graph.outputs, made):
+            if isinstance(value, Sizes):
+                raise OnnxError(
+                    f"output {output.name!r} counts rows of which some are padding; load the model "
+                    "without padded=True"
+                )
+        return [plain(value) for value in made]
+
+    def body(self, graph: Graph, values: Values, bound: Mapping[str, Any]) -> list[Any]:
+        """The outputs of the graph of a model, of a node or of a function.
 
         Args:
           graph: the graph.
@@ -48,7 +63,7 @@ class Evaluation:
         for name, constant in graph.constants.items():
             values.setdefault(name, constant)
         for node, dying in zip(graph.nodes, graph.dies):
-            made = self.node(node, values, bound or {})
+            made = self.node(node, values, bound)
             values.update((name, v) for name, v in zip(node.outputs, made) if name)
             for name in dying:
                 values.pop(name, None)
@@ -66,6 +81,8 @@ class Evaluation:
             with named_scope(node.name):
                 if function is not None:
                     return self.function(function, inputs, attributes)
+                if any(isinstance(values.get(n), (Padded, Sizes)) for n in node.reads):
+                    return padded_outputs(node, inputs, attributes, self._plain(node, attributes))
                 return self.operator(call, inputs, attributes)
         except (OnnxError, ConcretizationTypeError, InconclusiveDimensionOperation) as e:
             raise _named(e, node) from e
@@ -74,6 +91,15 @@ class Evaluation:
                 raise
             shown = ", ".join(map(_described, inputs))
             raise OnnxError(f"node {node.name!r} ({node.op}), given {shown}: {e}") from e
+
+    def _plain(self, node: Node, attributes: dict[str, Any]) -> Callable[[list[Any]], Any]:
+        """An operator without subgraphs as a function of its operands."""
+
+        def run(inputs: list[Any]) -> Sequence[Any]:
+            call = _Call(self, node, dict(zip(node.inputs, inputs)), {})
+            return self.operator(call, inputs, attributes)
+
+        return run
 
     def operator(self, call: _Call, inputs: list[Any], attributes: dict[str, Any]) -> Sequence[Any]:
         """The outputs of an operator, by a function of the user, a rule or the standard's body."""
@@ -102,7 +128,7 @@ class Evaluation:
         given = [*inputs, *[None] * (len(function.inputs) - len(inputs))]
         values = dict(zip(function.inputs, given))
         bound = {**function.attributes, **attributes}
-        return self.run(function.graph, values, bound)
+        return self.body(function.graph, values, bound)
 
 
 class _Call:
@@ -127,7 +153,7 @@ class _Call:
                 f"its subgraph {graph.name!r} has {len(graph.inputs)} inputs, not {len(arguments)}"
             )
         own = dict(zip((v.name for v in graph.inputs), arguments))
-        return self._evaluation.run(graph, ChainMap(own, self.values), self._bound)
+        return self._evaluation.body(graph, ChainMap(own, self.values), self._bound)
 
 
 def apply_rule(rule: Rule, call: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
@@ -172,7 +198,7 @@ def to_host(value: Any) -> Any:
     """A value that is known, as an array of NumPy."""
     if isinstance(value, list):
         return [to_host(v) for v in value]
-    return value if value is None else np.asarray(value)
+    return value if value is None or isinstance(value, Padded) else np.asarray(value)
 
 
 def to_device(value: Any) -> Any:

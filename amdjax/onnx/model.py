@@ -20,7 +20,7 @@ from amdjax.quantize import integer_products
 from .errors import NotTraceable, OnnxError
 from .evaluation import Evaluation, to_device
 from .graph import Graph, Program, walk
-from .padding import with_padded_selections
+from .padding import has_padded_selections, with_padded_selections
 from .parts import Parts, divided
 from .reading import parse, read_program
 from .source import Source
@@ -45,8 +45,9 @@ def load(
       custom_ops: functions of the inputs and attributes of operators that have no rule, by domain
         and name.
       padded: whether NonMaxSuppression gives as many rows as there may be, so that the model is one
-        program with it. Rows behind those that an output more counts, `"<name>.count"`, are -1, and
-        what follows from them is without meaning; nodes that would mix rows are refused.
+        program with it. An output more counts the rows that are selected, `"<name>.count"`; those
+        behind are -1, what follows from them is without meaning, and `TopK` and reductions leave
+        them out. Nodes that would mix them with others are refused as the model is traced.
 
     Returns:
       The model.
@@ -122,6 +123,7 @@ class Model(FileModel):
         self._evaluation = Evaluation(self.program, custom)
         self._is_quantized = any(n.op == "DequantizeLinear" for n in walk(self.program.graph))
         self._traceable = all(map(_is_tensor, self.inputs))
+        self._is_padded = has_padded_selections(graph)
         self._parts: Parts | None = None  # where the model as a whole cannot be traced
 
     def _computed(self, params: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -149,6 +151,8 @@ class Model(FileModel):
             try:
                 return super()._run(given)
             except NotTraceable as e:
+                if self._is_padded:  # what is padded is known as such in one program alone
+                    raise
                 self._traceable = False
                 self._divide(e.outputs)
         while self._parts is not None:
@@ -182,7 +186,7 @@ class Model(FileModel):
           The source.
 
         Raises:
-          OnnxError: the model has operators that are functions of the user.
+          OnnxError: the model has operators that are functions of the user, or padded selections.
 
         Example:
           >>> from onnx import helper, TensorProto
@@ -197,6 +201,8 @@ class Model(FileModel):
               return {'y': to_device(y)}
           <BLANKLINE>
         """
+        if self._is_padded:
+            raise OnnxError("padded: load the model without padded=True to write it as source")
         made = Source(self.program, self.params, self.inputs, self._optional, self._custom).text()
         if path is not None:
             path = Path(path)

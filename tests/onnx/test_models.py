@@ -295,44 +295,6 @@ def test_padded_selections_are_compiled(detector):
     assert made._traceable
 
 
-ROWS = [
-    ("NonZero", ["found"], {}, False),
-    ("Gather", ["found", "last"], {"axis": 0}, False),  # the last row is padding
-    ("Gather", ["found", "last"], {"axis": 1}, True),
-    ("Gather", ["table", "found"], {}, True),
-    ("Gather", ["found", "found"], {"axis": 1}, False),
-    ("Slice", ["found", "last", "two", "zero"], {}, False),
-    ("Slice", ["found", "last", "two", "one"], {}, True),
-    ("Slice", ["found", "last", "two"], {}, False),
-    ("Unsqueeze", ["found", "zero"], {}, False),
-    ("Unsqueeze", ["found", "last"], {}, True),
-    ("Concat", ["found", "found"], {"axis": 0}, False),
-    ("Concat", ["found", "found"], {"axis": 1}, True),
-    ("ReduceMax", ["found"], {}, False),
-    ("Shape", ["found"], {}, False),
-    ("Mul", ["found", "two"], {}, True),
-]
-
-
-@pytest.mark.parametrize(("op", "inputs", "attributes", "is_apart"), ROWS)
-def test_what_mixes_padded_rows_is_refused(op, inputs, attributes, is_apart):
-    node = helper.make_node
-    nodes = [
-        node("NonMaxSuppression", ["boxes", "scores", "two"], ["found"]),
-        node(op, inputs, ["y"], name="it", **attributes),
-    ]
-    constants = {
-        "zero": np.int64([0]), "one": np.int64([1]), "two": np.int64([2]), "last": np.int64([-1]),
-        "table": np.zeros((9, 2), np.float32),
-    }  # fmt: skip
-    proto = model(nodes, [value("boxes"), value("scores")], [value("y")], constants)
-    if is_apart:
-        load(proto, padded=True)
-    else:
-        with pytest.raises(OnnxError, match=rf"'it' \({op}\) may mix rows of what"):
-            load(proto, padded=True)
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_suppression_in_a_program_keeps_the_same_boxes(seed):
     """Random boxes on a grid, whose overlaps and scores are often equal, also empty ones."""

@@ -17,6 +17,7 @@ from amdjax.nn._resizing import keys_cubic, triangle
 from amdjax.nn._taps import Taps, gather_taps, taps_of, without_idle
 
 from ..errors import OnnxError
+from ..padding import Padded
 from ..registry import integer, ints, rule, static
 from .convolutions import bilinear
 
@@ -375,7 +376,7 @@ def non_max_suppression(
     """Boxes by falling score, as many as there are, without those that overlap one before.
 
     With a second output, which the standard has not, as many as there may be: rows of -1 are behind
-    those that are counted by it.
+    those that it counts.
     """
     most = 0 if limit is None else integer(limit, "max_output_boxes_per_class")
     is_padded = node.outputs > 1
@@ -405,14 +406,15 @@ def non_max_suppression(
     return np.array(found, np.int64).reshape(-1, 3)
 
 
-def _rows_of(kept: Any) -> tuple[Any, Any]:
+def _rows_of(kept: Any) -> tuple[Padded, Any]:
     """Rows (batch, class, box) of boxes `(batch, classes, most)`, and how many are none of -1."""
     there = (kept >= 0).ravel()
     count = there.shape[0]
     rows = jnp.stack(jnp.broadcast_arrays(*_places_of(kept), kept), -1).reshape(count, 3)
     at = jnp.where(there, jnp.cumsum(there) - 1, count)
     made = jnp.full((count, 3), -1, rows.dtype).at[at].set(rows, mode="drop")
-    return made.astype(jnp.int64), there.sum(dtype=jnp.int64)
+    selected = there.sum(dtype=jnp.int64)
+    return Padded(made.astype(jnp.int64), 0, selected), selected
 
 
 def _places_of(kept: Any) -> list[Any]:
