@@ -12,9 +12,11 @@ import select
 import signal
 import struct
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import llvmlite.binding as llvm
+from llvmlite.binding import ffi
 
 IDLE_SECONDS = 20.0
 
@@ -38,6 +40,11 @@ _LOOPS = (
     "simplify_cfg",
 )
 MAX_LEVEL = 4
+
+#: An attribute of functions that are better off without loop strength reduction.
+NO_STRENGTH_REDUCTION = '"no-strength-reduction"'
+#: llvmlite's own lock, which admits one thread at a time, and the same thread again.
+LLVM_LOCK: AbstractContextManager[Any] = getattr(ffi.lib, "_lock", None) or nullcontext()
 
 
 class Machine(NamedTuple):
@@ -108,7 +115,9 @@ class Compiler:
             module = self._parse(text, context)
             try:
                 _run_passes(module, machine, opt)
-                return getattr(machine, method)(module)
+                with LLVM_LOCK:  # options are the process's
+                    _reduce_strength(NO_STRENGTH_REDUCTION not in text)
+                    return getattr(machine, method)(module)
             finally:
                 module.close()
         finally:
@@ -126,6 +135,17 @@ class Compiler:
             module.close()
             raise CompileError(f"{error}\n{_shortened(text)}") from None
         return module
+
+
+_reduces_strength = True
+
+
+def _reduce_strength(wanted: bool) -> None:
+    """Have code generation run loop strength reduction, or not."""
+    global _reduces_strength
+    if wanted is not _reduces_strength:
+        llvm.set_option("amdjax", f"-disable-lsr={str(not wanted).lower()}")
+        _reduces_strength = wanted
 
 
 def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt: int) -> None:

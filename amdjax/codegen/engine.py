@@ -20,10 +20,9 @@ from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
-from llvmlite.binding import ffi
 
 from amdjax.codegen import compile_worker
-from amdjax.codegen.compile_worker import CompileError, Compiler, Machine
+from amdjax.codegen.compile_worker import LLVM_LOCK, CompileError, Compiler, Machine
 from amdjax.codegen.host import HostMachine, host
 
 __all__ = [
@@ -33,7 +32,7 @@ __all__ = [
 
 # Part of the keys of measured results, and of kernels on disk, for which a digest of the sources
 # stands too; raise it when the same text compiles to something else.
-CODEGEN_VERSION = 58
+CODEGEN_VERSION = 59
 
 # For every function of the CPU target. LLVM halves vectors on many AVX-512 machines if not told.
 FUNCTION_ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'
@@ -151,14 +150,14 @@ def engine() -> Engine:
 
 def _hold_llvm_lock_over_fork() -> None:
     """A child forked while another thread compiles would find llvmlite's lock taken for ever."""
-    lock = getattr(ffi.lib, "_lock", None)
-    if lock is None or not hasattr(os, "register_at_fork"):
+    if not hasattr(os, "register_at_fork"):
         return
 
     def release() -> None:
-        lock.__exit__(None, None, None)
+        LLVM_LOCK.__exit__(None, None, None)
 
-    os.register_at_fork(before=lock.__enter__, after_in_parent=release, after_in_child=release)
+    enter = LLVM_LOCK.__enter__
+    os.register_at_fork(before=enter, after_in_parent=release, after_in_child=release)
 
 
 _hold_llvm_lock_over_fork()

@@ -6,6 +6,9 @@ import mmap
 import numpy as np
 import pytest
 
+from amdjax.codegen.compile_worker import NO_STRENGTH_REDUCTION
+from amdjax.codegen.cpu.writer import MANY_CARRIED, emit_kernel
+from amdjax.codegen.llvm import Module
 from tests.support.tile_runner import PROTOTYPE, compile_kernel, kernel, run_kernel
 
 IN, OUT = ("f32", "in"), ("f32", "out")
@@ -42,6 +45,19 @@ def test_the_grid_may_be_cut_anywhere():
     block = (ctypes.c_int64 * 1)(y.ctypes.data)
     PROTOTYPE(run.library["kernel"])(ctypes.addressof(block), 4, 7, 1)
     np.testing.assert_array_equal(y, [0, 0, 0, 0, 12, 15, 18, 0, 0, 0])
+
+
+@pytest.mark.parametrize("vectors", [1, MANY_CARRIED])
+def test_strength_is_not_reduced_in_kernels_that_keep_many_vectors_in_registers(vectors):
+    def write(k, y):
+        zero = k.const("f32", 0, (8,))
+        sums = k.for_(0, 9, 1, lambda i, *sums: [x + 1 for x in sums], [zero] * vectors)
+        for n, x in enumerate(sums):
+            k.store(y, 8 * n, x)
+
+    module = Module()
+    emit_kernel(module, kernel(write, {"y": OUT}))
+    assert (NO_STRENGTH_REDUCTION in str(module)) is (vectors > 1)
 
 
 def lone_page():

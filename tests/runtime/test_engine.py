@@ -40,6 +40,29 @@ def test_assembly():
     assert "square:" in E.to_assembly(square())
 
 
+def test_loops_of_functions_that_say_so_keep_their_addresses():
+    """The option is the process's; functions that do not ask for it get what they always got."""
+
+    def loop(attribute):
+        return f"""define void @f(ptr %x, i64 %n, i64 %pitch) {attribute} {{
+          entry: br label %loop
+          loop:
+            %i = phi i64 [0, %entry], [%next, %loop]
+            %at = mul i64 %i, %pitch
+            %p = getelementptr float, ptr %x, i64 %at
+            store float 1.0, ptr %p
+            %next = add i64 %i, 1
+            %more = icmp slt i64 %next, %n
+            br i1 %more, label %loop, label %done
+          done: ret void
+        }}"""
+
+    before, without, after = (
+        E.to_assembly(loop(a)) for a in ("", compile_worker.NO_STRENGTH_REDUCTION, "")
+    )
+    assert before == after and "imul" not in before and "imul" in without
+
+
 def test_bad_text_shows_the_line():
     with pytest.raises(E.CompileError, match=r">\s+2    %y = mul i32 %x, %x"):
         E.compile_ir(square().replace("mul i64", "mul i32"))

@@ -129,10 +129,14 @@ class Writer:
     def _ask(
         self, buffer: tile.Buffer, row: Value, column: Value, shape: TileShape, write: bool
     ) -> None:
-        for r in range(shape.rows):
+        """Ask for a tile's lines, row by row: written out they take long to compile."""
+
+        def ask(r: Value) -> None:
             base = self._row_base(row + r) + column
             for at in range(0, shape.columns, CACHE_LINE // itemsize(buffer.dtype)):
                 self.k.prefetch(buffer, base + at, write=write)
+
+        self.k.for_(0, shape.rows, 1, ask)
 
     def _written(self) -> Iterator[tuple[tile.Buffer, bool | Value]]:
         """What tiles are stored to, and whether past the caches."""

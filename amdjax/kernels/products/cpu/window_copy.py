@@ -157,7 +157,7 @@ class WindowCopy:
         """Elements of a line from the input, or zeros; what follows is overwritten."""
         k, shape = self.k, (self.strip,)
 
-        def strip(e: Value, mask: Value | None) -> list[Value]:
+        def strip(e: Value, mask: Value | None = None) -> list[Value]:
             if at is None:
                 x = k.const(self.dtype, 0, shape)
             else:
@@ -165,7 +165,11 @@ class WindowCopy:
             k.store(self.buffer, row + e, x, (1,))
             return []
 
-        lane_loop(k, start, stop, self.strip, strip)
+        # Masks are for what ends within a strip, and would be read beyond it.
+        if at is None or self.block.features % self.strip == 0:
+            k.for_(start, stop, self.strip, strip)
+        else:
+            lane_loop(k, start, stop, self.strip, strip)
 
 
 def block_loops(block: WindowBlock) -> list[Axis]:
