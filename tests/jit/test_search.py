@@ -189,6 +189,7 @@ for name in test_search.FAMILIES:
 #: Solvers that need a machine or a problem which other tests have.
 MACHINE_SPECIFIC = {
     ("attention on a CPU", "AMX"), ("product on a CPU", "AMX"), ("product on a CPU", "VNNI"),
+    ("product on a CPU", "implicit words"),
     ("convolution on a GPU", "padded groups"), ("convolution on a GPU", "depthwise"),
     ("convolution on a CPU", "depthwise gradient"), ("product on a CPU", "streamed"),
 }  # fmt: skip

@@ -66,6 +66,7 @@ def make(
     window_dilation=None,
     groups=1,
     batch_groups=1,
+    preferred=None,
     **options,
 ):
     spatial = len(strides)
@@ -75,7 +76,7 @@ def make(
         "window_strides": tuple(strides), "padding": tuple(padding),
         "lhs_dilation": tuple(dilation or ones), "rhs_dilation": tuple(window_dilation or ones),
         "dimension_numbers": ConvDimensionNumbers(lhs, rhs, out), "feature_group_count": groups,
-        "batch_group_count": batch_groups, "precision": None, "preferred_element_type": None,
+        "batch_group_count": batch_groups, "precision": None, "preferred_element_type": preferred,
         "out_sharding": None,
     }  # fmt: skip
     operands = placed(x, lhs), placed(w, rhs)
@@ -99,7 +100,7 @@ def check(
     )
     got = np.transpose(runner(*operands), out_spec)
     ones = (1,) * len(strides)
-    wide = {"f": np.float64, "c": np.complex128, "i": np.int64, "u": np.int64}[x.dtype.kind]
+    wide = {"c": np.complex128, "i": np.int64, "u": np.int64}.get(x.dtype.kind, np.float64)
     arguments = (strides, padding, dilation or ones, window_dilation or ones, groups, batch_groups)
     want = plain_conv(x.astype(wide), w.astype(wide), *arguments)
     assert got.shape == want.shape

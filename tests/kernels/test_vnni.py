@@ -13,12 +13,14 @@ from amdjax import tile
 from amdjax.codegen import host, llvm
 from amdjax.codegen.cpu import product
 from amdjax.codegen.cpu.writer import emit_kernel
+from amdjax.kernels.products.cpu.implicit_words import IMPLICIT_WORDS
 from amdjax.lax.conv import conv_general_dilated_p
 from amdjax.lax.dot import dot_general_p
 from tests.kernels import test_conv, test_gemm
 from tests.kernels.test_amx import operands, preferred
 from tests.kernels.test_gemm import MATMUL, params, values
 from tests.support.kernel_runner import Runner, target
+from tests.support.solvers import everywhere
 
 BF16 = ml_dtypes.bfloat16
 TYPES = [(BF16, BF16), (np.int8, np.int8), (np.uint8, np.int8)]
@@ -131,6 +133,63 @@ def test_convolution(features, stride):
     scale = test_conv.plain_conv(*map(abs, wide), *arguments)
     error = abs(np.transpose(runner(x, w), spec[2]) - want)
     assert (error <= (9 * features + 4) * 2**-23 * scale).all()
+
+
+@pytest.mark.turns(3)
+@settings(max_examples=60, deadline=None)
+@given(
+    test_conv.convolutions(), st.sampled_from([*TYPES, *PAIRS]), st.integers(0, 5),
+    st.integers(1, 3), st.sampled_from([256, 512]),
+)  # fmt: skip
+def test_windows_of_words(conv, types, number, threads, bits):
+    """Read from a copy of what windows see, whose zeros are moved up as signed bytes are."""
+    (images, inputs, *extent), (outputs, features, *window), options = conv
+    x_shape, w_shape = (images, 4 * inputs, *extent), (outputs, 4 * features, *window)
+    options["dilation"] = (1,) * len(window)
+    machine = MACHINE if types in TYPES else replace(PLAIN, vector_bits=bits)
+    machine = replace(machine, threads=threads)
+    if test_conv.has_room(x_shape, w_shape, options):
+        rng = np.random.default_rng(0)
+        x, w = (anything(rng, s, t) for s, t in zip((x_shape, w_shape), types, strict=True))
+        with everywhere(IMPLICIT_WORDS, number):
+            options |= {"layout": "last", "preferred": preferred(types)}
+            test_conv.check(x, w, **options, cpu_target=machine)
+
+
+@pytest.mark.parametrize("types", [*TYPES, PAIRS[1]])
+@pytest.mark.parametrize("features", [4, 64])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_of_words_of_networks(features, stride, types):
+    rng = np.random.default_rng(0)
+    x, w = (
+        anything(rng, (2, features, 13, 14), types[0]),
+        anything(rng, (40, features, 3, 3), types[1]),
+    )
+    machine = MACHINE if types in TYPES else PLAIN
+    for number in range(3):
+        with everywhere(IMPLICIT_WORDS, number) as plans:
+            test_conv.check(
+                x, w, "last", (stride, stride), [(1, 1), (2, 0)], cpu_target=machine,
+                preferred=preferred(types),
+            )  # fmt: skip
+        assert plans
+
+
+def test_windows_of_words_have_no_parts_of_two_taps():
+    rng = np.random.default_rng(0)
+    x, w = anything(rng, (2, 6, 9, 9), np.uint8), anything(rng, (8, 6, 3, 3), np.int8)
+    with everywhere(IMPLICIT_WORDS, 0) as plans:
+        options = {"cpu_target": MACHINE, "preferred": np.dtype(np.int32)}
+        test_conv.check(x, w, "last", (1, 1), [(1, 1)] * 2, **options)
+    assert not plans
+
+
+def anything(rng, shape, dtype):
+    """Numbers of the whole range of an integer dtype, or of a normal distribution."""
+    if np.dtype(dtype).kind not in "iu":
+        return values(rng, shape, dtype)
+    info = np.iinfo(dtype)
+    return rng.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
 
 
 def test_specials_stay_in_their_row_and_column():

@@ -103,6 +103,11 @@ class Source:
         """Whether elements of a line lie side by side, as far as its innermost loop goes."""
         return bool(self.depth) and self.depth[-1].stride == 1
 
+    def packed(self, k: Builder, x: Value, dtype: str) -> Value:
+        """An element as it stands where it was copied to."""
+        x = k.convert(x, dtype)
+        return x ^ k.const(dtype, self.flip, x.shape) if self.flip else x
+
     def at_hand(self) -> Source:
         """The same for the sizes at hand: for estimates, and for choices that are right for all."""
         limits = tuple(Limit(size_hint(x.start), size_hint(x.extent)) for x in self.limits)

@@ -14,6 +14,7 @@ from amdjax.kernels.products.cpu.explicit_columns import explicit_columns
 from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
 from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
+from amdjax.kernels.products.cpu.implicit_words import IMPLICIT_WORDS
 from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
 from amdjax.kernels.products.cpu.streamed import STREAMED
@@ -82,6 +83,7 @@ PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
     AMX,
     VNNI,
     IMPLICIT,
+    IMPLICIT_WORDS,
     IMPLICIT_GRADIENT,
     PACKED,
 )

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 from amdjax import tile
 from amdjax.core.dims import Dim, is_multiple, size_hint
@@ -27,7 +27,7 @@ from amdjax.kernels.products.contraction import (
 )
 from amdjax.kernels.products.cpu.blocking import extents
 from amdjax.kernels.products.cpu.costs import launch, launch_time, nanoseconds, packing, work
-from amdjax.kernels.products.cpu.micro_kernel import each_tile, multiply
+from amdjax.kernels.products.cpu.micro_kernel import each_tile, multiply, multiply_add
 from amdjax.kernels.products.cpu.packing import PanelPacker
 from amdjax.kernels.products.cpu.window_copy import (
     WindowBlock,
@@ -41,6 +41,7 @@ from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.search import Solver
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
+from amdjax.tile.types import CACHE_LINE
 
 Value = tile.Value
 
@@ -68,17 +69,22 @@ class ImplicitPlan:
     panels: int
 
     @property
+    def size(self) -> int:
+        """Bytes of an element that is multiplied."""
+        return itemsize(self.problem.accumulate)
+
+    @property
     def features(self) -> int:
-        """Steps in depth of a tap."""
-        return self.problem.depth // math.prod(axis.taps for axis in self.axes)
+        """Elements in depth of a tap."""
+        return features_of(self.problem, self.axes)
 
     @property
     def window(self) -> WindowBlock:
         """What a program copies."""
-        return WindowBlock(self.axes, self.block, self.features)
+        return WindowBlock(self.axes, self.block, self.features, CACHE_LINE // self.size)
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
-        return ImplicitProduct(ctx, self).calls()
+        return ImplicitProduct(ctx, self.problem, self).calls()
 
     def __str__(self) -> str:
         block = "×".join(map(str, self.block))
@@ -89,57 +95,82 @@ class ImplicitPlan:
         )
 
 
+Plan = TypeVar("Plan", bound=ImplicitPlan)
+
+
 def implicit_plans(product: ProductProblem, target: CpuTarget) -> list[ImplicitPlan]:
     """Plans of several tiles and blocks; none where a position sees a single tap."""
     p, axes = product.merged, product.windows
-    if p.is_complex or not axes or any(isinstance(axis.taps, Dim) for axis in axes):
+    if p.is_complex or not sees_taps(p, axes):
         return []
-    if isinstance(p.depth, Dim) or math.prod(axis.taps for axis in axes) == 1:
-        return []
-    along = size_hint(axes[-1].positions)
-    shapes = best_even_tiles(p, target, along)
-    found = [plan for shape in shapes[:2] for plan in _plans(p, axes, shape, target)]
+    shapes = best_even_tiles(p, target, size_hint(axes[-1].positions))
+    found = [ImplicitPlan(p, axes, shape, (), 0) for shape in shapes[:2]]
+    return best_blocks(product, found, target)
+
+
+def sees_taps(problem: Contraction, axes: Sequence[WindowAxis]) -> bool:
+    """Whether positions see several taps, of numbers that are known."""
+    if not axes or isinstance(problem.depth, Dim):
+        return False
+    return not any(isinstance(axis.taps, Dim) for axis in axes) and _taps(axes) > 1
+
+
+def features_of(problem: Contraction, axes: Sequence[WindowAxis]) -> int:
+    """Elements in depth of a tap."""
+    return problem.depth // _taps(axes)
+
+
+def _taps(axes: Sequence[WindowAxis]) -> int:
+    return math.prod(axis.taps for axis in axes)
+
+
+def best_blocks(product: ProductProblem, plans: Sequence[Plan], target: CpuTarget) -> list[Plan]:
+    """The best ways to cut what plans without blocks compute."""
+    found = [cut for plan in plans for cut in _blocks(plan, target)]
     found.sort(key=lambda plan: implicit_cost(product, plan, target))
     return list(dict.fromkeys(found[:MOST_PLANS]))
 
 
-def _plans(
-    problem: Contraction, axes: tuple[WindowAxis, ...], shape: TileShape, target: CpuTarget
-) -> Iterator[ImplicitPlan]:
+def _blocks(plan: Plan, target: CpuTarget) -> Iterator[Plan]:
     """Blocks of positions whose copy the second-level cache holds, and blocks of columns."""
+    problem, shape = plan.problem, plan.tile
     wide = ceil_div(problem.at_hand.columns, shape.columns)
-    panel = problem.depth * shape.columns * itemsize(problem.accumulate)
-    for block in position_blocks(axes, shape.rows):
-        whole = ImplicitPlan(problem, axes, shape, block, wide)
-        copied = whole.window.elements * itemsize(problem.accumulate)
+    panel = problem.depth * shape.columns * plan.size
+    for block in position_blocks(plan.axes, shape.rows):
+        cut = replace(plan, block=block)
+        copied = cut.window.elements * plan.size
         if copied + min(panel, private_cache(target) // 2) > private_cache(target) * 3 // 4:
             continue
         for columns in extents(wide, wide)[:4]:
-            yield ImplicitPlan(problem, axes, shape, block, columns)
+            yield replace(cut, panels=columns)
 
 
 def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
-    p, shape, costs, dtype = plan.problem.at_hand, plan.tile, target.costs, plan.problem.accumulate
+    p, shape, costs, size = plan.problem.at_hand, plan.tile, target.costs, plan.size
     each_panel = math.prod(plan.block[:-1]) * sum(
         count * (NEAR * p.depth * one.cycles(costs) + costs.tile)
         for count, one in shape.covering(plan.block[-1])
     )
     wide = ceil_div(p.columns, shape.columns)
-    if p.depth * p.columns * itemsize(dtype) > private_cache(target) // 2:
+    if panels_are_far(p, size, target):
         # Panels come from beyond the second level, once for each program.
-        arrival = p.depth * shape.columns * itemsize(dtype) / costs.memory_rate
-        each_panel = max(each_panel, arrival)
-        if p.b.fixed:  # other steps were there since, and nothing asks for them ahead
-            each_panel += arrival / 4
+        each_panel = max(each_panel, p.depth * shape.columns * size / costs.memory_rate)
     programs = p.batches * size_hint(math.prod(plan.window.counts)) * ceil_div(wide, plan.panels)
-    copying = plan.window.copy_cycles(costs, shape.lanes)
+    copying = plan.window.copy_cycles(costs, target.vector_bits // 8 // size)
     each = each_panel * plan.panels + copying + costs.program
-    cycles = launch(each, programs, target, counted=work(p, target))
+    words = shape if size != itemsize(p.accumulate) else None
+    cycles = launch(each, programs, target, counted=work(p, target, words))
     if not p.b.fixed:
-        packed = packing(p.b, shape.columns, p.depth, shape.columns, target, dtype)
+        packed = packing(p.b, shape.columns, p.depth, shape.columns, target, p.accumulate)
         cycles += launch(packed, p.batches * wide, target)
     return nanoseconds(cycles, target)
+
+
+def panels_are_far(problem: Contraction, size: int, target: CpuTarget) -> bool:
+    """Whether panels, of elements of a size, do not stay in the second-level cache."""
+    p = problem.at_hand
+    return p.depth * p.columns * size > private_cache(target) // 2
 
 
 IMPLICIT = Solver("implicit", implicit_plans, implicit_cost)
@@ -157,10 +188,14 @@ class _Taps(NamedTuple):
 class ImplicitProduct:
     """A convolution as launches: packing the kernel, and blocks of positions."""
 
-    def __init__(self, ctx: ShapedContext, plan: ImplicitPlan):
-        self.ctx, self.plan, self.problem = ctx, plan, plan.problem
-        shape = plan.tile
-        self.packer = PanelPacker(ctx, plan.problem, shape.columns, shape.lanes, ctx.target)
+    #: Elements in depth that a step of the micro-kernel takes.
+    per = 1
+    #: Whether taps outside the input are left out where whole runs are.
+    skips = True
+
+    def __init__(self, ctx: ShapedContext, problem: Contraction, plan: ImplicitPlan):
+        self.ctx, self.plan, self.problem = ctx, plan, problem
+        self.packer = self.make_packer()
         self.pitches = plan.window.pitches
         *outer, last = plan.axes
         #: axes whose taps are a loop each; along the last axis they are mostly one run
@@ -169,14 +204,36 @@ class ImplicitProduct:
         if last.tap_shift > 1 and last.taps > 1:
             self.looped.append(len(outer))
             self.run = plan.features
+        #: whether rounding errors grow with the length of a sum
+        self.rounds = problem.accumulate in tile.FLOATS
         most = range(ceil_div(self.run, 2 * LONG_SUM), 2 * ceil_div(self.run, 2 * LONG_SUM))
-        parts = next((n for n in most if not self.run % n), 1)
+        parts = next((n for n in most if not self.run % (n * self.per)), 1) if self.rounds else 1
         #: steps of a run that are summed at once
         self.part = self.run // parts
+        tiles = ceil_div(math.prod(plan.block), plan.tile.rows)
+        self.share = max(2, ceil_div(plan.tile.columns, tiles))
+
+    def make_packer(self) -> PanelPacker:
+        """What packs `b`."""
+        shape = self.plan.tile
+        return PanelPacker(self.ctx, self.problem, shape.columns, shape.lanes, self.ctx.target)
 
     def calls(self) -> list[Call]:
         """The launches in order."""
         return [self.packer.call(), self._product()]
+
+    def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
+        """A step of the micro-kernel."""
+        return multiply_add(k, a, b, total)
+
+    def start(self, panel: Value) -> list[Value]:
+        """What sums of the columns of a panel start from."""
+        del panel
+        return self._nothing()
+
+    def _nothing(self) -> list[Value]:
+        shape = self.plan.tile
+        return [self.k.const(self.problem.accumulate, 0, (shape.lanes,))] * shape.vectors
 
     def _product(self) -> Call:
         p, plan, shape = self.problem, self.plan, self.plan.tile
@@ -184,7 +241,9 @@ class ImplicitProduct:
         self.k = k = program.k
         # Rows of a tile that do not exist are computed all the same, from what lies there.
         beyond = shape.rows * plan.axes[-1].shift * plan.features
-        self.copy = WindowCopy(program, p.a, plan.window, p.accumulate, shape.lanes, beyond)
+        dtype = self.packer.dtype
+        lanes = shape.lanes * itemsize(p.accumulate) // itemsize(dtype)
+        self.copy = WindowCopy(program, p.a, plan.window, dtype, lanes, beyond)
         self.panels = program.buffer(self.packer.result, self.packer.dtype)
         wide = ceil_div(self.packer.panels, plan.panels)
         pid = k.program_id()
@@ -200,7 +259,8 @@ class ImplicitProduct:
         panels = k.min(k.const("index", self.packer.panels) - first_panel, plan.panels)
         k.for_(0, panels, 1, lambda j: self._positions(first_panel + j, []))
         grid = p.batches * math.prod(plan.window.counts) * wide
-        return program.launch(grid, launch_time(work(p, self.ctx.target)))
+        words = shape if self.per > 1 else None
+        return program.launch(grid, launch_time(work(p, self.ctx.target, words)))
 
     def _positions(self, panel: Value, place: list[Value]) -> None:
         """All tiles of a panel, whose places along outer axes are given."""
@@ -224,24 +284,28 @@ class ImplicitProduct:
             at = at + i * (axis.shift * pitch)
             row = row * axis.positions + (first + i)
         self.writer.prefetch(row, panel * columns, shape)
-        none = [k.const(p.accumulate, 0, (shape.lanes,))] * (shape.rows * shape.vectors)
+        none = self._nothing() * shape.rows
+
+        base = self.packer.place(self.batch, panel)
+        fetched = self._first_prefetch(base, place)
 
         def nest(loops: list[_Taps], at: Value, depth: Value, sums: list[Value]) -> list[Value]:
             if not loops:
-                here = self.packer.place(self.batch, panel) + depth * columns
-                return self._run(shape, at, here, sums)
+                prefetched = fetched and fetched + depth * self.share
+                return self._run(shape, at, base + depth * columns, sums, prefetched)
             taps, *inner = loops
 
             def tap(t: Value, *sums: Value) -> list[Value]:
                 here = at + t * taps.pitch, depth + t * taps.steps
-                if taps.steps < LONG_SUM:
+                if taps.steps < LONG_SUM or not self.rounds:
                     return nest(inner, *here, list(sums))
-                # As rounding errors grow with the length of a sum, long ones are begun anew.
+                # Long sums are begun anew.
                 return [x + y for x, y in zip(sums, nest(inner, *here, none), strict=True)]
 
             return list(k.for_(taps.low, taps.high, 1, tap, sums))
 
-        sums = nest(self._loops(place), at, k.const("index", 0), none)
+        start = self.start(panel) * shape.rows
+        sums = nest(self._loops(place), at, k.const("index", 0), start)
         store_sums(
             self.writer, self.sums, k.const("index", 0), shape, sums,
             (row, k.min(stop - place[-1], shape.rows)),
@@ -265,23 +329,50 @@ class ImplicitProduct:
         for d in reversed(self.looped):
             axis = plan.axes[d]
             inside: tuple[Value | int, Value | int] = 0, axis.taps
-            if axis.leaves and d + 1 < len(plan.axes):  # along the last axis, zeros are copied
+            # Along the last axis, zeros are copied.
+            if self.skips and axis.leaves and d + 1 < len(plan.axes):
                 inside = axis.taps_inside(k, self.first[d] + place[d])
             loops.insert(0, _Taps(*inside, axis.tap_shift * self.pitches[d], steps))
             steps *= axis.taps
         return loops if self.part < self.run else loops[:-1]
 
-    def _run(self, shape: TileShape, at: Value, panel: Value, sums: list[Value]) -> list[Value]:
+    def _first_prefetch(self, base: Value, place: Sequence[Value]) -> Value | None:
+        """What a tile asks for at its first step, of the panel behind the one at `base`.
+
+        None where panels are near. Of others, each tile asks for a part, `share` elements a step.
+        """
+        plan, p = self.plan, self.problem
+        if not panels_are_far(p, plan.size, self.ctx.target):
+            return None
+        position = self.k.const("index", 0)
+        for n, i in zip(plan.block, place, strict=True):
+            position = position * n + i
+        tile = position // plan.tile.rows
+        return base + self.packer.depth * plan.tile.columns + tile * (p.depth * self.share)
+
+    def _run(
+        self, shape: TileShape, at: Value, panel: Value, sums: list[Value], prefetched: Value | None
+    ) -> list[Value]:
         """The micro-kernel along steps that follow one another in the copy and in a panel."""
-        k = self.k
-        step = self.plan.axes[-1].shift * self.plan.features
+        k, per = self.k, self.per
+        step = self.plan.axes[-1].shift * self.plan.features // per
         starts = range(0, len(sums), shape.vectors)
+        copy, panels = self.copy.buffer, self.panels
+        if per > 1:
+            copy, panels = (replace(x, dtype="i32") for x in (copy, panels))
+            at, panel, prefetched = at // per, panel // per, prefetched and prefetched // per
+
+        def load_b(s: Value, v: int) -> Value:
+            if prefetched is not None and v == 0:
+                k.prefetch(panels, prefetched + s * self.share, level=2)
+            there = panel + s * shape.columns + v * shape.lanes
+            return k.load(panels, there, (shape.lanes,), (1,))
+
         lines = multiply(
-            k, shape, self.problem.accumulate, self.part,
-            lambda s, r: k.load(self.copy.buffer, at + s + r * step),
-            lambda s, v: k.load(
-                self.panels, panel + s * shape.columns + v * shape.lanes, (shape.lanes,), (1,)
-            ),
+            k, shape, self.problem.accumulate, self.part // per,
+            lambda s, r: k.load(copy, at + s + r * step),
+            load_b,
             [sums[i : i + shape.vectors] for i in starts],
+            self.add,
         )  # fmt: skip
         return [x for line in lines for x in line]

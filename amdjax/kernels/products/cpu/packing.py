@@ -55,7 +55,9 @@ def copy_lines(
             mask = within if mask is None else mask
         else:
             mask = mask & within
-        return reader.packed(k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype)
+        return reader.source.packed(
+            k, k.load(reader.buffer, at, (lanes,), (1,), mask), target.dtype
+        )
 
     def one(i: Value) -> None:
         line_base, line = part.line(i)
@@ -185,7 +187,7 @@ def pack_lanes(
             else:
                 x = k.select(exists, strip, x)
         assert x is not None
-        return reader.packed(x, target.dtype)
+        return reader.source.packed(k, x, target.dtype)
 
     def run(offset: Value, shifts: list[Value], low: Value, high: Value, position: Value) -> None:
         def step(i: Value) -> None:
@@ -301,13 +303,16 @@ class PanelPacker:
         granularity = math.lcm(self.lanes, self.granularity)
         return round_up(max(depth // wanted, 4 * self.lanes), granularity)
 
-    def place(self, batch: Sequence[Value], panel: Value) -> Value:
-        """Where a panel begins that all of it was packed to, for the place in each batch loop."""
+    def index(self, batch: Sequence[Value], panel: Value) -> Value:
+        """The place of a panel among all panels, for the place in each batch loop."""
         entry: Value | None = None
         for i, axis in zip(self.batch, self.source.batch, strict=True):
             entry = batch[i] if entry is None else entry * axis.extent + batch[i]
-        index = panel if entry is None else entry * self.panels + panel
-        return index * (self.depth * self.columns)
+        return panel if entry is None else entry * self.panels + panel
+
+    def place(self, batch: Sequence[Value], panel: Value) -> Value:
+        """Where a panel begins that all of it was packed to, for the place in each batch loop."""
+        return self.index(batch, panel) * (self.depth * self.columns)
 
     def pack(
         self, part: Part, target: tile.Buffer, at: Value, panels: Sequence[Value | int] = (0,)

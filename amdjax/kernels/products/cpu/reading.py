@@ -59,11 +59,6 @@ class Reader:
         starts = (limit.start for limit in source.limits)
         self.starts = [program.param(f"{name}.start{j}", x) for j, x in enumerate(starts)]
 
-    def packed(self, x: Value, dtype: str) -> Value:
-        """An element as it stands in a panel."""
-        x, flip = self.k.convert(x, dtype), self.source.flip
-        return x ^ self.k.const(dtype, flip, x.shape) if flip else x
-
     def _numbers(self) -> dict[str, int]:
         s, name = self.source, self.name
         numbers = {f"{name}.lines": s.line_count}

@@ -70,8 +70,8 @@ class VnniPlan(WordPlan):
 def vnni_plans(product: ProductProblem, target: CpuTarget) -> list[VnniPlan]:
     """Plans of several tiles and blocks."""
     p = product.merged
-    types = _multiplied(p, target)
-    if types is None or not takes_words(p, _SUMS[types]):
+    types = word_types(p, target)
+    if types is None:
         return []
     cuts = _cuts(p, target, itemsize(types[0]), best_tiles(p, target)[:MOST_TILES])
     return list(dict.fromkeys(_plan(p, cut, types) for cut in cuts))
@@ -84,16 +84,22 @@ def _cuts(
     for shape in shapes:
         if shape.columns % WORDS:
             continue
-        steps = VnniShape(shape.rows, shape.vectors, shape.lanes, per=4 // size)
+        steps = VnniShape.of(shape, size)
         yield from blockings(problem, target, steps, size, AMX_ROW_BYTES // size)
 
 
-def _multiplied(problem: Contraction, target: CpuTarget) -> tuple[str, str] | None:
-    """What instructions of the machine multiply for a product: its operands, or pairs they fit."""
+def word_types(problem: Contraction, target: CpuTarget) -> tuple[str, str] | None:
+    """What instructions of the machine multiply for a product: its operands, or pairs they fit.
+
+    None if there are none, or operands cannot be packed for them.
+    """
     own = problem.a.dtype, problem.b.dtype
+    types: tuple[str, str] | None = None
     if target.vector_bits >= 512 and own in _SUMS and set(own) <= set(target.dot_dtypes):
-        return own
-    return _PAIRS if "i16" in target.dot_dtypes and set(own) <= _FIT_PAIRS else None
+        types = own
+    elif "i16" in target.dot_dtypes and set(own) <= _FIT_PAIRS:
+        types = _PAIRS
+    return types if types and takes_words(problem, _SUMS[types]) else None
 
 
 def _plan(problem: Contraction, blocking: Blocking, types: tuple[str, str]) -> VnniPlan:
@@ -107,14 +113,22 @@ def vnni_cost(product: ProductProblem, plan: VnniPlan, target: CpuTarget) -> flo
     p, blocking = plan.problem.at_hand, plan.blocking
     size, wide = itemsize(plan.types[0]), ceil_div(p.columns, blocking.tile.columns)
     cycles = block_cycles(p, target, blocking, size)
-    if plan.types[0] == "i8":  # sums of columns, read from their panels
-        each = p.depth * size / 4 * blocking.tile.vectors
-        cycles += launch(each, p.batches * wide, target)
+    cycles += column_sums(p, plan.types, blocking.tile, target)
     if len(p.a.depth) > 1:
         blocks = ceil_div(wide, blocking.columns)
         runs = p.batches * p.rows * (p.depth // p.a.depth[-1].extent) * blocks
         cycles += RUN * runs / target.threads
     return nanoseconds(cycles, target)
+
+
+def column_sums(
+    problem: Contraction, types: tuple[str, str], shape: TileShape, target: CpuTarget
+) -> float:
+    """Cycles of the sums of columns that signed bytes start from, read from their panels."""
+    if types[0] != "i8":
+        return 0.0
+    programs = problem.batches * ceil_div(problem.columns, shape.columns)
+    return launch(problem.depth / 4 * shape.vectors, programs, target)
 
 
 VNNI = Solver("VNNI", vnni_plans, vnni_cost)
@@ -130,65 +144,60 @@ class VnniShape(TileShape):
 
     per: int = 4
 
+    @classmethod
+    def of(cls, shape: TileShape, size: int) -> VnniShape:
+        """The same part, of elements of so many bytes."""
+        return cls(shape.rows, shape.vectors, shape.lanes, shape.even, 4 // size)
+
     def cycles(self, costs: CpuCosts) -> float:
         """Cycles of one element in depth."""
         return super().cycles(costs) / self.per
 
 
-class VnniProduct(PackedProduct):
-    """A packed product whose steps are words."""
+class WordSums:
+    """What vector instructions sum that take words, step by step.
 
-    def __init__(self, ctx: ShapedContext, plan: VnniPlan):
-        problem, self.signed = plan.problem, plan.types[0] == "i8"
-        self.types = ("u8", "i8") if self.signed else plan.types
-        if self.signed:
-            problem = replace(problem, a=replace(problem.a, flip=UP))
-        self.element = plan.element
-        self.per = 4 // itemsize(self.element)
-        super().__init__(ctx, problem, plan.blocking)
+    Args:
+      ctx: the equation.
+      types: of the elements of words.
+      packer: of `b`.
+      shape: of the tiles.
 
-    def make_packer(self) -> PanelPacker:
-        columns = self.blocking.tile.columns
-        packer = WordPacker(self.ctx, self.problem, columns, self.target, self.element)
-        self.starts = Temp("i32", packer.batches * packer.panels * columns)
-        return packer
+    Attributes:
+      signed: whether bytes of `a` are moved up.
+      types: of what is multiplied.
+    """
 
-    def _place_rows(self) -> None:
-        self.rows = WordRows(self.program, self.a_reader, self.problem, self.blocking, self.element)
-        self.a, self.stride, self.by_line = self.rows.buffer, self.rows.stride, True
-
-    def _pack_a(self, part: Part, high: Value) -> None:
-        self.rows.pack(part, high)
-
-    def calls(self) -> list[Call]:
-        calls = super().calls()
-        return [calls[0], self._column_sums(), *calls[1:]] if self.signed else calls
+    def __init__(
+        self, ctx: ShapedContext, types: tuple[str, str], packer: PanelPacker, shape: TileShape
+    ) -> None:
+        self.ctx, self.packer, self.shape, self.signed = ctx, packer, shape, types[0] == "i8"
+        self.types = ("u8", "i8") if self.signed else types
+        self._starts = Temp("i32", packer.batches * packer.panels * shape.columns)
 
     def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
+        """A step of the micro-kernel."""
         return k.dot_words(self.types, a, b, total)
 
-    def start(self, panel: Value, first: Literal[True] | Value) -> list[Value]:
-        zero = super().start(panel, first)
-        if not self.signed:
-            return zero
-        k, shape = self.k, self.blocking.tile
-        buffer = self.program.buffer(self.starts, "i32")
-        at = self.panel_index(panel) * shape.columns
+    def start(self, program: Program, panel: Value) -> list[Value]:
+        """What sums of the columns of a panel, given its place among all, start from if signed."""
+        k, shape = program.k, self.shape
+        buffer, at = program.buffer(self._starts, "i32"), panel * shape.columns
+        places = (at + v * shape.lanes for v in range(shape.vectors))
+        return [k.load(buffer, place, (shape.lanes,), (1,)) for place in places]
 
-        def moved() -> list[Value]:
-            places = (at + v * shape.lanes for v in range(shape.vectors))
-            return [k.load(buffer, place, (shape.lanes,), (1,)) for place in places]
-
-        return moved() if first is True else list(k.if_(first, moved, lambda: zero))
+    def calls(self) -> list[Call]:
+        """What is launched between packing `b` and multiplying."""
+        return [self._column_sums()] if self.signed else []
 
     def _column_sums(self) -> Call:
         """-128 times the sums of the columns of `b`."""
-        packer, shape = self.packer, self.blocking.tile
+        packer, shape, per = self.packer, self.shape, 4  # bytes of a word
         program = Program(self.ctx, "column_sums", runtime=True)
         k, lanes = program.k, (shape.lanes,)
         panels = program.buffer(packer.result, "i32")
-        out = program.buffer(self.starts, "i32", "out")
-        words = ceil_div(packer.steps, self.per), packer.depth // self.per
+        out = program.buffer(self._starts, "i32", "out")
+        words = ceil_div(packer.steps, per), packer.depth // per
         steps, padded = (program.num(n, x) for n, x in zip(("steps", "padded"), words, strict=True))
         ones, panel = k.const("i32", 0x01010101, lanes), k.program_id()
         for v in range(shape.vectors):
@@ -202,3 +211,46 @@ class VnniProduct(PackedProduct):
             k.store(out, panel * shape.columns + v * shape.lanes, total, (1,))
         count = packer.batches * packer.panels
         return program.launch(count, 0.1 * count * words[1] * shape.columns)
+
+
+class VnniProduct(PackedProduct):
+    """A packed product whose steps are words."""
+
+    def __init__(self, ctx: ShapedContext, plan: VnniPlan):
+        self.element = plan.element
+        self.per = 4 // itemsize(self.element)
+        super().__init__(ctx, moved_up(plan.problem, plan.types), plan.blocking)
+        self.words = WordSums(ctx, plan.types, self.packer, plan.blocking.tile)
+
+    def make_packer(self) -> PanelPacker:
+        columns = self.blocking.tile.columns
+        return WordPacker(self.ctx, self.problem, columns, self.target, self.element)
+
+    def _place_rows(self) -> None:
+        self.rows = WordRows(self.program, self.a_reader, self.problem, self.blocking, self.element)
+        self.a, self.stride, self.by_line = self.rows.buffer, self.rows.stride, True
+
+    def _pack_a(self, part: Part, high: Value) -> None:
+        self.rows.pack(part, high)
+
+    def calls(self) -> list[Call]:
+        first, *others = super().calls()
+        return [first, *self.words.calls(), *others]
+
+    def add(self, k: tile.Builder, a: Value, b: Value, total: Value) -> Value:
+        return self.words.add(k, a, b, total)
+
+    def start(self, panel: Value, first: Literal[True] | Value) -> list[Value]:
+        zero = super().start(panel, first)
+        if not self.words.signed:
+            return zero
+
+        def moved() -> list[Value]:
+            return self.words.start(self.program, self.panel_index(panel))
+
+        return moved() if first is True else list(self.k.if_(first, moved, lambda: zero))
+
+
+def moved_up(problem: Contraction, types: tuple[str, str]) -> Contraction:
+    """A product of words in which signed bytes of `a` are moved up."""
+    return replace(problem, a=replace(problem.a, flip=UP)) if types[0] == "i8" else problem

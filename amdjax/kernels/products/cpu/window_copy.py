@@ -30,11 +30,13 @@ class WindowBlock:
       axes: along which windows move, see `ProductProblem`.
       positions: how many of each axis.
       features: elements of a pixel, side by side.
+      line_elements: of a cache line.
     """
 
     axes: tuple[WindowAxis, ...]
     positions: tuple[int, ...]
     features: int
+    line_elements: int = 16
 
     @property
     def copied(self) -> tuple[int, ...]:
@@ -49,7 +51,8 @@ class WindowBlock:
     @property
     def line(self) -> int:
         """Elements from one copied line to the next; a multiple of a page would fill few sets."""
-        return round_up(self.copied[-1] * self.features, 16) + 16
+        each = self.line_elements
+        return round_up(self.copied[-1] * self.features, each) + each
 
     @property
     def elements(self) -> int:
@@ -159,9 +162,10 @@ class WindowCopy:
 
         def strip(e: Value, mask: Value | None = None) -> list[Value]:
             if at is None:
-                x = k.const(self.dtype, 0, shape)
+                x = k.const(self.dtype, self.source.flip, shape)
             else:
-                x = k.convert(k.load(self.input, at + e, shape, (1,), mask), self.dtype)
+                x = k.load(self.input, at + e, shape, (1,), mask)
+                x = self.source.packed(k, x, self.dtype)
             k.store(self.buffer, row + e, x, (1,))
             return []
 

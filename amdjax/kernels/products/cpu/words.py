@@ -65,17 +65,21 @@ class WordPlan:
         cls, problem: Contraction, blocking: Blocking, types: tuple[str, str] | None = None
     ) -> Self:
         """The plan of a contraction; other `types` than those of its operands are converted to."""
-        sources = problem.a, problem.b
-        own = sources[0].dtype, sources[1].dtype
-        if types is None or types == own:
-            a, b = (replace(x, dtype=f"u{8 * itemsize(x.dtype)}") for x in sources)
-            problem = replace(problem, a=a, b=b)
-        return cls(problem, types or own, blocking)
+        types = types or (problem.a.dtype, problem.b.dtype)
+        return cls(as_bits(problem, types), types, blocking)
 
     @property
     def element(self) -> str:
         """The dtype of what lies in a word, as bits."""
         return f"u{8 * itemsize(self.types[0])}"
+
+
+def as_bits(problem: Contraction, types: tuple[str, str]) -> Contraction:
+    """A contraction whose operands are moved as bits if words are of their own `types`."""
+    if types != (problem.a.dtype, problem.b.dtype):
+        return problem
+    a, b = (replace(x, dtype=f"u{8 * itemsize(x.dtype)}") for x in (problem.a, problem.b))
+    return replace(problem, a=a, b=b)
 
 
 class WordRows:
@@ -194,7 +198,7 @@ def interleave(
             ((origin, exists),) = vector.place.segments
             word: Value | None = None
             for n in range(per):
-                x = reader.packed(read(origin, exists, i * per + n, guarded), element)
+                x = reader.source.packed(k, read(origin, exists, i * per + n, guarded), element)
                 x = k.convert(x, "u32")
                 x = x << k.const("u32", bits * n, x.shape) if n else x
                 word = x if word is None else word | x
