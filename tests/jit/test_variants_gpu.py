@@ -226,3 +226,32 @@ def test_columns_of_any_number_in_products(gfx):
         x, y = (rng.standard_normal(shape, dtype=np.float32) for shape in shapes)
         on_gpu = [amdjax.device_put(a, emulated_device(gfx)) for a in (x, y)]
         np.testing.assert_allclose(product(*on_gpu), x @ y, rtol=2e-5, atol=2e-5)
+
+
+def few_rows(x, w, bias, y):
+    return nn.relu(x @ w + bias) + y
+
+
+@pytest.mark.parametrize("depth", [64, 2048], ids=["one program", "programs that share the depth"])
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+def test_products_of_few_rows_take_as_many_instructions_as_static_ones(gfx, depth):
+    """What is computed for few rows serves no more than these; masks cost little."""
+    specs = ["b, K", "K, 48", "48", "b, 48"]
+    specs = [spec.replace("K", str(depth)) for spec in specs]
+    compiled, shapes = variants(few_rows, specs, gfx)
+    for b in (3, 2, 16, 5, 4, 40):
+        xs = arrays(shapes, {"b": b})
+        run = compiled.runner({"b": b})
+        with recording() as symbolic:
+            (got,) = run(xs)
+        x, w, bias, y = map(np.float64, xs)
+        exact = np.maximum(x @ w + bias, 0) + y
+        scale = np.sqrt(depth)
+        np.testing.assert_allclose(got, exact, rtol=1e-5, atol=2e-6 * scale, err_msg=f"{b}")
+        if b <= 4:
+            with recording() as static, amdjax.default_device(emulated_device(gfx)):
+                amdjax.jit(few_rows)(*xs)
+            counts = [sum(sum(x.by_mnemonic.values()) for x in r) for r in (symbolic, static)]
+            assert counts[0] <= 1.15 * counts[1], (b, counts)
+    of_few = [v for v in compiled.known if any("b <= 4" in str(g) for g in v.guards)]
+    assert len(of_few) == 1 and len(compiled.known) > 1

@@ -32,6 +32,8 @@ Guards = Sequence[Value | None]
 Masks = Sequence[Value] | Value | None
 #: Writes the address of a register's element.
 Pointers = Callable[[int], Value]
+#: Accesses that are not worth a question for all of them.
+FEW = 4
 _WIDEST = 16
 _REACH = 1 << 31
 
@@ -248,6 +250,11 @@ def _merged(access: VectorAccess, guards: Guards) -> list[tuple[int, int]]:
     return [(r, size(r)) for r in range(0, len(guards), width)]
 
 
+def _are_few(access: VectorAccess, guards: Guards, most: int = 1) -> bool:
+    """Whether registers move in at most so many accesses, each of which is there or not as one."""
+    return sum(access.width // n for _, n in _merged(access, guards)) <= most
+
+
 def read(
     g: GpuEmitter,
     pointers: Pointers,
@@ -256,10 +263,12 @@ def read(
     guards: Guards,
     other: Value,
     ends: Sequence[int] = (),
+    base: Value | None = None,
 ) -> Value:
     """Load registers, where guards are true; `other` is one element.
 
-    The guards at `ends`, where there are some, imply the others.
+    The guards at `ends`, where there are some, imply the others. Where a guard is false elements
+    may be read from `base`, which takes no branch.
     """
     f, registers, width = g.f, len(guards), access.width
     size = kind.bits // 8
@@ -274,6 +283,8 @@ def read(
         if guard is None:
             return f.load(part, pointers(r), align)
         filling = splat(f, other, n)
+        if base is not None:
+            return f.select(guard, f.load(part, f.select(guard, pointers(r), base), align), filling)
         (x,) = g.when(guard, lambda: [f.load(part, pointers(r), align)], lambda: [filling])
         return x
 
@@ -285,33 +296,9 @@ def read(
     every = _every(g, [*([guards[i] for i in ends] or guards), access.aligned])
     if every is None:
         return joined(f, wide())
-    if registers == width and _merged(access, guards) == [(0, width)]:
-        return one(0, width)
+    if _are_few(access, guards, 1 if base is None else FEW if ends else registers):
+        return joined(f, single())
     return joined(f, g.when(every, wide, single))
-
-
-def _read_eagerly(
-    g: GpuEmitter,
-    pointers: Pointers,
-    kind: Type,
-    access: VectorAccess,
-    guards: Guards,
-    other: Value,
-    base: Value,
-) -> Value:
-    """Load registers without branches: where guards are false, from the buffer's start."""
-    f, parts = g.f, []
-    for first, n in _merged(access, guards):
-        part = kind.with_lanes(n if n > 1 else 0)
-        align = access.alignment if n > 1 else kind.bits // 8
-        for r in range(first, first + access.width, n):
-            guard = guards[r]
-            if guard is None:
-                parts.append(f.load(part, pointers(r), align))
-                continue
-            loaded = f.load(part, f.select(guard, pointers(r), base), align)
-            parts.append(f.select(guard, loaded, splat(f, other, n)))
-    return joined(f, parts)
 
 
 def overwrite(
@@ -350,7 +337,7 @@ def overwrite(
     every = _every(g, [*([guards[i] for i in ends] or guards), access.aligned])
     if every is None:
         wide()
-    elif registers == width and _merged(access, guards) == [(0, width)]:
+    elif _are_few(access, guards, FEW):
         single()
     else:
         g.when(every, wide, single)
@@ -375,11 +362,8 @@ def load_tile(
     guards = guarded(g, g.layouts.guards(layout), mask)
     access = _vectorized(g, where, layout, memory.bits // 8)
     filling = llvm.const(memory, other) if mask is not None else llvm.undef(memory)
-    if eager and mask is not None and not ends:
-        base = g.buffers.address(where.buffer)
-        loaded = _read_eagerly(g, pointers, memory, access, guards, filling, base)
-    else:
-        loaded = read(g, pointers, memory, access, guards, filling, ends)
+    base = g.buffers.address(where.buffer) if eager and mask is not None else None
+    loaded = read(g, pointers, memory, access, guards, filling, ends, base)
     return from_memory(g.f, g.types, loaded, dtype)
 
 

@@ -17,6 +17,7 @@ from amdjax import tile
 from amdjax.core.dims import (
     Dim,
     DimSize,
+    bound,
     choosing,
     is_multiple,
     is_natural,
@@ -51,6 +52,7 @@ Value = tile.Value
 
 SHORT_SLICE, LONG_SLICE = 8, 32  # elements of a thread to which an epilogue is applied at a time
 SHORT_EPILOGUE = 8  # cost, as fusion counts it, up to which it needs few registers
+FEW_OF = 4  # a tile of which at most one in so many rows is there has few
 BAND = (
     8  # rows of tiles whose programs are neighbors, so that they share what the cache holds of `b`
 )
@@ -152,7 +154,7 @@ class GpuContraction:
         k.schedule.workgroup = tiling.wave_count * self.ctx.gpu.wave_size
         each = tiling.rows * tiling.columns // k.schedule.workgroup
         k.schedule.vector = _store_vector(sink, each)
-        high, wide = ceil_div(p.rows, tiling.rows), ceil_div(p.columns, tiling.columns)
+        high, wide = self._high, ceil_div(p.columns, tiling.columns)
         row, column, rest = self._tile(high, wide)
         part = None
         if plan.splits > 1:
@@ -178,9 +180,18 @@ class GpuContraction:
 
     @property
     def _most_rows(self) -> int:
-        """Rows of a tile that are rows of the result."""
-        rows = self.tiling.rows
-        return rows if isinstance(self.problem.rows, Dim) else min(rows, self.problem.rows)
+        """Rows of a tile that are rows of the result; of few symbolic ones a number not less."""
+        most, rows = self.tiling.rows, self.problem.rows
+        if not isinstance(rows, Dim):
+            return min(most, rows)
+        few = most // FEW_OF
+        return bound(rows, few) if size_hint(rows) <= few else most
+
+    @property
+    def _high(self) -> DimSize:
+        """Tiles from the first row to the last."""
+        few = self._most_rows < self.tiling.rows
+        return 1 if few else ceil_div(self.problem.rows, self.tiling.rows)
 
     @property
     def slices(self) -> int:
@@ -192,11 +203,13 @@ class GpuContraction:
         tiling, schedule, epilogue = self.tiling, self.k.schedule, self.ctx.epilogue
         cost = sum(map(own_cost, epilogue.producers.values())) if epilogue else 0
         most = LONG_SLICE if cost < SHORT_EPILOGUE else SHORT_SLICE
+        if self._most_rows <= tiling.rows // FEW_OF:  # of the other slices nothing is stored
+            most = 1
         each = schedule.workgroup * max(most, schedule.vector)
         count = tiling.rows * tiling.columns // each
         return max(1, min(count, tiling.rows))
 
-    def _tile(self, high: int, wide: int) -> tuple[Value, Value, Value]:
+    def _tile(self, high: DimSize, wide: int) -> tuple[Value, Value, Value]:
         """Row and column of the program's tile, and what is left of its number."""
         k, number = self.k, self.k.program_id()
         band = BAND
@@ -276,10 +289,11 @@ class GpuContraction:
           bases: of the tile.
         """
         p, k, tiling, program = self.problem, self.k, self.tiling, self.program
-        tiles = p.batches * ceil_div(p.rows, tiling.rows) * ceil_div(p.columns, tiling.columns)
+        tiles = p.batches * self._high * ceil_div(p.columns, tiling.columns)
         counters = program.buffer(Temp("u32", tiles, zero=True), "u32", "inout")
         last = k.arrive(counters, number, self.plan.splits)
-        across = min(SHORT_SLICE * k.schedule.workgroup, tiling.rows * tiling.columns)
+        most = power_of_two(self._most_rows)
+        across = min(SHORT_SLICE * k.schedule.workgroup, most * tiling.columns)
         height = max(across // tiling.columns, 1)
         axes = _axes(p.rows, height, p.columns, tiling.columns, tiling.rows)
 
@@ -312,7 +326,7 @@ class GpuContraction:
         def add(i: Value, x: Value) -> Value:
             at = first + i * (p.batches * size)
             loaded = [
-                k.load(parts, at + j * (p.batches * size), shape, (p.columns, 1), mask)
+                k.load(parts, at + j * (p.batches * size), shape, (p.columns, 1), mask, eager=True)
                 for j in range(together)
             ]
             for part in loaded:
