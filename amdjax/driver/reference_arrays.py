@@ -243,6 +243,8 @@ def _conv(eqn: JaxprEqn, x: Any, w: Any) -> Any:
     result = eqn.outvars[0].aval.shape
     x = _multipliable(x).transpose(numbers.lhs_spec)
     w = _multipliable(w).transpose(numbers.rhs_spec)
+    turned = (d for d, is_turned in enumerate(p.get("window_reversal", ()), 2) if is_turned)
+    w = np.flip(w, tuple(turned))
     size = [result[i] for i in numbers.out_spec[2:]]
     config = [(lo, hi, d - 1) for (lo, hi), d in zip(p["padding"], p["lhs_dilation"])]
     x = padded(x, [(0, 0, 0), (0, 0, 0), *config], 0)

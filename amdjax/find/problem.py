@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -22,10 +22,11 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.parse import JaxprSyntaxError, parse_jaxpr
 from amdjax.core.pprint import format_jaxpr
+from amdjax.jit.plan import facts_of
 from amdjax.jit.schedule import epilogue, is_shaped
 from amdjax.jit.updates import readers_first
-from amdjax.kernels.shaped import ShapedContext, has_kernels, plan_shaped
-from amdjax.passes import Facts, prepare
+from amdjax.kernels.shaped import ShapedContext, plan_shaped
+from amdjax.passes import prepare
 from amdjax.schedule.element_loops import separate_numbers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, fuse
@@ -86,8 +87,9 @@ class Problem:
         `convolution weights` is the gradient of a kernel: features and images of its operand have
         changed places. `convolution data`, that of an operand or a transposed convolution, has a
         dilated operand, or input and output features of its kernel have changed places, seen from
-        the usual orders (HWIO, OIHW, OHWI). All others are `convolution forward`. As these are the
-        same operation, solvers and results do not depend on it.
+        the usual orders (HWIO, OIHW, OHWI), or its kernel is read reversed. All others are
+        `convolution forward`. As these are the same operation, solvers and results do not depend
+        on it.
         """
         params = self._convolution if self.kind == "convolution" else None
         if params is None:
@@ -97,6 +99,7 @@ class Problem:
         if features == 0 or params["batch_group_count"] > 1:
             return f"{self.kind} weights"
         turned = inputs == 0 or (bool(space) and min(space) == 0 and out < inputs)
+        turned = turned or "window_reversal" in params
         if turned or any(n > 1 for n in params["lhs_dilation"] or ()):
             return f"{self.kind} data"
         return f"{self.kind} forward"
@@ -280,8 +283,7 @@ def steps(
       fixed: which of its arguments the loop around does not change.
       outermost: whether it is no body of a loop or branch.
     """
-    facts = Facts(lambda eqn: has_kernels(eqn, machine), is_whole=outermost)
-    closed = prepare(closed, facts)
+    closed = prepare(closed, replace(facts_of(machine), is_whole=outermost))
     constant = {v for v, is_fixed in zip(closed.jaxpr.invars, fixed, strict=False) if is_fixed}
     fusion = fuse(separate_numbers(closed.jaxpr), on_gpu=isinstance(machine, GpuTarget))
     fusion = readers_first(fusion)

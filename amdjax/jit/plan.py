@@ -117,6 +117,16 @@ def _refuse_symbolic(closed: ClosedJaxpr) -> None:
                 )
 
 
+def facts_of(target: CpuTarget | GpuTarget) -> Facts:
+    """What passes may ask where a program will run on a machine."""
+    return Facts(
+        lambda eqn: has_kernels(eqn, target),
+        cost_again,
+        lambda eqn, fixed: estimate(eqn, target, fixed),
+        "cpu" if isinstance(target, CpuTarget) else "gpu",
+    )
+
+
 class Planner:
     def __init__(
         self,
@@ -126,6 +136,7 @@ class Planner:
         by_line: bool = False,
     ):
         self.target, self.observe, self.loader = target, observe, loader
+        self.facts = facts_of(target)
         self.repeats, self.by_line = Repeats(by_line), by_line
         self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
         self.joins = True  # whether launches of the same code become one on a GPU
@@ -198,10 +209,6 @@ class Planner:
             self.instructions, self.storages, arena_bytes, self.next_slot, inputs, outputs,
             constants_at, self.constants, self.hosts, self.aliases,
         )  # fmt: skip
-
-    def has_kernels(self, eqn: JaxprEqn) -> bool:
-        """Whether a kernel family has a plan for an equation."""
-        return has_kernels(eqn, self.target)
 
     def slot(self) -> int:
         self.next_slot += 1
@@ -333,13 +340,6 @@ class Planner:
     def prepare_body(self, closed: ClosedJaxpr, eqn: JaxprEqn) -> ClosedJaxpr:
         """A loop body or branch of `eqn` after all passes."""
         return prepare_body(closed, eqn, self.facts, self._note)
-
-    @property
-    def facts(self) -> Facts:
-        """What passes may ask."""
-        machine = "cpu" if isinstance(self.target, CpuTarget) else "gpu"
-        nanoseconds = lambda eqn, fixed: estimate(eqn, self.target, fixed)
-        return Facts(self.has_kernels, cost_again, nanoseconds, machine)
 
     def _note(self, name: str, before: ClosedJaxpr, after: ClosedJaxpr) -> None:
         self.observe("changed", Changed(name, before, after))

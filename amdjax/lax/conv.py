@@ -80,8 +80,12 @@ def _conv_type(
     lhs: Any, rhs: Any, *, window_strides: Shape, padding: tuple[tuple[int, int], ...],
     lhs_dilation: Shape, rhs_dilation: Shape, dimension_numbers: ConvDimensionNumbers,
     feature_group_count: int, batch_group_count: int, precision: Any, preferred_element_type: Any,
-    out_sharding: Any,
+    out_sharding: Any, window_reversal: tuple[bool, ...] = (),
 ) -> ShapedArray:  # fmt: skip
+    """That of the result; `window_reversal` tells of spatial axes whose taps count from the last.
+
+    Passes of the compiler alone set it.
+    """
     check_dtype("conv_general_dilated", lhs.dtype, ANY, 0)
     if preferred_element_type != np.int32 or {str(lhs.dtype), str(rhs.dtype)} != _BYTES:
         check_same_dtype("conv_general_dilated", lhs, rhs)

@@ -18,6 +18,7 @@ from amdjax.passes.loop_sums import sum_after_loops
 from amdjax.passes.narrow_operands import read_narrow_operands
 from amdjax.passes.paddings import pad_in_convolutions
 from amdjax.passes.results import repeat_results
+from amdjax.passes.reversals import read_reversed_kernels
 from amdjax.passes.rules import relax_functions, simplify, use_one_complex_dtype
 from amdjax.passes.scatters import join_scatters
 from amdjax.passes.switches import is_on
@@ -139,6 +140,8 @@ PASSES: tuple[Pass, ...] = (
          _in_loops, "passes/loop_residuals.py"),
     Pass("read_narrow_operands", "products read operands as they are stored, not converted",
          _plain(read_narrow_operands), "passes/narrow_operands.py", only="cpu"),
+    Pass("read_reversed_kernels", "convolutions read kernels from the last taps on, not reversed",
+         _plain(read_reversed_kernels), "passes/reversals.py", only="cpu"),
     Pass("pad_in_convolutions", "convolutions of bytes have zeros around them, not zero points",
          _paddings, "passes/paddings.py", only="cpu"),
     Pass("slice_products_in_loops", "loops make the slices of large products that they read",

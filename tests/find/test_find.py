@@ -75,6 +75,17 @@ def test_problems(name):
         session.Session(back, default_machine())  # raises unless it is one step
 
 
+def test_problems_are_those_of_the_program_after_all_passes():
+    """With channels last, where they are chosen, and kernels that are read reversed."""
+    first = ("NCHW", "OIHW", "NCHW")
+    turned = lambda x, w: lax.conv_general_dilated(
+        x, lax.rev(w, (2, 3)), (1, 1), "SAME", dimension_numbers=first
+    )
+    args = np.ones((2, 64, 32, 32), np.float32), np.ones((64, 64, 3, 3), np.float32)
+    found = [p.program for p in find.problems(turned, *args) if p.kind == "convolution"]
+    assert len(found) == 1 and "a:f32[2,32,32,64]" in found[0] and "window_reversal" in found[0]
+
+
 @pytest.mark.parametrize(
     "form",
     [

@@ -119,7 +119,9 @@ class Convolution:
 
     Args:
       lhs, rhs, out: shapes; the kernel's axes are output feature, input feature, spatial.
-      lhs_strides, rhs_strides, out_strides: of the axes in that order.
+      lhs_strides, rhs_strides, out_strides: of the axes in that order; those of the kernel are
+        negative where its taps are reversed.
+      rhs_offset: where the first tap lies in the kernel.
     """
 
     lhs: tuple[int, ...]
@@ -134,6 +136,7 @@ class Convolution:
     window_dilation: tuple[int, ...]
     feature_groups: int
     batch_groups: int
+    rhs_offset: int = 0
 
     @staticmethod
     def of(ctx: ShapedContext) -> Convolution:
@@ -146,11 +149,16 @@ class Convolution:
             tuple(row_major(x.aval.shape)[d] for d in spec) for x, spec in zip(arrays, specs)
         )
         ones = (1,) * (len(lhs_spec) - 2)
+        last = 0
+        for axis, turned in enumerate(p.get("window_reversal", ()), 2):
+            if turned:
+                last += (rhs[axis] - 1) * rhs_strides[axis]
+                rhs_strides = (*rhs_strides[:axis], -rhs_strides[axis], *rhs_strides[axis + 1 :])
         return Convolution(
             lhs, rhs, out, lhs_strides, rhs_strides, out_strides,
             tuple(p["window_strides"]), tuple(lo for lo, _ in p["padding"]),
             tuple(p["lhs_dilation"] or ones), tuple(p["rhs_dilation"] or ones),
-            p["feature_group_count"], p["batch_group_count"],
+            p["feature_group_count"], p["batch_group_count"], last,
         )  # fmt: skip
 
     def at_hand(self) -> Convolution:
@@ -212,7 +220,7 @@ class Convolution:
         rows.sort(key=lambda loop: -loop.written.stride)
         # In the order in which they lie in the operand that is read along them; of equal strides,
         # as sorting is stable, in that of the axes: `windows` and `gradient_windows` go by it.
-        depth = sorted(loops.depth(), key=lambda loop: -loop[1 if transposed else 0].stride)
+        depth = sorted(loops.depth(), key=lambda loop: -abs(loop[1 if transposed else 0].stride))
         limits = tuple(Limit(phases[d].start, extents[d]) for d in limited)
         read, weights, written = owners or (*ctx.inputs, *ctx.outputs)
         out_dtype = _dtype(written)
@@ -222,7 +230,7 @@ class Convolution:
         )  # fmt: skip
         b = Source(
             weights, part_dtype(_dtype(weights)),
-            phase_offset(loops.phases, self.rhs_strides, "tap"),
+            self.rhs_offset + phase_offset(loops.phases, self.rhs_strides, "tap"),
             _axes(batch, 1), (columns.weights,), _axes(depth, 1), fixed=weights in ctx.fixed,
         )  # fmt: skip
         sink = Sink(

@@ -258,7 +258,7 @@ class Transformation(LaneConvolution):
         i = k.program_id()
 
         def block(c: Value, mask: Value | None) -> None:
-            at = i * inside + c * across
+            at = i * inside + c * across + conv.rhs_offset
             taps = [
                 [
                     self.load(self.w, at + y * along[0] + x * along[1], (self.lanes,), across, mask)
