@@ -241,6 +241,7 @@ class Function:
         self._counter = 0
         self._blocks: list[tuple[str, list[str]]] = []
         self._allocas: list[str] = []
+        self._splats: dict[str, Value] = {}
         self.block = ""
         #: Goes behind every instruction; `, !dbg !3` says what it was made from.
         self.suffix = ""
@@ -472,12 +473,18 @@ class Function:
             and not x.ref.startswith("%")
             and not x.type.is_ptr
         ):
-            return Value(x.type.with_lanes(lanes), f"splat ({x})")
-        to = x.type.with_lanes(lanes)
-        first = self.op(f"insertelement {to} poison, {x}, i64 0", to)
-        return self.op(
-            f"shufflevector {to} {first.ref}, {to} poison, <{lanes} x i32> zeroinitializer", to
-        )
+            out = Value(x.type.with_lanes(lanes), f"splat ({x})")
+        else:
+            to = x.type.with_lanes(lanes)
+            first = self.op(f"insertelement {to} poison, {x}, i64 0", to)
+            zeros = f"<{lanes} x i32> zeroinitializer"
+            out = self.op(f"shufflevector {to} {first.ref}, {to} poison, {zeros}", to)
+        self._splats[out.ref] = x
+        return out
+
+    def splatted(self, x: Value) -> Value | None:
+        """The scalar that `splat` made a vector of."""
+        return self._splats.get(x.ref)
 
     def extract(self, x: Value, lane: int | Value) -> Value:
         lane_text = f"i64 {lane}" if isinstance(lane, int) else str(lane)

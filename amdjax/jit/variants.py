@@ -205,8 +205,9 @@ def _aligning(closed: ClosedJaxpr) -> frozenset[str]:
 FIXED_UP_TO = 1
 
 
-#: On CPUs as many variants are compiled for sizes of which all of them are right.
-MOST_CHOSEN = 6
+#: On CPUs as many variants are compiled for sizes of which all of them are right, and as many in
+#: all for sizes of which any is right.
+MOST_CHOSEN, MOST_COMPILED = 6, 8
 
 
 #: On GPUs a variant is near where this share of its choices would be others; one further away is
@@ -371,7 +372,7 @@ class Variants:
         nearest = min(fitting, key=lambda pair: pair[0], default=None)
         planned = sum(len(variant.guards) for _, variant in fitting)
         if nearest is not None and (
-            self._is_near(*nearest, len(fitting)) or planned >= MOST_PLANNED
+            self._is_near(*nearest, len(fitting), len(alike)) or planned >= MOST_PLANNED
         ):
             return nearest[1]
         fixed = {name: size for name, size in sizes.items() if size <= FIXED_UP_TO}
@@ -394,13 +395,14 @@ class Variants:
         self.known.append(variant)
         return variant
 
-    def _is_near(self, regrets: int, variant: Variant, fitting: int) -> bool:
-        """Whether a variant is taken where so many choices would be others, and so many fit.
+    def _is_near(self, regrets: int, variant: Variant, fitting: int, known: int) -> bool:
+        """Whether a variant is taken where so many choices would be others, and so many fit of
+        those that are known.
 
         The more there are, the further away it may be.
         """
         if not self.on_gpu:
-            return not regrets or fitting >= MOST_CHOSEN
+            return not regrets or fitting >= MOST_CHOSEN or known >= MOST_COMPILED
         choices = max(len(guards.preferred) for guards in variant.guards)
         return regrets <= (NEAR + FURTHER * fitting) * choices or fitting >= MOST_FITTING
 

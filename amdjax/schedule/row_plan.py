@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from amdjax.core.dims import Dim, choosing, divisor, size_hint, surely_equal
+from amdjax.core.dims import Dim, choosing, divisor, fits_at_hand, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.passes import is_on
@@ -216,6 +216,15 @@ class CpuRowPlan(RowPlan):
         """Whether lanes are elements of one row."""
         return self.lane_var in self.domain.reduced
 
+    @cached_property
+    def in_one_tile(self) -> bool:
+        """Whether one tile holds a row of several passes: what they share stays in registers.
+
+        Longer rows take loops, which one pass alone would hardly miss.
+        """
+        whole = self.lanes_reduce and self.inner == [self.lane_var] and self.segment == 1
+        return whole and self.levels > 0 and fits_at_hand(self.row_elements, self.count)
+
     def is_masked(self, level: int) -> bool:
         """Whether a pass over rows of a symbolic length has a mask for each tile.
 
@@ -314,10 +323,10 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
     elif lane_var is not None:
         count = _row_lanes(domain, lane_var, lane_var.extent, target)
     plan = CpuRowPlan(region, frozenset(fusion.stored), domain, 1, (), lane_var, count, segment)
-    if plan.lanes_reduce:
+    if plan.lanes_reduce and not plan.in_one_tile:
         stashed = worth_stashing(region, plan.row_elements, STASH_LIMIT)
         plan = replace(plan, stashed=stashed)
-    elif lane_var is not None:
+    elif lane_var is not None and not plan.lanes_reduce:
         unrolled = _unrolled(plan, lane_var)
         if unrolled is not None and any(o.is_dynamic for _, o in domain.loads):
             count = lane_count(domain, target, lane_var.extent, unrolled.extent)

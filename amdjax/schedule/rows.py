@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax import tile
-from amdjax.core.dims import is_multiple, surely_equal
+from amdjax.core.dims import fits, is_multiple, surely_equal
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
@@ -262,12 +262,14 @@ class CpuRowEmitter(RowEmitter):
         n = lane_var.extent
         if is_multiple(n, count):
             with_mask(None)
-            return
-        k.if_(
-            (base + count) <= n,
-            self.b.nested(lambda: with_mask(None)),
-            self.b.nested(lambda: with_mask(w.mask(base, count, k.const("index", n)))),
-        )
+        elif fits(n, count):
+            with_mask(w.mask(base, count, k.const("index", n), last=isinstance(n, int)))
+        else:
+            k.if_(
+                (base + count) <= n,
+                self.b.nested(lambda: with_mask(None)),
+                self.b.nested(lambda: with_mask(w.mask(base, count, k.const("index", n)))),
+            )
 
     def totals(
         self, reductions: Sequence[Root], elements: Sequence[Root], bounds: Bounds | None = None
@@ -413,6 +415,8 @@ class CpuRowEmitter(RowEmitter):
                 return innermost(None, values)
             var = order[depth]
             low, high = bounds if bounds and depth == 0 else (0, var.extent)
+            if var is lane_var and self.plan.in_one_tile:
+                return self._one_tile(var, innermost, values)
             if var is lane_var:
                 masked = self.plan.is_masked(self.level)
                 element = lambda l, *c: innermost(l.mask, c)
@@ -427,6 +431,17 @@ class CpuRowEmitter(RowEmitter):
             return k.for_(low, high, 1, b.nested(body), values)
 
         return nest(0, carried)
+
+    def _one_tile(
+        self, var: LoopVar, innermost: Innermost, values: Sequence[tile.Value]
+    ) -> Sequence[tile.Value]:
+        """A row in a tile; later passes know what is computed of it."""
+        k, w, count = self.k, self.w, self.plan.count
+        first = k.const("index", 0)
+        whole = surely_equal(var.extent, count)
+        mask = None if whole else w.mask(first, count, k.index(var.extent))
+        lanes = Lanes(var, count, 0, first, mask)
+        return w.with_lanes([lanes], lambda: innermost(mask, values))
 
     def horizontal(self, rule: Reduction, accs: list[El]) -> list[El]:
         if self.plan.segment > 1:

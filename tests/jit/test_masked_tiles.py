@@ -1,4 +1,7 @@
-"""Loops of symbolic lengths: costly elements are written once, with masks for all tiles."""
+"""Loops of symbolic lengths: costly elements are written once, with masks for all tiles.
+
+Rows that one tile holds need no loops.
+"""
 
 from __future__ import annotations
 
@@ -77,3 +80,51 @@ def test_what_one_tile_holds_is_written_once(name, monkeypatch):
         np.testing.assert_allclose(few(x), amdjax.jit(f)(x), 1e-6, 1e-6, err_msg=f"{b}x{t}")
     (variants,) = few._programs.variants.values()
     assert len(variants.known) == 1
+
+
+def _scaled(x):
+    """Passes that wait for each other, of which the last reads what all others do."""
+    y = x - x.max(1, keepdims=True)
+    return y * 2 / jnp.exp(y).sum(1, keepdims=True)
+
+
+#: Rows of several passes, and the same in NumPy.
+PASSES = {
+    "softmax": (
+        lambda x: nn.softmax(x, 1),
+        lambda x: (e := np.exp(x - x.max(1, keepdims=True))) / e.sum(1, keepdims=True),
+    ),
+    "scaled": (
+        _scaled,
+        lambda x: (y := x - x.max(1, keepdims=True)) * 2 / np.exp(y).sum(1, keepdims=True),
+    ),
+    "gradient": (
+        amdjax.grad(lambda x: nn.softmax(x, 1)[:, 0].sum()),
+        lambda x: (p := PASSES["softmax"][1](x))[:, :1] * ((np.arange(x.shape[1]) == 0) - p),
+    ),
+}
+
+
+@pytest.mark.parametrize("options", [{}, {"symbolic": "b, t"}])
+@pytest.mark.parametrize("name", PASSES)
+def test_a_row_in_one_tile_is_read_once(name, options, monkeypatch):
+    """Passes share what is computed of it."""
+    f, expected = PASSES[name]
+    kernels = _written(monkeypatch)
+    x = np.random.default_rng(0).standard_normal((3, 20), dtype=np.float32)
+    np.testing.assert_allclose(amdjax.jit(f, **options)(x), expected(x), 2e-6, 1e-6)
+    names = [op.name for k in kernels for op in tile.nested_ops(k.body)]
+    assert names.count("load") == 1 and "for" not in names
+
+
+@pytest.mark.parametrize("first", [3, 20, 300])
+@pytest.mark.parametrize("name", PASSES)
+def test_longer_rows_have_loops(name, first, monkeypatch):
+    monkeypatch.setattr("amdjax.jit.variants.MOST_CHOSEN", 1)
+    f, expected = PASSES[name]
+    symbolic = amdjax.jit(f, symbolic="b, t")
+    for t in (first, 2, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 300):
+        x = 9 * np.random.default_rng(t).standard_normal((2, t), dtype=np.float32)
+        np.testing.assert_allclose(symbolic(x), expected(x), 2e-6, 1e-6, err_msg=f"{t}")
+    (variants,) = symbolic._programs.variants.values()
+    assert first < 300 or len(variants.known) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from amdjax.codegen import llvm
 from amdjax.codegen.cpu.emitter import CpuEmitter, Rep, llvm_type, rowwise
 from amdjax.codegen.emitter import Lowerings
-from amdjax.codegen.llvm import I64, Function, Value
+from amdjax.codegen.llvm import I32, I64, Function, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert as converted, lower_pointwise
 from amdjax.tile import ops
 
@@ -42,6 +42,10 @@ def _hidden(c: CpuEmitter, rep: Rep) -> Rep:
 
 
 def _hide(f: Function, x: Value) -> Value:
+    scalar = f.splatted(x)
+    if scalar is not None and scalar.type in (I32, I64):
+        opaque = f.op(f'call {scalar.type} asm "", "=r,0"({scalar})', scalar.type)
+        return f.splat(opaque, x.type.lanes)
     zero = f.op('call i64 asm "", "=r,0"(i64 0)', I64)
     lanes = f.splat(f.int_resize(zero, f"i{x.type.bits}", signed=False), x.type.lanes)
     return f.bitcast(f.xor(f.bitcast(x, lanes.type), lanes), x.type)

@@ -45,6 +45,7 @@ from amdjax.core.dims.sized import (
     divisor,
     estimated,
     fits,
+    fits_at_hand,
     in_units,
     is_multiple,
     is_multiple_at_hand,
@@ -60,8 +61,8 @@ from amdjax.core.dims.sized import (
 __all__ = [
     "Choice", "Dim", "DimSize", "Estimate", "Guard", "ShapeEquations", "SizedScope",
     "SymbolicScope", "Unsolvable", "as_size", "at_sizes", "bound", "capped", "cheapest", "choosing",
-    "compiled", "covering", "divisor", "estimated", "fits", "holds_or_is_assumed", "in_units",
-    "is_multiple", "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest",
+    "compiled", "covering", "divisor", "estimated", "fits", "fits_at_hand", "holds_or_is_assumed",
+    "in_units", "is_multiple", "is_multiple_at_hand", "is_natural", "is_symbolic_dim", "largest",
     "like_at_hand", "max_dim", "min_dim", "no_less", "same_shape", "scope_of", "shape_variables",
     "size_hint", "solve", "surely_equal", "symbolic_dimension", "symbolic_shape", "text_at_hand",
     "variables_of",

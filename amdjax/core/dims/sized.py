@@ -27,9 +27,9 @@ from amdjax.core.integers import ceil_div, power_of_two
 
 __all__ = [
     "Choice", "Estimate", "Guard", "SizedScope", "at_sizes", "bound", "capped", "cheapest",
-    "choosing", "covering", "divisor", "estimated", "fits", "in_units", "is_multiple",
-    "is_multiple_at_hand", "is_natural", "like_at_hand", "no_less", "same_shape", "size_hint",
-    "surely_equal",
+    "choosing", "covering", "divisor", "estimated", "fits", "fits_at_hand", "in_units",
+    "is_multiple", "is_multiple_at_hand", "is_natural", "like_at_hand", "no_less", "same_shape",
+    "size_hint", "surely_equal",
 ]  # fmt: skip
 
 
@@ -466,6 +466,16 @@ def capped(size: DimSize, most: int) -> int:
 def fits(size: DimSize, room: int) -> bool:
     """Whether a size is at most a number: of a symbolic one at hand, and preferably of others."""
     with choosing():
+        return bool(size <= room)
+
+
+def fits_at_hand(size: DimSize, room: int) -> bool:
+    """Whether a size is at most a number at the sizes at hand.
+
+    If it is, that is a guard of a symbolic size. If not, other sizes that are at most it are as
+    right here, and better off elsewhere: a preference.
+    """
+    with choosing(size_hint(size) > room):
         return bool(size <= room)
 
 
