@@ -1,9 +1,12 @@
-"""The current trace of this thread: the one place that says who processes an operation."""
+"""What holds for a thread or a stretch of code, as the trace that processes operations."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
+from contextvars import ContextVar, Token
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
 
 
 class Context(threading.local):
@@ -16,6 +19,22 @@ class Context(threading.local):
 
 
 context = Context()
+
+
+class entered(Generic[T]):
+    """In here a context variable has a value."""
+
+    __slots__ = ("_token", "_value", "_variable")
+
+    def __init__(self, variable: ContextVar[Any], value: T):
+        self._variable, self._value = variable, value
+
+    def __enter__(self) -> T:
+        self._token: Token[Any] = self._variable.set(self._value)
+        return self._value
+
+    def __exit__(self, *exc: object) -> None:
+        self._variable.reset(self._token)
 
 
 def is_recording() -> bool:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from amdjax.core.backend import load_finder
 from amdjax.core.config import config
+from amdjax.core.context import entered
 from amdjax.runtime.cache import default_directory
 from amdjax.schedule.search import is_deciding
 from amdjax.targets import GpuTarget
@@ -45,25 +46,14 @@ _noted: ContextVar[dict[tuple[str, int, str, str], Sequence[Sequence[str]]] | No
 )
 
 
-@contextmanager
-def choices_from(carried: Carried) -> Iterator[None]:
+def choices_from(carried: Carried) -> AbstractContextManager[object]:
     """In here programs are planned by choices where the user's database has none."""
-    token = _carried.set(carried)
-    try:
-        yield
-    finally:
-        _carried.reset(token)
+    return entered(_carried, carried)
 
 
-@contextmanager
-def choices_noted() -> Iterator[Choices]:
+def choices_noted() -> AbstractContextManager[Choices]:
     """What gets the measured choices that programs follow in here."""
-    noted: dict[tuple[str, int, str, str], Sequence[Sequence[str]]] = {}
-    token = _noted.set(noted)
-    try:
-        yield noted
-    finally:
-        _noted.reset(token)
+    return entered(_noted, {})
 
 
 def carried_choices() -> Choices:
@@ -83,14 +73,9 @@ _loaded = 0  # 1 is what knows, 2 what measures too
 _trying: ContextVar[bool] = ContextVar("trying choices", default=False)
 
 
-@contextmanager
-def trying_choices() -> Iterator[None]:
+def trying_choices() -> AbstractContextManager[object]:
     """In here programs are planned by choices that are tried out."""
-    token = _trying.set(True)
-    try:
-        yield
-    finally:
-        _trying.reset(token)
+    return entered(_trying, True)
 
 
 def choices_known(machine: Machine) -> str | None:

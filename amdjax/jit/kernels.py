@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from amdjax import tile
 from amdjax.codegen.compile_worker import Machine
 from amdjax.codegen.engine import Compilation
+from amdjax.core.context import entered
 from amdjax.core.instantiate import type_at
 from amdjax.core.jaxpr import ClosedJaxpr, LateJaxpr
 from amdjax.jit.instructions import Plan
@@ -48,25 +49,14 @@ class Recorded:
 _record: ContextVar[Recorded | None] = ContextVar("kernel record", default=None)
 
 
-@contextmanager
-def kernels_from(source: Mapping[bytes, bytes]) -> Iterator[None]:
+def kernels_from(source: Mapping[bytes, bytes]) -> AbstractContextManager[object]:
     """In here kernels and plans are taken from a source, by their keys, before any other place."""
-    token = SOURCE.set(source)
-    try:
-        yield
-    finally:
-        SOURCE.reset(token)
+    return entered(SOURCE, source)
 
 
-@contextmanager
-def kernels_recorded() -> Iterator[Recorded]:
+def kernels_recorded() -> AbstractContextManager[Recorded]:
     """What gets the kernels and plans of what is compiled in here, as a source has them."""
-    record = Recorded()
-    token = _record.set(record)
-    try:
-        yield record
-    finally:
-        _record.reset(token)
+    return entered(_record, Recorded())
 
 
 def is_carried() -> bool:

@@ -181,7 +181,7 @@ def test_programs_with_plans_are_not_read(tmp_path, compiled, planned):
     program = artifact.exported.program
     assert np.asarray(artifact(X)).tobytes() == wanted
     assert not is_read(program) and not planned
-    with pytest.raises(TypeError, match=r"Argument 'x|Argument '0"):
+    with pytest.raises(TypeError, match=r"Argument 'args\[0\]'"):
         artifact(X[:1])
     assert str(program) == str(e.program)
     g = amdjax.grad(lambda x: artifact(x).sum())(X)

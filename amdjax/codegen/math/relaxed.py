@@ -39,11 +39,13 @@ def _estimates(x: Expr) -> bool:
 
 
 def _exp2_of_product(x: Expr, factor: float) -> Expr:
-    """`2**(x factor)` of floats: the product is as good as the factor, whatever `x` is.
+    """`2**(x factor)` of floats: an estimate, or as good as the factor, whatever `x` is.
 
     The exponent is added to that of one, whose bits are all zero where the power is to be zero and
     infinity's where it is too large.
     """
+    if _estimates(x):
+        return estimate("exp2", x * factor)
     limited = at_least(at_most(x, 128.0 / factor), -127.0 / factor)
     n, shifted = round_shifted(limited, factor)
     p = fma(polynomial(r := fma(limited, factor, -n), c.EXP2_SHORT["float"]), r, 1.0)
@@ -59,8 +61,6 @@ def exp(x: Expr) -> Expr:
     """
     if x.is_double:
         return full_exp(x)
-    if _estimates(x):
-        return estimate("exp2", x * LOG2_E)
     return _exp2_of_product(x, LOG2_E)
 
 
@@ -81,9 +81,8 @@ def logistic(x: Expr) -> Expr:
     """
     if x.is_double:
         return full_logistic(x)
-    if _estimates(x):
-        return estimate("rcp", estimate("exp2", x * -LOG2_E) + 1.0)
-    return 1.0 / (_exp2_of_product(-x, LOG2_E) + 1.0)
+    below = _exp2_of_product(-x, LOG2_E) + 1.0
+    return estimate("rcp", below) if _estimates(x) else 1.0 / below
 
 
 @elementwise

@@ -9,6 +9,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from amdjax.core.context import entered
 from amdjax.core.dims.expression import Dim, DimSize
 from amdjax.core.dims.operations import Bounds
 from amdjax.core.dims.polynomial import (
@@ -40,8 +41,7 @@ _choosing = contextvars.ContextVar("choosing", default=False)
 _in_numbers = contextvars.ContextVar("in_numbers", default=False)
 
 
-@contextlib.contextmanager
-def choosing(chooses: bool = True) -> Iterator[None]:
+def choosing(chooses: bool = True) -> entered[bool]:
     """In here sizes are compared to choose among what is right for all of them.
 
     `<` and the like note preferences, not guards. Equality does not choose: it notes guards.
@@ -49,20 +49,13 @@ def choosing(chooses: bool = True) -> Iterator[None]:
     Args:
       chooses: False where guards are noted all the same.
     """
-    token = _choosing.set(chooses)
-    try:
-        yield
-    finally:
-        _choosing.reset(token)
+    return entered(_choosing, chooses)
 
 
 def text_at_hand(x: Any) -> str:
     """How something is printed, with the sizes at hand in place of symbolic ones."""
-    token = _in_numbers.set(True)
-    try:
+    with entered(_in_numbers, True):
         return str(x)
-    finally:
-        _in_numbers.reset(token)
 
 
 class Guard(NamedTuple):
