@@ -6,6 +6,8 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import nn
+from amdjax.jit.cpu.program import cpu_target
+from amdjax.jit.plan import plan_program
 from amdjax.kernels import shaped
 from amdjax.kernels.attention import cpu
 from amdjax.kernels.attention.cpu_rows import FewRowsPlan
@@ -351,3 +353,23 @@ def test_memory_is_linear(grad):
     small, large = memory(512, grad), memory(4096, grad)
     assert large <= 8.5 * max(small, 1)
     assert large < 4096 * 4096 * 2  # of the logits: 2 heads of 4 bytes
+
+
+def test_blocks_are_written_once():
+    """Whether pairs are masked, or a row found no key, takes no second copy of the products."""
+    q, mask = jnp.ones((1, 100, 2, 64)), jnp.ones((1, 1, 100, 100), bool)
+    options = (
+        {}, {"is_causal": True}, {"mask": mask}, {"local_window_size": (9, 9)},
+        {"key_value_seq_lengths": jnp.int32([9]), "query_seq_lengths": jnp.int32([9])},
+    )  # fmt: skip
+    for grad in (False, True):
+        found = set()
+        for given in options:
+            f = lambda q, given=given: nn.dot_product_attention(q, q, q, **given).sum()
+            f = amdjax.grad(f) if grad else f
+            plan = plan_program(amdjax.jit(f).trace(q).jaxpr, cpu_target())
+            words = (w for i in plan.instructions for w in i.words)
+            name = "attention_gradient" if grad else "attention"
+            text = str(next(w for w in words if getattr(w, "name", "") == name))
+            found.add((text.count(" = exp "), text.count(" = fma ")))
+        assert len(found) == 1 and 0 not in next(iter(found))

@@ -133,7 +133,7 @@ class AmxForward(Forward):
 
         k.for_(0, lines, ROWS, square)
 
-    def _tile(self, i: Value, j: Value, masked: bool) -> None:
+    def _tile(self, i: Value, j: Value, masked: Value) -> None:
         k, s, b, lanes = self.k, self.stage, self.blocking, self.stage.lanes
         rows, zero = b.rows, self.k.const("index", 0)
         first = self.first + i * rows
@@ -145,13 +145,12 @@ class AmxForward(Forward):
         greatest = [k.load(self.maximum, i * rows + v, (lanes,), (1,)) for v in vectors]
 
         def logits(key: Value, *found: Value) -> list[Value]:
-            most = []
-            for v, before in zip(vectors, found, strict=True):
-                x = k.load(self.weights, key * rows + v, (lanes,), (1,))
-                x = s.adjusted(x, j * b.keys + key, first + v, masked, self.staged)
-                k.store(self.weights, key * rows + v, x, (1,))
-                most.append(k.max(before, x))
-            return most
+            places = [key * rows + v for v in vectors]
+            sums = [k.load(self.weights, at, (lanes,), (1,)) for at in places]
+            (made,) = s.logits([sums], j * b.keys + key, first, masked, self.staged)
+            for at, x in zip(places, made, strict=True):
+                k.store(self.weights, at, x, (1,))
+            return [k.max(before, x) for before, x in zip(found, made, strict=True)]
 
         most = list(k.for_(0, b.keys, 1, logits, greatest))
         shrink = [k.op("exp", old - new) for old, new in zip(greatest, most, strict=True)]

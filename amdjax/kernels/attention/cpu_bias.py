@@ -117,7 +117,7 @@ class BiasGradient(Gradient):
     def _sum_rows(self, i: Value) -> None:
         count = self._bring_rows(i)
 
-        def block(j: Value, masked: bool) -> None:
+        def block(j: Value, masked: Value) -> None:
             self.staged.prepare(self.first, j)
             self._weights(j, masked)
             self._changes(j, masked)

@@ -221,10 +221,7 @@ class Forward:
         one = k.const(self.dtype, 1 / (1 - p.rate), (lanes,))
         if s.out_factor is not None:
             one = one * k.broadcast(s.out_factor, (lanes,))
-        factors = [
-            k.op("div", one, k.load(self.total, i * b.rows + v, (lanes,), (1,)))
-            for v in range(0, b.rows, lanes)
-        ]
+        factors = lambda v: k.op("div", one, k.load(self.total, i * b.rows + v, (lanes,), (1,)))
         at = i * (self.value_wide * b.rows)
         s.turn_back(self.sums, at, p.value_features, self.lines, stride, factors)
 
@@ -265,21 +262,38 @@ class Forward:
         k, s, b, p = self.k, self.stage, self.blocking, self.problem
         last = k.min(self.first + b.rows * b.tiles, s.row_count) - 1
         bounds = s.bounds(self.first, last)
-        k.for_(bounds.start, bounds.stop, 1, self._block)
         if not p.may_lack_keys:
+            k.for_(bounds.start, bounds.stop, 1, self._block)
             return
-        least = k.const(self.dtype, LEAST_LOGIT)
+        self.marks = k.scratch("marks", "i32", b.tiles)
+        k.for_(0, self.count, 1, lambda i: k.store(self.marks, i, k.const("i32", 1)))
 
-        def lacking(i: Value, found: Value) -> Value:
-            return found | self._lacks_keys(i, least)
+        def sweep(number: Value) -> None:
+            """The second one, over all keys, is for tiles with rows that found none."""
+            again = number > 0
+            k.if_(again, lambda: k.for_(0, self.count, 1, self._mark))
+            is_any = lambda i, found: found | self._is_marked(i)
+            some = k.for_(0, self.count, 1, is_any, [k.const("bool", False)])[0]
+            start = k.select(again, k.const("index", 0), bounds.start)
+            stop = k.select(again, k.const("index", ceil_div(p.keys, b.keys)), bounds.stop)
+            k.for_(start, k.select(some, stop, start), 1, lambda j: self._block(j, again))
 
-        any_lack = k.for_(0, self.count, 1, lacking, [k.const("bool", False)])[0]
-        k.if_(any_lack, lambda: self._again(least))
+        k.for_(0, 2, 1, sweep)
 
-    def _lacks_keys(self, i: Value, least: Value) -> Value:
+    def _mark(self, i: Value) -> None:
+        """Say whether a tile has rows that found no key, and begin it anew."""
+        k = self.k
+        lacks = self._lacks_keys(i)
+        k.store(self.marks, i, k.convert(lacks, "i32"))
+        k.if_(lacks, lambda: self._clear(i))
+
+    def _is_marked(self, i: Value) -> Value:
+        return self.k.ne(self.k.load(self.marks, i), 0)
+
+    def _lacks_keys(self, i: Value) -> Value:
         """Whether a tile has a row without any key, padding aside."""
         k, b, s, lanes = self.k, self.blocking, self.stage, self.stage.lanes
-        found = k.const("bool", False)
+        least, found = k.const(self.dtype, LEAST_LOGIT), k.const("bool", False)
         for v in range(0, b.rows, lanes):
             x = k.load(self.maximum, i * b.rows + v, (lanes,), (1,))
             lacks = x <= k.broadcast(least, (lanes,))
@@ -291,34 +305,13 @@ class Forward:
             found = found | k.reduce("or", lacks)
         return found
 
-    def _again(self, least: Value) -> None:
-        """Tiles with rows that found no key, over all keys."""
-        k, p, b = self.k, self.problem, self.blocking
-        marks = k.scratch("marks", "i32", b.tiles)
-
-        def mark(i: Value) -> None:
-            lacks = self._lacks_keys(i, least)
-            k.store(marks, i, k.convert(lacks, "i32"))
-            k.if_(lacks, lambda: self._clear(i))
-
-        def block(j: Value) -> None:
-            self._copy_keys(j)
-
-            def one(i: Value) -> None:
-                marked = k.ne(k.load(marks, i), 0)
-                k.if_(marked, lambda: self._tile(i, j, True))
-
-            k.for_(0, self.count, 1, one)
-
-        k.for_(0, self.count, 1, mark)
-        k.for_(0, ceil_div(p.keys, b.keys), 1, block)
-
     def _copy_keys(self, j: Value) -> None:
         s, p = self.stage, self.problem
         s.copy_block("key", j, p.features, self.keys, self.wide)
         s.copy_block("value", j, p.value_features, self.values, self.value_wide)
 
-    def _block(self, j: Value) -> None:
+    def _block(self, j: Value, again: Value | None = None) -> None:
+        """A block of keys for all tiles that look at it; `again` for those that are marked."""
         k, s = self.k, self.stage
         self._copy_keys(j)
 
@@ -327,16 +320,14 @@ class Forward:
             bounds = s.bounds(first, first + count - 1)
             whole = (j >= bounds.whole_start) & (j < bounds.whole_stop)
             seen = (j >= bounds.start) & (j < bounds.stop)
-
-            def attend() -> None:
-                k.if_(whole, lambda: self._tile(i, j, False), lambda: self._tile(i, j, True))
-
-            k.if_(seen, attend)
+            if again is not None:
+                whole, seen = whole & ~again, (seen | again) & self._is_marked(i)
+            k.if_(seen, lambda: self._tile(i, j, ~whole))
 
         k.for_(0, self.count, 1, one)
 
-    def _tile(self, i: Value, j: Value, masked: bool) -> None:
-        """One tile of rows by one block of keys."""
+    def _tile(self, i: Value, j: Value, masked: Value) -> None:
+        """One tile of rows by one block of keys, of which some rows may not see all."""
         k, s, b, lanes = self.k, self.stage, self.blocking, self.stage.lanes
         p, shape, rows = self.problem, b.tile, b.rows
         first = self.first + i * rows
@@ -348,10 +339,9 @@ class Forward:
 
         def logits(line: Value, sums: Rows, found: tuple[Value, ...]) -> list[Value]:
             most = list(found)
-            for r, vectors in enumerate(sums):
-                key = j * b.keys + line + r
+            made = s.logits(sums, j * b.keys + line, first, masked, self.staged)
+            for r, vectors in enumerate(made):
                 for v, x in enumerate(vectors):
-                    x = s.adjusted(x, key, first + v * lanes, masked, self.staged)
                     k.store(self.weights, (line + r) * rows + v * lanes, x, (1,))
                     most[v] = k.max(most[v], x)
             return most

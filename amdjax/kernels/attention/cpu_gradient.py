@@ -175,7 +175,7 @@ class Gradient:
         self.lacks_keys = self._statistics(count)
         return count
 
-    def _each_block(self, count: Value, body: Callable[[Value, bool], None]) -> None:
+    def _each_block(self, count: Value, body: Callable[[Value, Value], None]) -> None:
         """`body(block, masked)` for the blocks of keys that the tile of rows looks at."""
         k, s, p, b, at = self.k, self.stage, self.problem, self.blocking, self.at
         bounds = s.bounds(self.first, self.first + count - 1)
@@ -187,7 +187,7 @@ class Gradient:
             s.copy_block("key", j, p.features, at["keys"], self.wide)
             s.copy_block("value", j, p.value_features, at["values"], self.value_wide)
             whole = (j >= bounds.whole_start) & (j < bounds.whole_stop) & ~self.lacks_keys
-            k.if_(whole, lambda: body(j, False), lambda: body(j, True))
+            body(j, ~whole)
 
         k.for_(start, stop, 1, block)
 
@@ -237,7 +237,7 @@ class Gradient:
 
     # A block of keys
 
-    def _block(self, j: Value, masked: bool) -> None:
+    def _block(self, j: Value, masked: Value) -> None:
         self.staged.prepare(self.first, j)
         self._weights(j, masked)
         self._changes(j, masked)
@@ -275,7 +275,7 @@ class Gradient:
             for v in range(0, self.blocking.rows, lanes)
         ]
 
-    def _weights(self, j: Value, masked: bool) -> None:
+    def _weights(self, j: Value, masked: Value) -> None:
         """Weights of the block, of the products of its keys with queries."""
         k, s, p, b, at, lanes = (
             self.k, self.stage, self.problem, self.blocking, self.at, self.stage.lanes,
@@ -284,14 +284,14 @@ class Gradient:
 
         def finish(line: Value, sums: Rows, _: tuple[Value, ...]) -> list[Value]:
             maxima, inverses = self._row_vectors("maxima"), self._row_vectors("inverses")
-            for r, vectors in enumerate(sums):
-                key = j * b.keys + line + r
+            key = j * b.keys + line
+            found = s.logits(sums, key, self.first, masked, self.staged)
+            for vectors in found:
                 for v, x in enumerate(vectors):
-                    x = s.adjusted(x, key, self.first + v * lanes, masked, self.staged)
                     vectors[v] = k.op("exp", x - maxima[v]) * inverses[v]
             if p.rate:
-                self._mark_dropped(j * b.keys + line, sums)
-            self._keep(at["weights"], line, sums, rows)
+                self._mark_dropped(key, found)
+            self._keep(at["weights"], line, found, rows)
             return []
 
         s.product(
@@ -319,7 +319,7 @@ class Gradient:
         k.store(self.at["weights"], place, k.max(weight, zero) * larger, (1,))
         return k.select(weight > zero, x * larger, zero), k.op("abs", weight)
 
-    def _changes(self, j: Value, masked: bool) -> None:
+    def _changes(self, j: Value, masked: Value) -> None:
         """Gradients of the products of keys and queries."""
         k, s, p, b, at, lanes = (
             self.k, self.stage, self.problem, self.blocking, self.at, self.stage.lanes,
@@ -330,15 +330,14 @@ class Gradient:
         def finish(line: Value, sums: Rows, _: tuple[Value, ...]) -> list[Value]:
             deltas = self._row_vectors("deltas")
             for r, vectors in enumerate(sums):
-                key = j * b.keys + line + r
                 for v, x in enumerate(vectors):
                     place = (line + r) * rows + v * lanes
                     weight = k.load(at["weights"], place, (lanes,), (1,))
                     if p.rate:
                         x, weight = self._without_dropped(x, weight, place)
-                    x = (x - deltas[v]) * weight * scale
-                    vectors[v] = s.kept(x, key, self.first + v * lanes, masked, self.staged)
-            self._keep(at["changes"], line, sums, rows)
+                    vectors[v] = (x - deltas[v]) * weight * scale
+            found = s.kept(sums, j * b.keys + line, self.first, masked, self.staged)
+            self._keep(at["changes"], line, found, rows)
             return []
 
         s.product(

@@ -227,12 +227,11 @@ class Stage:
         """Lines of a tile of rows into lanes: `target[f * rows + row]`."""
         k, lanes, rows = self.k, self.lanes, self.blocking.rows
 
-        def part(f: Value) -> None:
-            for v in range(0, rows, lanes):
-                square = k.load(source, f + v * stride, (lanes, lanes), (1, stride))
-                k.store(target, at + (f * rows + v), square, (rows, 1))
+        def square(f: Value, v: Value) -> None:
+            x = k.load(source, f + v * stride, (lanes, lanes), (1, stride))
+            k.store(target, at + (f * rows + v), x, (rows, 1))
 
-        steps(k, round_up(features, lanes), lanes, part)
+        self._squares(features, square)
 
     def copy_block(
         self, name: str, block: Value, features: int, target: tile.Buffer, stride: int
@@ -249,20 +248,24 @@ class Stage:
 
     def turn_back(
         self, source: tile.Buffer, at: Value, features: int, target: tile.Buffer, stride: int,
-        factors: Sequence[Value] | None = None,
+        factors: Callable[[Value], Value] | None = None,
     ) -> None:  # fmt: skip
-        """What `turn` undoes, times a factor for each row."""
+        """What `turn` undoes, times a factor for each row: `factors` of a vector's first one."""
         k, lanes, rows = self.k, self.lanes, self.blocking.rows
 
-        def part(f: Value) -> None:
-            for v in range(0, rows, lanes):
-                square = k.load(source, at + (f * rows + v), (lanes, lanes), (rows, 1))
-                if factors is not None:
-                    factor = k.expand(factors[v // lanes], 0)
-                    square = square * k.broadcast(factor, (lanes, lanes))
-                k.store(target, f + v * stride, square, (1, stride))
+        def square(f: Value, v: Value) -> None:
+            x = k.load(source, at + (f * rows + v), (lanes, lanes), (rows, 1))
+            if factors is not None:
+                x = x * k.broadcast(k.expand(factors(v), 0), (lanes, lanes))
+            k.store(target, f + v * stride, x, (1, stride))
 
-        steps(k, round_up(features, lanes), lanes, part)
+        self._squares(features, square)
+
+    def _squares(self, features: int, body: Callable[[Value, Value], None]) -> None:
+        """`body(feature, row)` for the squares of a tile: loops, as turning one takes much code."""
+        k, lanes = self.k, self.lanes
+        across = lambda v: k.for_(0, round_up(features, lanes), lanes, lambda f: body(f, v))
+        k.for_(0, self.blocking.rows, lanes, across)
 
     def store_line(
         self, source: tile.Buffer, start: Value, target: tile.Buffer, at: Value, features: int
@@ -317,30 +320,86 @@ class Stage:
 
     # Logits
 
-    def adjusted(
-        self, logits: Value, key: Value, base: Value, masked: bool, staged: Staged
-    ) -> Value:
-        """A vector of products of a key as logits: scaled, with bias, without what is masked."""
-        k, p = self.k, self.problem
-        x = logits * k.const(self.dtype, p.scale, (self.lanes,))
-        if self.logit_factor is not None:
-            x = x * k.broadcast(self.logit_factor, (self.lanes,))
-        if "bias" in p.given:
-            x = x + staged.read("bias", key, base)
-        if not masked:
-            return x
-        keep = self._keep(key, base, staged)
-        if keep is not None:
-            x = k.select(keep, x, k.const(self.dtype, LEAST_LOGIT, (self.lanes,)))
-        if not is_multiple(p.keys, self.blocking.keys):
-            absent = k.const(self.dtype, float("-inf"), (self.lanes,))
-            x = k.select(k.broadcast(key < p.keys, (self.lanes,)), x, absent)
-        return x
+    @property
+    def always_masked(self) -> bool:
+        """Whether no block of keys is known to be seen as a whole."""
+        return "mask" in self.problem.given
 
-    def kept(self, x: Value, key: Value, base: Value, masked: bool, staged: Staged) -> Value:
-        """`x` with zeros for pairs that take no part."""
-        keep = self._keep(key, base, staged) if masked else None
-        return x if keep is None else self.k.select(keep, x, self.k.const(x.dtype, 0, x.shape))
+    @property
+    def never_masked(self) -> bool:
+        """Whether all pairs of queries and keys take part, and blocks are full of keys."""
+        p = self.problem
+        bounded = p.is_masked_by_position or self.always_masked
+        return not bounded and is_multiple(p.keys, self.blocking.keys)
+
+    def logits(
+        self, products: Rows, key: Value, base: Value, masked: Value, staged: Staged
+    ) -> list[list[Value]]:
+        """Products of a key and those that follow it as logits: scaled, with bias, and masked.
+
+        Args:
+          products: for each key, vectors of the rows from `base` on.
+          key: the first one.
+          base: the first row.
+          masked: whether some pairs may take no part.
+          staged: bias and mask.
+        """
+        k, p, lanes = self.k, self.problem, (self.lanes,)
+
+        def scaled(x: Value, key: Value, base: Value) -> Value:
+            x = x * k.const(self.dtype, p.scale, lanes)
+            if self.logit_factor is not None:
+                x = x * k.broadcast(self.logit_factor, lanes)
+            return x + staged.read("bias", key, base) if "bias" in p.given else x
+
+        def hidden(x: Value, key: Value, base: Value) -> Value:
+            keep = self._keep(key, base, staged)
+            if keep is not None:
+                x = k.select(keep, x, k.const(self.dtype, LEAST_LOGIT, lanes))
+            if not is_multiple(p.keys, self.blocking.keys):
+                absent = k.const(self.dtype, float("-inf"), lanes)
+                x = k.select(k.broadcast(key < p.keys, lanes), x, absent)
+            return x
+
+        found = self._each(products, key, base, scaled)
+        return self._if_masked(masked, found, lambda: self._each(found, key, base, hidden))
+
+    def kept(
+        self, values: Rows, key: Value, base: Value, masked: Value, staged: Staged
+    ) -> list[list[Value]]:
+        """Values of pairs, as `logits` takes them, with zeros for those that take no part."""
+        k = self.k
+
+        def one(x: Value, key: Value, base: Value) -> Value:
+            keep = self._keep(key, base, staged)
+            return x if keep is None else k.select(keep, x, k.const(x.dtype, 0, x.shape))
+
+        return self._if_masked(masked, values, lambda: self._each(values, key, base, one))
+
+    def _each(
+        self, values: Rows, key: Value, base: Value, change: Callable[[Value, Value, Value], Value]
+    ) -> list[list[Value]]:
+        """`change(value, key, first row)` for vectors of keys."""
+        return [
+            [change(x, key + r, base + v * self.lanes) for v, x in enumerate(vectors)]
+            for r, vectors in enumerate(values)
+        ]
+
+    def _if_masked(
+        self, masked: Value, values: Rows, change: Callable[[], Rows]
+    ) -> list[list[Value]]:
+        """What `change` makes of values where some may take no part.
+
+        It is asked for each tile of registers: whole blocks and others share their code.
+        """
+        if self.never_masked:
+            return [list(vectors) for vectors in values]
+        if self.always_masked:
+            return [list(vectors) for vectors in change()]
+        flat = lambda rows: [x for vectors in rows for x in vectors]
+        found = self.k.if_(masked, lambda: flat(change()), lambda: flat(values))
+        wide = len(values[0])
+        return [list(found[at : at + wide]) for at in range(0, len(found), wide)]
 
     def not_dropped(self, key: Value, base: Value) -> tuple[Value, Value]:
         """Whether pairs of the rows from `base` with a key and the next one are not dropped."""
