@@ -9,7 +9,7 @@ import numpy as np
 from amdjax import enable_x64, lax, numpy as jnp
 from amdjax.core.dims import min_dim
 
-__all__ = ["kept_boxes", "selected_boxes"]
+__all__ = ["kept_boxes", "selected_boxes", "softly_selected_boxes"]
 
 
 def kept_boxes(
@@ -74,6 +74,59 @@ def selected_boxes(
             for x in (low, high)
         ]  # by falling score
         return _suppressed(corners, order, there, kept, overlap)
+
+
+def softly_selected_boxes(
+    low: Any, high: Any, scores: Any, most: Any, overlap: Any, least: Any, sigma: float
+) -> tuple[Any, Any]:
+    """Boxes by falling score, where those that overlap one before lose some of theirs.
+
+    A score is multiplied by `exp(-o**2 / (2 sigma))` for each box that is selected before, with
+    which it shares the part `o` of their union, and by 0 beyond `overlap` (Bodla et al., Soft-NMS,
+    ICCV 2017; TensorFlow's `NonMaxSuppressionV5`).
+
+    Args:
+      low, high: corners of boxes, `(boxes, 2)`.
+      scores: one for each, `(boxes,)`; of equal ones the first comes first.
+      most, overlap, least: as in `kept_boxes`.
+      sigma: how wide the bell is, above 0.
+
+    Returns:
+      Boxes `(min(most, boxes),)`, of int32, with -1 behind those that are selected; their scores as
+      they were when selected, and 0.
+    """
+    low, high, scores = (lax.stop_gradient(jnp.asarray(x)) for x in (low, high, scores))
+    rows = min_dim(most, scores.shape[0])
+    kept, values = jnp.full((rows,), -1, np.int32), jnp.zeros((rows,), scores.dtype)
+    if kept.size == 0:
+        return kept, values
+    limit = jnp.asarray(-np.inf if least is None else least).astype(np.float32)
+
+    def more(state: Any) -> Any:
+        step, left, there, *_ = state
+        return (step < rows) & (there & (left > limit)).any()
+
+    def keep(state: Any) -> Any:
+        step, left, there, kept, values = state
+        best = jnp.argmax(jnp.where(there & (left > limit), left, -np.inf)).astype(np.int32)
+        kept, values = kept.at[step].set(best), values.at[step].set(left[best].astype(values.dtype))
+        common, union, areas = _common(low, high, low[best], high[best])
+        part = jnp.where(areas, common / jnp.where(areas, union, 1), 0)
+        weight = jnp.where(part <= overlap, jnp.exp(part * part * np.float32(-0.5 / sigma)), 0)
+        there = there & (jnp.arange(there.shape[0]) != best)
+        return step + 1, left * weight.astype(np.float32), there, kept, values
+
+    there = jnp.ones(scores.shape, bool)
+    state = (np.int32(0), scores.astype(np.float32), there, kept, values)
+    return lax.while_loop(more, keep, state)[3:]
+
+
+def _common(low: Any, high: Any, other_low: Any, other_high: Any) -> tuple[Any, Any, Any]:
+    """Areas that boxes share with another, those of their unions, and which have any."""
+    inner = jnp.minimum(high, other_high) - jnp.maximum(low, other_low)
+    common = jnp.maximum(inner, 0).prod(-1)
+    area, other = (high - low).prod(-1), (other_high - other_low).prod(-1)
+    return common, area + other - common, (area > 0) & (other > 0)
 
 
 def _suppressed(corners: Any, order: Any, there: Any, kept: Any, overlap: Any) -> Any:

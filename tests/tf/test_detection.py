@@ -1,5 +1,7 @@
 """Operators of detectors, against their definitions in NumPy."""
 
+import heapq
+
 import numpy as np
 import pytest
 
@@ -72,6 +74,54 @@ def test_padded_suppression_is_compiled():
         made = run({}, boxes=boxes, scores=scores)
         assert made["y"].shape == (30,) and int(made["y:1"]) == len(want)
         np.testing.assert_array_equal(made["y"], [*want, *[0] * (30 - len(want))])
+
+
+def softly_suppressed(boxes, scores, most, overlap, least, sigma):
+    """By a queue, where boxes whose scores have fallen wait again, as the operator is defined."""
+    queue = [(-float(s), i, 0) for i, s in enumerate(scores) if s > least]
+    kept, values = [], []
+    while queue and len(kept) < most:
+        heapq.heapify(queue)
+        score, box, seen = heapq.heappop(queue)
+        now = score = -score
+        for other in kept[seen:][::-1]:
+            part = overlap_of(boxes[box], boxes[other])
+            now *= np.exp(-(part**2) / (2 * sigma)) if part <= overlap else 0
+        if now == score:
+            kept.append(box)
+            values.append(score)
+        elif now > least:
+            queue.append((-now, box, len(kept)))
+    return kept, values
+
+
+@pytest.mark.parametrize("sigma", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("overlap", [0.43, 1.0])
+@pytest.mark.parametrize("least", [0.05, 0.3])
+def test_soft_suppression(sigma, overlap, least):
+    """Boxes that overlap others lose some of their scores, by which they are told."""
+    models = []
+    for pads in (False, True):
+        graph = Builder()
+        graph.op(
+            "NonMaxSuppressionV5", graph.input("boxes", (None, 4)), graph.input("scores", (None,)),
+            graph.const(np.int32(12)), graph.typed(f32(overlap)), graph.typed(f32(least)),
+            graph.typed(f32(sigma)), name="y", pad_to_max_output_size=pads,
+        )  # fmt: skip
+        models.append(tf.load(graph.bytes(), outputs=["y", "y:1", "y:2"]))
+    run = amdjax.jit(models[1].function)
+    for seed in range(3):
+        boxes, _ = drawn(seed, 25)
+        scores = np.random.default_rng(seed).permutation(25).astype(f32) / 25
+        want, values = softly_suppressed(boxes, scores, 12, overlap, least, sigma)
+        made = models[0].function({}, boxes=boxes, scores=scores)
+        padded = run({}, boxes=boxes, scores=scores)
+        rest = [0] * (12 - len(want))
+        assert int(made["y:2"]) == int(padded["y:2"]) == len(want)
+        np.testing.assert_array_equal(made["y"], want)
+        np.testing.assert_array_equal(padded["y"], [*want, *rest])
+        np.testing.assert_allclose(made["y:1"], values, rtol=1e-5)
+        np.testing.assert_allclose(padded["y:1"], [*values, *rest], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("shared", "per_class"), [(True, False), (False, True)])

@@ -8,7 +8,7 @@ import numpy as np
 
 import amdjax.numpy as jnp
 from amdjax.core.dims import is_symbolic_dim, min_dim
-from amdjax.export.suppression import selected_boxes
+from amdjax.export.suppression import selected_boxes, softly_selected_boxes
 
 from ..nodes import Node
 from ..registry import rule, size, sizes, to_device
@@ -24,40 +24,40 @@ def non_max_suppression(
 ) -> Any:  # fmt: skip
     """Which boxes are kept; if padded, as many as are asked for, with their number."""
     version = int(node.op.removeprefix("NonMaxSuppression").lstrip("V") or 1)
-    if soft_nms_sigma is not None and soft_nms_sigma.any():
-        raise node.error(f"soft_nms_sigma must be 0, got {soft_nms_sigma}")
     if boxes.ndim != 2 or boxes.shape[-1] != 4 or scores.ndim != 1:
         raise node.error(f"boxes of shape {boxes.shape}, scores of shape {scores.shape}")
     most = size(node, "max_output_size", max_output_size)
     overlap = node.real("iou_threshold", 0.5) if iou_threshold is None else iou_threshold
     low, high = _corners(to_device(boxes))
-    kept = selected_boxes(low, high, to_device(scores), most, overlap, score_threshold)
-    there = kept >= 0
-    pads = version >= 4 and node.flag("pad_to_max_output_size")
-    if pads:
-        rest = most - kept.shape[0]
-        kept, there = (jnp.pad(x, (0, rest)) for x in (kept, there))
+    sigma = 0.0 if soft_nms_sigma is None else float(np.ravel(soft_nms_sigma)[0])
+    if sigma < 0:
+        raise node.error(f"soft_nms_sigma must not be below 0, got {sigma}")
+    if sigma:
+        kept, values = softly_selected_boxes(
+            low, high, to_device(scores), most, overlap, score_threshold, sigma
+        )
     else:
-        kept = _cut(node, kept, there)
-        there = jnp.ones(kept.shape, bool)
-    kept, count = jnp.maximum(kept, 0), there.sum(dtype=np.int32)
-    if version < 4:
-        return kept
-    if version == 4:
-        return kept, count
-    return kept, jnp.where(there, to_device(scores)[kept], 0).astype(scores.dtype), count
+        kept = selected_boxes(low, high, to_device(scores), most, overlap, score_threshold)
+        values = jnp.where(kept >= 0, to_device(scores)[kept], 0).astype(scores.dtype)
+    count = (kept >= 0).sum(dtype=np.int32)
+    if version >= 4 and node.flag("pad_to_max_output_size"):
+        kept, values = (jnp.pad(x, (0, most - kept.shape[0])) for x in (kept, values))
+    else:
+        rows = _count(node, count)
+        kept, values = kept[:rows], values[:rows]
+    made = (jnp.maximum(kept, 0), values, count)
+    return made if version == 5 else made[::2] if version == 4 else made[0]
 
 
-def _cut(node: Node, kept: Any, there: Any) -> Any:
-    """The boxes that are kept, of which there must be a number that is known."""
+def _count(node: Node, count: Any) -> int:
+    """How many boxes are kept, which must be known."""
     try:
-        count = int(there.sum())
+        return int(count)
     except Exception as e:
         raise node.error(
             "how many boxes it keeps depends on inputs: call model.function outside of jit, or set "
             "pad_to_max_output_size"
         ) from e
-    return kept[:count]
 
 
 def _corners(boxes: Any) -> tuple[Any, Any]:
