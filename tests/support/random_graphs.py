@@ -27,13 +27,16 @@ class RandomGraph:
       size: how many nodes there are.
     """
 
+    opset = 20
+    kinds = ()  # of nodes
+
     def __init__(self, random, size):
         self.random, self.nodes, self.constants = random, [], {}
         self.shape = tuple(random.randint(1, 5) for _ in range(random.randint(1, 4)))
         self.given = self.shape
         self.value = "x"
         for _ in range(size):
-            getattr(self, f"_{random.choice(KINDS)}")()
+            getattr(self, f"_{random.choice(self.kinds)}")()
 
     def model(self, shape=None):
         """The model, whose input has this shape."""
@@ -41,7 +44,9 @@ class RandomGraph:
         x, y = info("x", TensorProto.FLOAT, shape or self.given), info(self.value, 1, None)
         held = [numpy_helper.from_array(v, n) for n, v in self.constants.items()]
         graph = helper.make_graph(self.nodes, "g", [x], [y], held)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+        return helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10
+        )
 
     def constant(self, value):
         name = f"c{len(self.constants)}"
@@ -415,7 +420,11 @@ class RandomGraph:
         )  # fmt: skip
 
 
-KINDS = [
-    name[1:] for name in vars(RandomGraph)
-    if name.startswith("_") and not name.startswith("__") and name != "_as_image"
-]  # fmt: skip
+def kinds_of(cls):
+    """The kinds of nodes that a class makes, by methods that begin with "_"."""
+    helpers = ("_as_image", "_as_rank", "_one_of", "_cast", "_body")
+    names = [n for n in vars(cls) if n.startswith("_") and not n.startswith("__")]
+    return [n[1:] for n in names if n not in helpers]
+
+
+RandomGraph.kinds = kinds_of(RandomGraph)
