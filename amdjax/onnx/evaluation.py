@@ -24,6 +24,12 @@ from .registry import Rule, find_rule, has_symbols, is_host
 Values = MutableMapping[str, Any]
 
 
+#: What a rule may end in where operands do not fit, or are larger than there is room for.
+_FAILURES = (
+    TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError, MemoryError,
+)  # fmt: skip
+
+
 class Evaluation:
     """One evaluation of a program.
 
@@ -45,6 +51,8 @@ class Evaluation:
         """
         made = self.body(graph, values, {})
         for output, value in zip(graph.outputs, made):
+            if output.name not in values:
+                raise OnnxError(f"output {output.name!r} was not computed: no operator gives it")
             if isinstance(value, Sizes):
                 raise OnnxError(
                     f"output {output.name!r} counts rows of which some are padding; load the model "
@@ -72,6 +80,11 @@ class Evaluation:
 
     def node(self, node: Node, values: Values, bound: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs of a node."""
+        for name in node.reads:
+            if name not in values:
+                raise OnnxError(
+                    f"node {node.name!r} ({node.op}): its input {name!r} was not computed"
+                )
         inputs = [values[name] if name else None for name in node.inputs]
         attributes = {k: _resolved(v, bound) for k, v in node.attributes.items()}
         attributes = {k: v for k, v in attributes.items() if v is not None}
@@ -86,7 +99,7 @@ class Evaluation:
                 return self.operator(call, inputs, attributes)
         except (OnnxError, ConcretizationTypeError, InconclusiveDimensionOperation) as e:
             raise _named(e, node) from e
-        except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, OverflowError) as e:
+        except _FAILURES as e:
             if isinstance(e, NotImplementedError):
                 raise
             shown = ", ".join(map(_described, inputs))
@@ -159,12 +172,11 @@ class _Call:
 def apply_rule(rule: Rule, call: Any, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
     """What a rule gives; attributes that name dtypes become dtypes."""
     given = {name: _attribute(name, value) for name, value in attributes.items()}
-    if not rule.takes_all:
-        unknown = [name for name in given if name not in rule.attributes]
-        if unknown:
-            raise OnnxError(
-                f"it takes no attribute {unknown[0]!r}, but {', '.join(sorted(rule.attributes))}"
-            )
+    # Names that begin with "_" are of the rules' own, which no file may change.
+    own = (name for name in given if name.startswith("_"))
+    new = (name for name in given if not rule.takes_all and name not in rule.attributes)
+    for name in (*own, *new):
+        raise OnnxError(f"it takes no attribute {name!r}, but {', '.join(sorted(rule.attributes))}")
     if rule.wants_node:
         given["node"] = call
     try:
@@ -214,7 +226,7 @@ def _described(value: Any) -> str:
     if isinstance(value, list):
         return f"a sequence of {len(value)}"
     if isinstance(value, np.ndarray) and value.size <= 8:
-        return f"{value.dtype}{value.tolist()}"
+        return f"{value.dtype}{value.tolist()}" if value.ndim else f"{value.dtype}({value})"
     if hasattr(value, "shape"):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
     return repr(value)

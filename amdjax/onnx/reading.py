@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import mmap
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -187,9 +187,10 @@ class _Reader:
         for a in proto.attribute_proto:
             attributes[a.name] = self.attribute(a, name, frozenset(), 0)
         inputs = tuple(proto.input)
-        nodes = self.nodes(proto.node, frozenset(inputs), name, 0)
+        nodes = self.nodes(proto.node, frozenset(inputs), name, 0, _distinct(name, inputs))
         self.opsets = before
         values = tuple(map(Value, proto.output))
+        _check_made(name, proto.output, {*inputs, *(o for n in nodes for o in n.outputs)})
         return Function(
             inputs, attributes, Graph(name, tuple(map(Value, inputs)), values, {}, nodes)
         )
@@ -207,20 +208,22 @@ class _Reader:
         }
         for sparse in proto.sparse_initializer:
             constants[sparse.values.name] = read_sparse(sparse, self.folder)
-        inputs = tuple(map(self.value, proto.input))
-        known = outer | {v.name for v in inputs} | set(constants)
-        nodes = self.nodes(proto.node, known, f"graph {name!r}", depth)
+        inputs, where = tuple(map(self.value, proto.input)), f"graph {name!r}"
+        held = [t.name for t in proto.initializer] + [
+            t.values.name for t in proto.sparse_initializer
+        ]
+        own = _distinct(where, [v.name for v in inputs]) | _distinct(where, held)
+        nodes = self.nodes(proto.node, outer | own, where, depth, own)
         outputs = tuple(map(self.value, proto.output))
-        made = known | {o for n in nodes for o in n.outputs}
-        for value in outputs:
-            if value.name not in made:
-                raise OnnxError(f"graph {name!r}: nothing computes its output {value.name!r}")
+        made = outer | own | {o for n in nodes for o in n.outputs}
+        _check_made(where, [v.name for v in outputs], made)
         return Graph(name, inputs, outputs, constants, nodes)
 
     def nodes(
-        self, protos: Sequence[Any], known: frozenset[str], where: str, depth: int
-    ) -> tuple[Node, ...]:
-        seen, own, found = set(known), set(), []
+        self, protos: Sequence[Any], known: frozenset[str], where: str, depth: int,
+        given: frozenset[str],
+    ) -> tuple[Node, ...]:  # fmt: skip
+        seen, own, found = set(known), set(given), []
         for number, proto in enumerate(protos):
             name = proto.name or f"{proto.op_type}_{number}"
             node = self.node(proto, name, frozenset(seen) if _has_graphs(proto) else None, depth)
@@ -321,6 +324,22 @@ class _Reader:
         if not tensor.HasField("shape"):
             return Value(name, dtype, None, kind)
         return Value(name, dtype, tuple(map(_dimension, tensor.shape.dim)), kind)
+
+
+def _distinct(where: str, names: Sequence[str]) -> frozenset[str]:
+    """Names that are given, each once."""
+    found: set[str] = set()
+    for name in names:
+        if name in found:
+            raise OnnxError(f"{where}: {name!r} is given twice")
+        found.add(name)
+    return frozenset(found)
+
+
+def _check_made(where: str, outputs: Sequence[str], made: Collection[str]) -> None:
+    for name in outputs:
+        if name not in made:
+            raise OnnxError(f"{where}: nothing computes its output {name!r}")
 
 
 def _dimension(proto: Any) -> int | str | None:
@@ -509,7 +528,10 @@ def _external(
             f"{where}: its values are in the file {location!r}; only a model that is loaded by its "
             "path has files beside it"
         )
-    path = (folder / location).resolve()
+    try:
+        path = (folder / location).resolve()
+    except ValueError as e:  # no name that a file has
+        raise OnnxError(f"{where}: {location!r} names no file: {e}") from None
     if not location or Path(location).is_absolute() or not path.is_relative_to(folder):
         raise OnnxError(f"{where}: {location!r} does not lie in the folder of the model")
     if not path.is_file():

@@ -25,7 +25,8 @@ A rule returns a value, or a tuple of several outputs: outputs at the end may be
 node does not ask for them. Operands that must be known as numbers are read by `static`.
 
 An attribute is an int, a float, a str, a NumPy array, a dtype (of integers that name one, where the
-rule's parameter is called `to` or ends in `dtype`), a `Graph`, or a list of such. A rule with a
+rule's parameter is called `to` or ends in `dtype`), a `Graph`, or a list of such. Parameters whose
+names begin with "_" are the rule's own: no file sets them. A rule with a
 parameter `node` gets a `Call`, which says how many outputs are asked for, names the node in errors,
 and evaluates subgraphs.
 """
@@ -77,7 +78,8 @@ def rule(*names: str, since: int = 1, domain: str = "") -> Callable[[Any], Any]:
 
     def register(function: Any) -> Any:
         parameters = inspect.signature(function).parameters
-        attributes = frozenset(n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY)
+        named = (n for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY)
+        attributes = frozenset(n for n in named if not n.startswith("_"))
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         made = Rule(function, "node" in attributes, attributes - {"node"}, takes_all)
         for name in names:

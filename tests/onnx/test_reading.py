@@ -71,6 +71,7 @@ def test_mapped_data_takes_no_memory(tmp_path):
         ("weights", {"offset": -4}, "from -4 on are asked"),
         ("weights", {"length": 3}, r"length 3"),
         ("weights", {"offset": "x"}, "must be numbers"),
+        ("nul\0", {}, "names no file"),
     ],
 )
 def test_external_data_stays_in_the_folder(tmp_path, location, options, told):
@@ -139,6 +140,10 @@ def test_functions_that_call_themselves():
         (lambda m: m.graph.initializer[0].__setattr__("data_type", 99), "names no dtype"),
         (lambda m: m.graph.initializer[0].dims.__setitem__(0, -4), "negative sizes"),
         (lambda m: m.graph.node[0].__setattr__("op_type", "Ad"), "no rules for Ad"),
+        (lambda m: m.graph.input.append(m.graph.input[0]), "'x' is given twice"),
+        (lambda m: m.graph.initializer.append(m.graph.initializer[0]), "'w' is given twice"),
+        (lambda m: m.graph.node[0].output.__setitem__(0, "x"), "'x' is computed twice"),
+        (lambda m: m.graph.node[0].output.__setitem__(0, "w"), "'w' is computed twice"),
     ],
 )
 def test_damaged_models(change, told):
@@ -148,6 +153,40 @@ def test_damaged_models(change, told):
     )  # fmt: skip
     change(proto)
     with pytest.raises(OnnxError, match=told):
+        load(proto)
+
+
+@pytest.mark.parametrize(
+    ("node", "told"),
+    [
+        (("Abs", ["x"], ["y"], {"_function": "sin"}), "'it'.*takes no attribute '_function'"),
+        (("Add", ["x", "x"], ["y"], {"_function": "load"}), "'it'.*takes no attribute '_function'"),
+        (("Relu", ["x"], ["t", "y"], {}), "output 'y' was not computed"),
+        (("ConstantOfShape", ["many"], ["y"], {}), "'it' .ConstantOfShape.*int64.1099511627776"),
+        (("Range", ["zero", "far", "one"], ["y"], {}), "'it' .Range.*given int64.0.*[Aa]llocate"),
+        (("Gather", ["x", "many"], ["y"], {}), "'it'.*indices must be at least -4 and below 4"),
+        (("GatherElements", ["x", "many"], ["y"], {}), "'it'.*indices must be at least -4"),
+        (("ScatterElements", ["x", "many", "w"], ["y"], {}), "'it'.*indices must be at least -4"),
+        (("GatherND", ["x", "column"], ["y"], {}), "'it'.*indices must be at least -4"),
+        (("ScatterND", ["x", "column", "w"], ["y"], {}), "'it'.*indices must be at least -4"),
+    ],
+)
+def test_nodes_that_cannot_be_computed(node, told):
+    op, inputs, outputs, attributes = node
+    constants = {
+        "many": np.int64([1 << 40]), "zero": np.int64(0), "far": np.int64(1 << 42),
+        "one": np.int64(1), "w": np.ones(1, np.float32), "column": np.int64([[-9]]),
+    }  # fmt: skip
+    nodes = [helper.make_node(op, inputs, outputs, name="it", **attributes)]
+    made = load(model(nodes, [value("x", [4])], [value("y")], constants))
+    with pytest.raises(OnnxError, match=told):
+        made(np.ones(4, np.float32))
+
+
+def test_functions_compute_their_outputs():
+    proto = chain(2, 1)
+    proto.functions[1].output[0] = "absent"
+    with pytest.raises(OnnxError, match="function 'g1': nothing computes its output 'absent'"):
         load(proto)
 
 
