@@ -2,7 +2,7 @@
 
 The gradient of a convolution's input is a convolution with the reversed kernel. Reversed it would
 be written and read again, which for large kernels and few positions takes as long as the products.
-Kernels of CPUs pack it anyway, and follow any strides as they do.
+What packs kernels, and what loads tiles of them, follows any strides, backwards too.
 """
 
 from __future__ import annotations

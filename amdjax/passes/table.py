@@ -141,7 +141,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("read_narrow_operands", "products read operands as they are stored, not converted",
          _plain(read_narrow_operands), "passes/narrow_operands.py", only="cpu"),
     Pass("read_reversed_kernels", "convolutions read kernels from the last taps on, not reversed",
-         _plain(read_reversed_kernels), "passes/reversals.py", only="cpu"),
+         _plain(read_reversed_kernels), "passes/reversals.py"),
     Pass("pad_in_convolutions", "convolutions of bytes have zeros around them, not zero points",
          _paddings, "passes/paddings.py", only="cpu"),
     Pass("slice_products_in_loops", "loops make the slices of large products that they read",

@@ -30,6 +30,8 @@ def make(x, w, gfx, layout, strides, padding, **options):
         "batch_group_count": options.get("batch_groups", 1), "precision": None,
         "preferred_element_type": options.get("out"), "out_sharding": None,
     }  # fmt: skip
+    if "reversal" in options:
+        params["window_reversal"] = options["reversal"]
     operands = placed(x, lhs), placed(w, rhs)
     return GpuRunner(conv_general_dilated_p, operands, params, gfx), operands, out
 
@@ -44,6 +46,7 @@ def check(gfx, layout, images, size, features, window, strides, padding, **optio
     w = rng.integers(-3, 4, (out_features, into // groups, *window)).astype(dtype)
     runner, operands, spec = make(x, w, gfx, layout, strides, padding, **options)
     got = np.transpose(runner(*operands), spec)
+    w = np.flip(w, [axis for axis, turned in enumerate(options.get("reversal", ()), 2) if turned])
     ones = (1,) * len(strides)
     want = plain_conv(
         x.astype(np.float64), w.astype(np.float64), strides, padding,
@@ -51,6 +54,18 @@ def check(gfx, layout, images, size, features, window, strides, padding, **optio
     )  # fmt: skip
     np.testing.assert_array_equal(got.astype(np.float64), want.astype(got.dtype))
     return runner
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "options",
+    [{"reversal": (True, True)}, {"reversal": (False, True), "dilation": (2, 1), **HALF}],
+    ids=["all", "one"],
+)
+def test_taps_are_counted_from_the_last(gfx, layout, options):
+    check(gfx, layout, 2, (9, 7), (8, 24), (3, 2), (1, 1), [(1, 1), (0, 1)], **options)
+    check(gfx, layout, 1, (6, 7), (32, 16), (1, 3), (1, 1), [(0, 0), (2, 1)], **options)
 
 
 @pytest.mark.parametrize("gfx", EMULATED)

@@ -125,6 +125,19 @@ def test_long_rows_are_split_unless_that_is_off(monkeypatch):
     assert [" ways along" in text for text in texts] == [True, False] * 2
 
 
+@pytest.mark.parametrize("target", [None, "gfx942", "gfx1100"])
+def test_reductions_of_the_same_rows_are_one_kernel_unless_that_is_off(target):
+    moments = lambda x: (x.sum(1), x.max(1), (x * x).sum(1))
+    lowered = amdjax.jit(moments).lower(np.ones((64, 96), np.float32))
+    calls = [
+        lowered.compile(target, compiler_options={"disabled_passes": name})
+        .as_text("plan")
+        .count("CALL ")
+        for name in ("", "fuse_regions,run_together")
+    ]
+    assert calls == [1, 3]
+
+
 def test_memory_is_shared_unless_that_is_off():
     def g(x):
         for _ in range(6):

@@ -165,7 +165,7 @@ class Convolution:
         """The same for the sizes at hand: for estimates."""
 
         def hint(x: Any) -> Any:
-            return tuple(map(size_hint, x)) if isinstance(x, tuple) else x
+            return tuple(map(size_hint, x)) if isinstance(x, tuple) else size_hint(x)
 
         return Convolution(*(hint(getattr(self, f.name)) for f in fields(self)))
 
