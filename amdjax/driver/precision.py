@@ -76,15 +76,16 @@ class QuantizedModel(FileModel):
         return self._made(tree, **given)
 
 
-def chosen(options: argparse.Namespace) -> str:
-    """The flag that says how products are computed; "" for none."""
+def chosen(options: argparse.Namespace, usual: str = "") -> str:
+    """The flag that says how products are computed; `usual` for none."""
     found = [name for name in MODES if getattr(options, name)]
     if len(found) > 1:
         flags = " and ".join("--" + name.replace("_", "-") for name in found)
         raise BadUsage(f"{flags} exclude each other")
-    if options.calibrate and found not in (["int8"], ["fp8"]):
+    name = found[0] if found else usual
+    if options.calibrate and name not in ("int8", "fp8"):
         raise BadUsage("--calibrate is for --int8 and --fp8, whose scales it gives")
-    return found[0] if found else ""
+    return name
 
 
 def runnable(subject: Subject, options: argparse.Namespace) -> Runnable:

@@ -48,6 +48,11 @@ def write_qdq(source: Path, path: str, quantized: Quantized) -> None:
             _with_activation(model, node, scales, form, nodes, known)
             _with_weight(model, node, values[weight], form, nodes, known)
             done.add(weight)
+            shift = _shift(quantized.params["products"][weight], scales)
+            nodes.append(node)
+            if shift is not None:
+                _with_shift(model, node, values, shift, nodes)
+            continue
         nodes.append(node)
     if missing := [n for n in decisions if n not in done]:
         raise BadUsage(
@@ -60,7 +65,10 @@ def write_qdq(source: Path, path: str, quantized: Quantized) -> None:
     kept = [t for t in model.graph.initializer if t.name in read]
     del model.graph.initializer[:]
     model.graph.initializer.extend(kept)
-    onnx.checker.check_model(model)
+    try:
+        onnx.checker.check_model(model)
+    except onnx.checker.ValidationError as e:
+        raise BadUsage(f"{source}: ONNX's checker refuses the model with QDQ: {e}") from e
     onnx.save(model, path)
 
 
@@ -106,6 +114,32 @@ def _with_weight(
         known[key] = f"{weight.name}/dequantized"
         nodes.append(_node("DequantizeLinear", names, known[key], axis=axis))
     node.input[1] = known[key]
+
+
+def _shift(own: Mapping[str, Any], scales: Mapping[str, Any]) -> np.ndarray | None:
+    """What is added to results for the sake of their means, where it is one for each channel."""
+    if "shift" not in own:
+        return None
+    steps = np.asarray(own["weight"].scale) * np.float32(scales["scale"])
+    shift = np.asarray(own["shift"], np.float32) * steps
+    return shift.reshape(-1) if max(shift.shape) == shift.size else None
+
+
+def _with_shift(
+    model: Any, node: Any, values: Mapping[str, Any], shift: np.ndarray, nodes: list[Any]
+) -> None:
+    """Let a node add it: with its bias, or behind it."""
+    bias = node.input[2] if len(node.input) > 2 else ""
+    scaled = any(a.name == "beta" and a.f != 1 for a in node.attribute)
+    name = f"{node.output[0]}/shift"
+    if node.op_type == "Conv" and not bias:
+        node.input[:] = [*node.input[:2], _add(model, name, shift)]
+    elif bias in values and not scaled:
+        both = numpy_helper.to_array(values[bias]).astype(np.float32) + shift
+        node.input[2] = _add(model, name, both)
+    elif node.op_type != "Conv":
+        out, node.output[0] = node.output[0], f"{node.output[0]}/before"
+        nodes.append(_node("Add", (node.output[0], _add(model, name, shift)), out))
 
 
 def _stored(x: np.ndarray, form: str) -> np.ndarray:

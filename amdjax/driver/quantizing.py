@@ -20,7 +20,7 @@ REPORTED = 2  # sets of inputs that the report is made of
 def quantize_model(options: argparse.Namespace) -> Answer:
     """What quantization costs, product by product."""
     subject = read_model(options)
-    name = chosen(options) or "int8"
+    name = chosen(options, "int8")
     ending = (options.output or ".amdjax").rpartition(".")[2]
     if ending not in ("onnx", "amdjax"):
         raise BadUsage(f"quantize --output takes .onnx (QDQ) or .amdjax, got {options.output!r}")

@@ -48,21 +48,38 @@ def can_scale(operation: str, params: dict[str, Any], q: QuantizedArray, side: i
 
 def to_result(operation: str, params: dict[str, Any], x: Array, side: int, ndim: int) -> Array:
     """An operand's scales along the axes of the result."""
-    numbers = params["dimension_numbers"]
-    if operation == "conv_general_dilated":
-        spec = (numbers.lhs_spec, numbers.rhs_spec)[side]
-        own = {spec[0]: numbers.out_spec[side]}
-    else:
-        contract, batch = numbers[0][side], numbers[1][side]
-        free = [d for d in range(x.ndim) if d not in (*contract, *batch)]
-        first = len(batch) if side == 0 else ndim - len(free)
-        own = {d: i for i, d in enumerate(batch)} | {d: first + i for i, d in enumerate(free)}
+    own = _places(operation, params, x.ndim, side, ndim)
     shape = [1] * ndim
     for d, place in own.items():
         shape[place] = x.shape[d]
     # What is dropped has one entry, so that it may stand anywhere.
     order = [*sorted(own, key=lambda d: own[d]), *(d for d in range(x.ndim) if d not in own)]
     return lax.transpose(x, order).reshape(shape)
+
+
+def of_result(
+    operation: str, params: dict[str, Any], x: Array, side: int, shape: Sequence[int]
+) -> Array:
+    """What the axes of a result have that are an operand's, along those of the operand."""
+    own = _places(operation, params, len(shape), side, x.ndim)
+    order = sorted(own, key=lambda d: own[d])
+    x = x.reshape([shape[d] for d in order])
+    x = lax.transpose(x, [order.index(d) for d in sorted(own)])
+    return x.reshape([n if d in own else 1 for d, n in enumerate(shape)])
+
+
+def _places(
+    operation: str, params: dict[str, Any], rank: int, side: int, ndim: int
+) -> dict[int, int]:
+    """Axes of an operand of some rank that are axes of the result, with their places there."""
+    numbers = params["dimension_numbers"]
+    if operation == "conv_general_dilated":
+        spec = (numbers.lhs_spec, numbers.rhs_spec)[side]
+        return {spec[0]: numbers.out_spec[side]}
+    contract, batch = numbers[0][side], numbers[1][side]
+    free = [d for d in range(rank) if d not in (*contract, *batch)]
+    first = len(batch) if side == 0 else ndim - len(free)
+    return {d: i for i, d in enumerate(batch)} | {d: first + i for i, d in enumerate(free)}
 
 
 def weight_sums(operation: str, params: dict[str, Any], q: QuantizedArray, side: int) -> Array:
@@ -77,7 +94,7 @@ def _sum(values: Array, axes: Sequence[int]) -> Array:
 
 def quantized_product(
     operation: str, params: dict[str, Any], lhs: QuantizedArray, rhs: QuantizedArray,
-    dtype: Any, sums: Array | None = None, weight: int = 1,
+    dtype: Any, sums: Array | None = None, weight: int = 1, shift: Array | None = None,
 ) -> Array:  # fmt: skip
     """The product of two arrays in few bits.
 
@@ -89,6 +106,7 @@ def quantized_product(
       dtype: of the result.
       sums: `weight_sums` of the operand `weight`, if they are known.
       weight: which operand that is.
+      shift: what is added to sums before they are scaled, as `sums` lies.
 
     Returns:
       The product. Sums of integers are exact.
@@ -96,9 +114,11 @@ def quantized_product(
     wide = np.promote_types(np.float32, dtype) if dtype in (np.float32, np.float64) else np.float32
     if FORMATS[lhs.format].is_integer:
         given = (sums, None) if weight == 0 else (None, sums)
-        out = _integer_sums(operation, params, lhs, rhs, given)
+        out = _integer_sums(operation, params, lhs, rhs, given, shift, weight)
     else:
         out = bind(operation, params, lhs.unpacked(), rhs.unpacked(), np.float32)
+        if shift is not None:
+            out = out + to_result(operation, params, shift, weight, out.ndim)
     scales = [
         to_result(operation, params, q.scale.astype(wide), side, out.ndim)
         for side, q in enumerate((lhs, rhs))
@@ -124,9 +144,9 @@ def _signed(q: QuantizedArray) -> tuple[Array, Array | None]:
 
 def without_zero_points(
     sums: Array, depth: int, lhs: tuple[Array | None, Callable[[], Array]],
-    rhs: tuple[Array | None, Callable[[], Array]],
+    rhs: tuple[Array | None, Callable[[], Array]], shift: Array | None = None,
 ) -> Array:  # fmt: skip
-    """`sum((a - p) * (b - q))` from sums of `a * b`, which are `depth` products each.
+    """`sum((a - p) * (b - q)) + shift` from sums of `a * b`, which are `depth` products each.
 
     Args:
       sums: `sum(a * b)`, in int32.
@@ -136,7 +156,10 @@ def without_zero_points(
     """
     (p, sum_a), (q, sum_b) = lhs, rhs
     if p is not None:
-        sums = sums - p * sum_b()
+        # Both follow from the weight: where that is a constant, one number for each channel does.
+        sums = sums - (p * sum_b() if shift is None else p * sum_b() - shift)
+    elif shift is not None:
+        sums = sums + shift
     if q is not None:
         sums = sums - q * sum_a()
     if p is not None and q is not None:
@@ -146,12 +169,12 @@ def without_zero_points(
 
 def _integer_sums(
     operation: str, params: dict[str, Any], lhs: QuantizedArray, rhs: QuantizedArray,
-    sums: Sequence[Array | None],
+    sums: Sequence[Array | None], shift: Array | None, weight: int,
 ) -> Array:  # fmt: skip
-    """`sum((lhs - its zero) * (rhs - its zero))`, in int32."""
+    """`sum((lhs - its zero) * (rhs - its zero)) + shift`, in int32; `shift` as a weight lies."""
     (x, x_zero), (w, w_zero) = _signed(lhs), _signed(rhs)
     if operation == "conv_general_dilated":
-        return convolution_sums(params, x, x_zero, w, w_zero, sums[1])
+        return convolution_sums(params, x, x_zero, w, w_zero, sums[1], shift)
     out = bind(operation, params, x, w, np.int32)
     place = lambda value, side: to_result(operation, params, value, side, out.ndim)
     axes = [contracted_axes(operation, params, side) for side in (0, 1)]
@@ -165,13 +188,14 @@ def _integer_sums(
     ]
     depth = int(np.prod([x.shape[d] for d in axes[0]], dtype=int))
     return without_zero_points(
-        out, depth, (zeros[0], lambda: total(0)), (zeros[1], lambda: total(1))
-    )
+        out, depth, (zeros[0], lambda: total(0)), (zeros[1], lambda: total(1)),
+        None if shift is None else place(shift, weight),
+    )  # fmt: skip
 
 
 def convolution_sums(
     params: dict[str, Any], x: Array, x_zero: Array | None, w: Array, w_zero: Array | None,
-    sums: Array | None = None,
+    sums: Array | None = None, shift: Array | None = None,
 ) -> Array:  # fmt: skip
     """A convolution of integers of 8 bits without their zero points, in int32.
 
@@ -182,6 +206,7 @@ def convolution_sums(
       w: the kernel.
       w_zero: its zero points, to be broadcast to it, one for each feature of the result at most.
       sums: of the kernel for each feature of the result, if they are known.
+      shift: what is added, for each feature of the result.
     """
     operation, numbers = "conv_general_dilated", params["dimension_numbers"]
     if x_zero is not None or w_zero is not None:
@@ -206,7 +231,47 @@ def convolution_sums(
         (None if x_zero is None else x_zero.astype(np.int32).reshape(()),
          lambda: _window_sums(params, x, w.shape)),
         (None if q is None else place(q), lambda: place(_sum(w, axes) if sums is None else sums)),
+        None if shift is None else place(shift),
     )  # fmt: skip
+
+
+def mean_axes(operation: str, params: dict[str, Any], side: int, ndim: int) -> tuple[int, ...]:
+    """The axes of an operand along which means serve `product_of_means`."""
+    numbers = params["dimension_numbers"]
+    if operation == "dot_general":
+        kept = *numbers[0][side], *numbers[1][side]
+    else:
+        kept = (numbers.lhs_spec[1],)
+    return tuple(d for d in range(ndim) if d not in kept)
+
+
+def product_of_means(
+    operation: str, params: dict[str, Any], means: Array, weight: Array, side: int
+) -> Array:
+    """The mean of a product along the axes of its result that are not the weight's, as that lies.
+
+    Args:
+      operation, params: the product.
+      means: of the other operand along `mean_axes`. What pads an image is left out of account.
+      weight: the weight.
+      side: which operand that is.
+    """
+    lhs, rhs = (means, weight)[:: 1 if side else -1]
+    if operation == "dot_general":
+        out = bind(operation, params, lhs, rhs, np.float32)
+        return of_result(operation, params, out, side, weight.shape)
+    numbers = params["dimension_numbers"]
+    space, shape = numbers.lhs_spec[2:], list(means.shape)
+    ones = (1,) * len(space)
+    for d, of_kernel, apart in zip(space, numbers.rhs_spec[2:], params["rhs_dilation"] or ones):
+        shape[d] = (weight.shape[of_kernel] - 1) * apart + 1
+    once = {
+        **params, "padding": ((0, 0),) * len(space), "window_strides": ones, "lhs_dilation": ones,
+    }  # fmt: skip
+    # Zeros between the numbers of an image are read as often.
+    among = math.prod(params["lhs_dilation"] or ones)
+    out = bind(operation, once, jnp.broadcast_to(lhs, shape), rhs, np.float32) / among
+    return of_result(operation, params, out, side, weight.shape)
 
 
 def _window_sums(params: dict[str, Any], x: Array, kernel: Sequence[int]) -> Array:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -31,8 +31,37 @@ PRODUCTS = ("dot_general", "conv_general_dilated")
 #: Products of bytes beyond which sums of 32 bits may overflow.
 DEEPEST = 2**31 // 2**14 - 1
 
-#: `handle(product, operands, weight) -> result`.
-Handle = Callable[["Product", list[Any], Any], Any]
+#: `handle(product, operands, given, note) -> result`, with what is given for products and inputs by
+#: name, and what takes values of a product by name, if they are wanted.
+Handle = Callable[["Product", list[Any], "Given", "Notes | None"], Any]
+Notes = dict[str, Any]
+
+
+class Given(NamedTuple):
+    """What is known of products while a program runs.
+
+    In a loop of whose steps each has weights of its own, it is that of the step.
+
+    Attributes:
+      products: weights in few bits and what else they need, by name of the product.
+      inputs: scales of activations by name.
+    """
+
+    products: Mapping[str, Any]
+    inputs: Mapping[str, Any]
+
+    def of_steps(self, names: set[str]) -> Given:
+        """The part that has a row for each step: of some products, and of what they read."""
+        products = {n: x for n, x in self.products.items() if n in names}
+        inputs = {n: x for n, x in self.inputs.items() if n in names or n[:-3] in names}
+        return Given(products, inputs)
+
+    def with_step(self, own: Given) -> Given:
+        """The same with rows in place of what has some."""
+        return Given({**self.products, **own.products}, {**self.inputs, **own.inputs})
+
+
+NOTHING = Given({}, {})
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -47,6 +76,7 @@ class Product:
       scope: the enclosing `named_scope`s.
       rows: the loops around it, counted from outside, each of whose steps has a weight.
       nested: whether it is in the body of a loop or in a branch.
+      seen: whether calibration sees all that it reads: there are only scans around it.
       eqn: the equation.
     """
 
@@ -57,6 +87,7 @@ class Product:
     scope: str
     rows: tuple[int, ...]
     nested: bool
+    seen: bool
     eqn: JaxprEqn = dataclasses.field(repr=False)
 
     @property
@@ -93,12 +124,14 @@ class Block:
       known: its variables that follow from parameters alone.
       products: by equation.
       depth: how many blocks there are around it.
+      in_scans: whether all of these are bodies of scans.
       inner: the blocks of equations that are control flow.
     """
 
     closed: ClosedJaxpr
     known: dict[Var, Known]
     depth: int
+    in_scans: bool = True
     products: dict[JaxprEqn, Product] = dataclasses.field(default_factory=dict)
     inner: dict[JaxprEqn, list[Block]] = dataclasses.field(default_factory=dict)
 
@@ -202,17 +235,20 @@ def _bytes(aval: Any) -> int:
     return 0 if isinstance(size, Dim) else int(size) * getattr(aval.dtype, "itemsize", 0)
 
 
-def _block(closed: ClosedJaxpr, known: dict[Var, Known], names: _Names, depth: int) -> Block:
+def _block(
+    closed: ClosedJaxpr, known: dict[Var, Known], names: _Names, depth: int, in_scans: bool = True
+) -> Block:
     for i, var in enumerate(closed.jaxpr.constvars):
         known[var] = Known(frozenset((f"constant{i}",)), _bytes(var.aval))
-    block = Block(closed, known, depth)
+    block = Block(closed, known, depth, in_scans)
     for eqn in closed.eqns:
         of_operands = [_known(known, x) for x in eqn.invars]
         if eqn.primitive.name in PRODUCTS and _is_float(eqn):
-            block.products[eqn] = _product(eqn, of_operands, names, depth > 0)
+            block.products[eqn] = _product(eqn, of_operands, names, depth > 0, in_scans)
         elif eqn.primitive.name in _BODIES:
+            seen = in_scans and eqn.primitive.name == "scan"
             block.inner[eqn] = [
-                _inner(body, given, names, depth + 1)
+                _inner(body, given, names, depth + 1, seen)
                 for body, given in _bodies(eqn, of_operands, depth)
             ]
             continue  # results of loops and branches are no weights
@@ -242,7 +278,9 @@ def _is_float(eqn: JaxprEqn) -> bool:
     return wide and eqn.params.get("batch_group_count", 1) == 1
 
 
-def _product(eqn: JaxprEqn, known: list[Known | None], names: _Names, nested: bool) -> Product:
+def _product(
+    eqn: JaxprEqn, known: list[Known | None], names: _Names, nested: bool, seen: bool
+) -> Product:
     operation, scope = eqn.primitive.name, "/".join(eqn.source.scope)
     sides = [i for i, k in enumerate(known) if k is not None and k.names]
     # A weight that was repeated, as for the examples of a batch, would be stored as often.
@@ -257,7 +295,7 @@ def _product(eqn: JaxprEqn, known: list[Known | None], names: _Names, nested: bo
         if len(known[weight].names) == 1:  # type: ignore[union-attr]
             (name,) = known[weight].names  # type: ignore[union-attr]
     shapes = tuple(tuple(x.aval.shape) for x in (*eqn.invars, *eqn.outvars))
-    return Product(names.unique(name), operation, shapes, weight, scope, rows, nested, eqn)
+    return Product(names.unique(name), operation, shapes, weight, scope, rows, nested, seen, eqn)
 
 
 # Control flow
@@ -284,83 +322,89 @@ def _bodies(
     return [(params["jaxpr"], [*known[:consts], *[None] * carry, *rows])]
 
 
-def _inner(body: ClosedJaxpr, given: list[Known | None], names: _Names, depth: int) -> Block:
+def _inner(
+    body: ClosedJaxpr, given: list[Known | None], names: _Names, depth: int, in_scans: bool
+) -> Block:
     closed = flatten_calls(body)
     known = {v: k for v, k in zip(closed.jaxpr.invars, given) if k is not None}
-    return _block(closed, known, names, depth)
+    return _block(closed, known, names, depth, in_scans)
 
 
 # What is done with a block
 
 
 def run(
-    block: Block, args: Sequence[Any], handle: Handle, weights: Mapping[str, Any],
+    block: Block, args: Sequence[Any], handle: Handle, given: Given = NOTHING,
     watch: Callable[[JaxprEqn, list[Any]], None] = lambda eqn, values: None,
+    notes: Notes | None = None,
 ) -> list[Any]:  # fmt: skip
-    """Run a block under the current trace, its products by `handle(product, operands, weight)`.
+    """Run a block under the current trace, its products by `handle`.
 
     Args:
       block: the block.
       args: its arguments.
       handle: gives the result of a product.
-      weights: for products by name what `handle` is given; a row for each step of loops where
-        the product's weight is one of rows.
+      given: what it is given; a row for each step of loops where the product's weight is one of
+        rows.
       watch: `watch(eqn, values)` is told of each operation before it is done.
+      notes: gets what `handle` notes, of scans a row for each step. It must note nothing of
+        products in other loops and in branches.
     """
 
     def apply(eqn: JaxprEqn, values: list[Any]) -> Any:
         watch(eqn, values)
         if eqn in block.products:
-            product = block.products[eqn]
-            return handle(product, values, weights.get(product.name))
+            return handle(block.products[eqn], values, given, notes)
         if any(b.all_products() for b in block.inner.get(eqn, ())):
-            step = lambda inner, given, own: run(inner, given, handle, own, watch)
-            return _RUN[eqn.primitive.name](block, eqn, values, step, weights)
+            step = lambda inner, args, own, notes: run(inner, args, handle, own, watch, notes)
+            return _RUN[eqn.primitive.name](block, eqn, values, step, given, notes)
         return eqn.primitive.bind(*values, **eqn.params)
 
     return eval_jaxpr(block.closed.jaxpr, block.closed.consts, *args, apply=apply)
 
 
-#: `step(block, args, weights) -> results` of a body.
-Step = Callable[[Block, Sequence[Any], Mapping[str, Any]], list[Any]]
+#: `step(block, args, given, notes) -> results` of a body.
+Step = Callable[[Block, Sequence[Any], Given, "Notes | None"], list[Any]]
 
 
 def _run_scan(
-    outer: Block, eqn: JaxprEqn, values: list[Any], step: Step, weights: Mapping[str, Any]
+    outer: Block, eqn: JaxprEqn, values: list[Any], step: Step, given: Given, notes: Notes | None
 ) -> list[Any]:
     (block,), params = outer.inner[eqn], eqn.params
     first, last = params["num_consts"], params["num_consts"] + params["num_carry"]
     names = {p.name for p in block.all_products() if outer.depth in p.rows}
-    rows = {name: weights[name] for name in names & weights.keys()}
 
-    def body(carry: list[Any], x: Any) -> tuple[list[Any], list[Any]]:
+    def body(carry: list[Any], x: Any) -> tuple[list[Any], Any]:
         own, of_step = x
-        outs = step(block, [*values[:first], *carry, *own], {**weights, **of_step})
-        return outs[: last - first], outs[last - first :]
+        noted: Notes | None = None if notes is None else {}
+        outs = step(block, [*values[:first], *carry, *own], given.with_step(of_step), noted)
+        return outs[: last - first], (outs[last - first :], noted)
 
-    carry, ys = lax.scan(
-        body, values[first:last], (values[last:], rows), length=params["length"],
+    carry, (ys, noted) = lax.scan(
+        body, values[first:last], (values[last:], given.of_steps(names)), length=params["length"],
         reverse=params["reverse"], unroll=params["unroll"],
     )  # fmt: skip
+    if notes is not None:
+        notes.update(noted)
     return [*carry, *ys]
 
 
 def _run_cond(
-    outer: Block, eqn: JaxprEqn, values: list[Any], step: Step, weights: Mapping[str, Any]
+    outer: Block, eqn: JaxprEqn, values: list[Any], step: Step, given: Given, notes: Notes | None
 ) -> list[Any]:
-    branches = [lambda *args, b=b: step(b, args, weights) for b in outer.inner[eqn]]
+    branches = [lambda *args, b=b: step(b, args, given, None) for b in outer.inner[eqn]]
     return lax.switch(values[0], branches, *values[1:])
 
 
 def _run_while(
-    outer: Block, eqn: JaxprEqn, values: list[Any], step: Step, weights: Mapping[str, Any]
+    outer: Block, eqn: JaxprEqn, values: list[Any], step: Step, given: Given, notes: Notes | None
 ) -> list[Any]:
     (block,), condition = outer.inner[eqn], eqn.params["cond_jaxpr"]
     first = eqn.params["cond_nconsts"]
     last = first + eqn.params["body_nconsts"]
     return lax.while_loop(
         lambda carry: eval_jaxpr(condition.jaxpr, condition.consts, *values[:first], *carry)[0],
-        lambda carry: step(block, [*values[first:last], *carry], weights),
+        lambda carry: step(block, [*values[first:last], *carry], given, None),
         values[last:],
     )
 

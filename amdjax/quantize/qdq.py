@@ -62,14 +62,14 @@ def integer_products(f: Callable[..., Any]) -> Callable[..., Any]:
         def watch(eqn: JaxprEqn, values: list[Any]) -> None:
             seen.update((v, x) for v, x in zip(eqn.invars, values) if v in found.read)
 
-        def handle(product: Product, operands: Any, _: Any) -> Any:
+        def handle(product: Product, operands: Any, given: Any, notes: Any) -> Any:
             pair = [found.operands.get(x) for x in product.eqn.invars]
             out = _product(product, pair, operands, seen)
             bound = product.eqn.primitive.bind
             return bound(*operands, **product.eqn.params) if out is None else out
 
         leaves = [jnp.asarray(x) for x in tree_leaves((args, kwargs))]
-        return tree_unflatten(out_tree, run(block, leaves, handle, {}, watch))
+        return tree_unflatten(out_tree, run(block, leaves, handle, watch=watch))
 
     return in_integers
 

@@ -104,7 +104,7 @@ def decide(program: Program, recipe: Recipe, rules: Rules, exclude: Any) -> dict
         own = None if product.name in excluded else _recipe(say(product), product, recipe)
         inputs: tuple[str | None, str | None] = (None, None)
         if own is not None and own.mode == "static" and own.form.is_scaled:
-            if product.nested:
+            if not product.seen:
                 own = dataclasses.replace(own, mode="dynamic")
             else:
                 inputs = _inputs(product, own, names)
@@ -120,7 +120,7 @@ def _inputs(product: Product, recipe: Recipe, names: dict[Any, str]) -> Any:
         if side == product.weight:
             return None
         own = product.name if product.weight is not None else f"{product.name}[{side}]"
-        return names.setdefault((atom, recipe.dtype, recipe.of_inputs), own)
+        return names.setdefault((atom, recipe.dtype, recipe.of_inputs, product.rows), own)
 
     return name(0), name(1)
 

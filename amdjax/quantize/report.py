@@ -17,7 +17,7 @@ from amdjax.core import dtypes
 from amdjax.core.array import Array
 from amdjax.core.pytree import tree_leaves
 from amdjax.jit.api import jit
-from amdjax.quantize.programs import Product, Program, as_call, run
+from amdjax.quantize.programs import Given, Product, Program, as_call, run
 from amdjax.quantize.recipes import Decision
 from amdjax.transforms.staging import block_until_ready
 
@@ -211,7 +211,7 @@ class Measured(Protocol):
     def program(self, args: Any, kwargs: Any) -> Program:
         """The function traced for inputs."""
 
-    def product(self, product: Product, operands: Any, own: Any, scales: Any) -> Any:
+    def product(self, product: Product, operands: Any, given: Given, notes: Any = None) -> Any:
         """A product in few bits."""
 
 
@@ -303,21 +303,22 @@ def _programs(quantized: Measured, names: list[str]) -> tuple[Any, Any]:
         own: dict[str, Any] = {}
         accumulated: dict[str, Any] = {}
 
-        def in_float(product: Product, operands: Any, weight: Any) -> Any:
+        def in_float(product: Product, operands: Any, given: Given, notes: Any) -> Any:
             y = exactly(product, operands)
             if not product.nested and quantized.decisions[product.name].recipe is not None:
-                rounded = quantized.product(product, operands, weight, params["inputs"])
+                rounded = quantized.product(product, operands, given)
                 exact[product.name], own[product.name] = y, _squares(y, rounded)
             return y
 
-        def in_few_bits(product: Product, operands: Any, weight: Any) -> Any:
-            y = quantized.product(product, operands, weight, params["inputs"])
+        def in_few_bits(product: Product, operands: Any, given: Given, notes: Any) -> Any:
+            y = quantized.product(product, operands, given)
             if product.name in exact:
                 accumulated[product.name] = _squares(exact[product.name], y)
             return y
 
-        wanted = run(program.block, values, in_float, params["products"])
-        found = run(program.block, values, in_few_bits, params["products"])
+        stored = Given(params["products"], params["inputs"])
+        wanted = run(program.block, values, in_float, stored)
+        found = run(program.block, values, in_few_bits, stored)
         return own, accumulated, *_results(wanted, found)
 
     @jit
@@ -325,16 +326,16 @@ def _programs(quantized: Measured, names: list[str]) -> tuple[Any, Any]:
         program = quantized.program(args, kwargs)
         values = [*leaves, *tree_leaves((args, kwargs))]
 
-        def some(product: Product, operands: Any, weight: Any) -> Any:
+        def some(product: Product, operands: Any, given: Given, notes: Any) -> Any:
             y = exactly(product, operands)
             if product.name not in chosen:
                 return y
-            rounded = quantized.product(product, operands, weight, params["inputs"])
+            rounded = quantized.product(product, operands, given)
             return jnp.where(chosen[product.name], rounded, y)
 
-        exact = lambda product, operands, weight: exactly(product, operands)
-        wanted = run(program.block, values, exact, {})
-        found = run(program.block, values, some, params["products"])
+        exact = lambda product, operands, given, notes: exactly(product, operands)
+        wanted = run(program.block, values, exact)
+        found = run(program.block, values, some, Given(params["products"], params["inputs"]))
         return _results(wanted, found)[0]
 
     return compared, masked

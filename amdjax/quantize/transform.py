@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from amdjax.core.pytree import tree_leaves, tree_map, tree_structure, tree_unfla
 from amdjax.jit.api import jit
 from amdjax.quantize.calibration import Observer, observers, with_progress
 from amdjax.quantize.formats import (
+    FORMATS,
     QuantizedArray,
     check_finite,
     format_of,
@@ -29,11 +30,14 @@ from amdjax.quantize.products import (
     bind,
     contracted_axes,
     group_axis,
+    mean_axes,
+    product_of_means,
     product_of_stored,
     quantized_product,
     weight_sums,
 )
 from amdjax.quantize.programs import (
+    Given,
     Product,
     Program,
     as_call,
@@ -70,6 +74,7 @@ class Quantized:
         self._f, self._structure = f, structure
         self.decisions = decisions
         self.params: dict[str, Any] = {}
+        self.means: dict[str, Means] = {}
         self._programs: dict[Any, Program] = {}
         self._compiled = jit(self._run)
 
@@ -113,8 +118,11 @@ class Quantized:
             if d.recipe is not None and d.product.weight is not None
         }  # fmt: skip
         weights = weights_of(program.block, [*leaves, *padding], weighed)
-        products = {name: _prepared(self.decisions[name], value) for name, value in weights.items()}
         scales = self.params["inputs"] if inputs is None else dict(inputs)
+        products = {
+            name: _prepared(self.decisions[name], value, scales, self.means.get(name))
+            for name, value in weights.items()
+        }
         by_name = dict(zip(program.leaves, leaves))
         everything = {"products": products, "inputs": scales, "params": by_name}
         _, read = self._traced(program, everything, self._first[1])
@@ -184,9 +192,8 @@ class Quantized:
         def flat(*values: Any) -> list[Any]:
             products, scales, given_inputs = tree_unflatten(structure, values[count:])
             _check_weights(program, self.decisions, products)
-            handle = lambda product, operands, own: self.product(product, operands, own, scales)
             inputs = tree_leaves(given_inputs)
-            return run(block, [*values[:count], *inputs], handle, products)
+            return run(block, [*values[:count], *inputs], self.product, Given(products, scales))
 
         closed = trace_to_jaxpr(flat, [*block.closed.in_avals[:count], *given])
         keep = [False] * count + [True] * len(given)
@@ -194,12 +201,13 @@ class Quantized:
         read = [name for name, u in zip(program.leaves, used) if u]
         return ClosedJaxpr(jaxpr, closed.consts), read
 
-    def product(self, product: Product, operands: Any, own: Any, scales: Any) -> Any:
+    def product(self, product: Product, operands: Any, given: Given, notes: Any = None) -> Any:
         """The result of a product as decided."""
         decision = self.decisions.get(product.name)
         if decision is None or decision.recipe is None:
             return product.eqn.primitive.bind(*operands, **product.eqn.params)
-        return _computed(product, decision, operands, own or {}, scales)
+        own = given.products.get(product.name) or {}
+        return _computed(product, decision, operands, own, given.inputs)
 
 
 def _check_weights(program: Program, decisions: Any, products: Mapping[str, Any]) -> None:
@@ -219,18 +227,36 @@ def _check_weights(program: Program, decisions: Any, products: Mapping[str, Any]
             )
 
 
-def _prepared(decision: Decision, weight: Array) -> dict[str, Any]:
+class Means(NamedTuple):
+    """Of what a product reads besides its weight: means over calibration data.
+
+    Attributes:
+      exact: as it is.
+      rounded: as its scale lets it be.
+    """
+
+    exact: Array
+    rounded: Array
+
+
+def _prepared(
+    decision: Decision, weight: Array, scales: Mapping[str, Any], means: Means | None
+) -> dict[str, Any]:
     """A weight in few bits, with what else its product needs."""
     product, recipe = decision.product, decision.recipe
     assert recipe is not None and product.weight is not None
     check_finite(f"quantize: the weight of {product.name!r}", weight)
-    fn = lambda w: _prepared_step(product, recipe, w)
+    name = decision.inputs[1 - product.weight]
+    scale = scales[name]["scale"] if means is not None and name is not None else None
+    fn = lambda w, scale, means: _prepared_step(product, recipe, w, scale, means)
     for _ in product.rows:
         fn = vmap(fn)
-    return fn(weight)
+    return fn(weight, scale, means)
 
 
-def _prepared_step(product: Product, recipe: Recipe, weight: Array) -> dict[str, Any]:
+def _prepared_step(
+    product: Product, recipe: Recipe, weight: Array, scale: Array | None, means: Means | None
+) -> dict[str, Any]:
     form, side = recipe.form, product.weight
     assert side is not None
     operation, params = product.operation, product.eqn.params
@@ -244,9 +270,26 @@ def _prepared_step(product: Product, recipe: Recipe, weight: Array) -> dict[str,
         axis = tuple(d for d in range(weight.ndim) if d not in summed)
         axis = axis if recipe.per_channel and axis else None
     q = quantize_array(weight, form, axis=axis, group=group, symmetric=recipe.of_weights)
-    if recipe.mode == "weights" or recipe.of_inputs:
-        return {"weight": q}
-    return {"weight": q, "sums": weight_sums(operation, params, q, side)}
+    made: dict[str, Any] = {"weight": q}
+    if recipe.mode != "weights" and not recipe.of_inputs:
+        made["sums"] = weight_sums(operation, params, q, side)
+    if means is not None and scale is not None:
+        made["shift"] = _shift(product, weight.astype(np.float32), q, scale, means)
+    return made
+
+
+def _shift(product: Product, weight: Array, q: QuantizedArray, scale: Array, means: Means) -> Array:
+    """What rounding takes from the mean of a result, in steps of its sums.
+
+    The biased error of quantized networks and its correction: Nagel et al., Data-Free Quantization
+    Through Weight Equalization and Bias Correction, 2019, with means from calibration data.
+    """
+    operation, params, side = product.operation, product.eqn.params, product.weight
+    assert side is not None
+    of = lambda means, w: product_of_means(operation, params, means, w, side)
+    error = of(means.exact, weight) - of(means.rounded, q.dequantize().astype(np.float32))
+    found = error / (q.scale.astype(np.float32) * scale)
+    return jnp.round(found).astype(np.int32) if FORMATS[q.format].is_integer else found
 
 
 def _computed(product: Product, decision: Decision, operands: Any, own: Any, scales: Any) -> Array:
@@ -269,8 +312,9 @@ def _computed(product: Product, decision: Decision, operands: Any, own: Any, sca
         for i, (x, name) in enumerate(zip(operands, decision.inputs))
     ]
     return quantized_product(
-        operation, params, both[0], both[1], dtype, own.get("sums"), 1 if side is None else side
-    )
+        operation, params, both[0], both[1], dtype, own.get("sums"), 1 if side is None else side,
+        own.get("shift"),
+    )  # fmt: skip
 
 
 def _activation(
@@ -308,8 +352,8 @@ def quantize(
     f: Callable[..., Any], params: Any, calibration_data: Iterable[Any] | None = None, *,
     mode: str = "static", dtype: Any = "int8", per_channel: bool = True,
     symmetric: bool | None = None, group: int | None = None, calibration: Any = "minmax",
-    rules: Rules = None, exclude: Iterable[str] = (), inputs: Any = None,
-    progress: bool | None = None,
+    bias_correction: bool = True, rules: Rules = None, exclude: Iterable[str] = (),
+    inputs: Any = None, progress: bool | None = None,
 ) -> Quantized:  # fmt: skip
     """A function with the products of its parameters in few bits.
 
@@ -324,8 +368,8 @@ def quantize(
       mode: "static": activations have scales from calibration, and products are of integers (or of
         float8); "dynamic": scales are those of each call, one for each row of a matrix product;
         "weights": weights are stored in few bits and converted where they are used. Products in
-        loops and branches are dynamic where others are static. For float16 and bfloat16, which need
-        no scales, all modes are one: operands are rounded, sums are float32.
+        branches and loops other than `scan` are dynamic where others are static. For float16 and
+        bfloat16, which need no scales, all modes are one: operands are rounded, sums are float32.
       dtype: a format of `FORMATS`: int8 and float8 for all modes, those of 4 and 16 bits for
         "weights".
       per_channel: whether each channel of a weight's result has a scale.
@@ -333,6 +377,9 @@ def quantize(
       group: how many neighbors of a weight, along what is summed, share a scale; about as many
         where it does not divide what is summed.
       calibration: "minmax", "percentile", "entropy", "mse", or a function that makes an observer.
+      bias_correction: whether what rounding takes from the means of results, as calibration data
+        has them, is added again to products with calibrated scales. It costs one more look at the
+        data, and no time afterwards.
       rules: what to do with single products: a function of a `Product`, or a dict by names,
         patterns of names (`blocks/*`) or operations. Either says False (leave it), a dtype, a
         `Recipe`, None (the usual) or True (also where no operand is a weight).
@@ -363,11 +410,13 @@ def quantize(
     make = observers(calibration)
     data: Iterable[Any] | None = None
     if calibration_data is not None:
-        items = iter(_calls(calibration_data, "calibration_data"))
+        data = _calls(calibration_data, "calibration_data")
+        data = list(data) if isinstance(data, Iterator) and bias_correction else data
+        items = iter(data)
         first = next(items, None)
         if first is None:
             raise ValueError("quantize: calibration_data must not be empty.")
-        data = itertools.chain([first], items)
+        data = itertools.chain([first], items) if items is data else data
         example = as_call(first)
     elif inputs is not None:
         example = as_call(inputs)
@@ -385,7 +434,11 @@ def quantize(
     if any(any(d.inputs) for d in quantized.decisions.values()):
         if data is None:
             raise ValueError(f"quantize: calibration_data must be given for mode={mode!r}.")
-        scales = _calibrated(quantized, params, with_progress(data, "calibrating", progress), make)
+        calibration_of = _Calibration(quantized, params)
+        scales = calibration_of.scales(with_progress(data, "calibrating", progress), make)
+        if bias_correction:
+            again = with_progress(data, "means", progress)
+            quantized.means = calibration_of.means(again, scales)
     quantized.params = quantized.prepare(params, scales)
     return quantized
 
@@ -393,44 +446,121 @@ def quantize(
 # Calibration
 
 
-def _calibrated(
-    quantized: Quantized, params: Any, data: Iterable[Any],
-    make: Callable[[Any, bool], Observer],
-) -> dict[str, Any]:  # fmt: skip
-    """The scales of activations."""
-    recipes = {
-        name: d.recipe
-        for d in quantized.decisions.values() if d.recipe is not None
-        for name in d.inputs if name is not None
-    }  # fmt: skip
-    seen = {name: make(r.form, r.of_inputs) for name, r in recipes.items()}
-    leaves = tree_leaves(params)
+class _Calibration:
+    """What data makes of the values that products read.
 
-    @jit
-    def activations(leaves: Any, args: Any, kwargs: Any) -> dict[str, Any]:
-        program = quantized.program(args, kwargs)
-        found: dict[str, Any] = {}
+    Args:
+      quantized: the function, whose decisions are made.
+      params: its parameters.
+    """
 
-        def handle(product: Product, operands: Any, own: Any) -> Any:
-            names = quantized.decisions[product.name].inputs
-            found.update((n, x) for n, x in zip(names, operands) if n is not None)
+    def __init__(self, quantized: Quantized, params: Any) -> None:
+        self.quantized, self._leaves = quantized, tree_leaves(params)
+        decisions = [d for d in quantized.decisions.values() if d.recipe is not None]
+        #: Of each name of a scale the first product that reads the value, and which operand it is.
+        self.readers: dict[str, tuple[Decision, int]] = {}
+        for d in decisions:
+            for side, name in enumerate(d.inputs):
+                if name is not None:
+                    self.readers.setdefault(name, (d, side))
+        self._activations = jit(self._run)
+
+    def _run(self, leaves: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+        program, found = self.quantized.program(args, kwargs), dict[str, Any]()
+
+        def handle(product: Product, operands: Any, given: Given, notes: Any) -> Any:
+            names = self.quantized.decisions[product.name].inputs
+            if notes is not None:
+                notes.update((n, x) for n, x in zip(names, operands) if n is not None)
             return product.eqn.primitive.bind(*operands, **product.eqn.params)
 
-        run(program.block, [*leaves, *tree_leaves((args, kwargs))], handle, {})
+        run(program.block, [*leaves, *tree_leaves((args, kwargs))], handle, notes=found)
         return found
 
-    for i, item in enumerate(data):
-        for name, x in activations(leaves, *as_call(item)).items():
-            if not bool(jnp.isfinite(x).all()):
-                raise ValueError(
-                    f"quantize: calibration_data must be finite: item {i} makes NaN or infinity in "
-                    f"what product {name!r} reads."
-                )
-            seen[name].update(x)
-    return {name: _scale(observer, recipes[name]) for name, observer in seen.items()}
+    def _values(self, data: Iterable[Any]) -> Iterator[tuple[str, np.ndarray]]:
+        """Of each item of data the values by name: what is read in a loop has its steps first."""
+        for i, item in enumerate(data):
+            for name, x in self._activations(self._leaves, *as_call(item)).items():
+                if not bool(jnp.isfinite(x).all()):
+                    raise ValueError(
+                        f"quantize: calibration_data must be finite: item {i} makes NaN or "
+                        f"infinity in what product {name!r} reads."
+                    )
+                yield name, np.asarray(x)
+
+    def _rows(self, name: str, x: np.ndarray) -> np.ndarray:
+        """A value with the steps first that have scales of their own, then all others."""
+        decision, side = self.readers[name]
+        rows, ndim = decision.product.rows, len(decision.product.shapes[side])
+        x = np.moveaxis(x, rows, range(len(rows)))
+        return x.reshape(*x.shape[: len(rows)], -1, *x.shape[x.ndim - ndim :])
+
+    def scales(self, data: Iterable[Any], make: Callable[[Any, bool], Observer]) -> dict[str, Any]:
+        """The scales of activations."""
+        seen: dict[str, dict[Any, Observer]] = {name: {} for name in self.readers}
+        for name, x in self._values(data):
+            x, recipe = self._rows(name, x), self.readers[name][0].recipe
+            assert recipe is not None
+            for at in np.ndindex(x.shape[: len(self.readers[name][0].product.rows)]):
+                if at not in seen[name]:
+                    seen[name][at] = make(recipe.form, recipe.of_inputs)
+                seen[name][at].update(x[at])
+        return {name: self._scale(name, found) for name, found in seen.items()}
+
+    def _scale(self, name: str, seen: Mapping[Any, Observer]) -> dict[str, Any]:
+        """A scale, or one for each row."""
+        recipe, last = self.readers[name][0].recipe, max(seen)
+        assert recipe is not None
+        low, high = zip(*(observer.range() for _, observer in sorted(seen.items())))
+        shape = tuple(n + 1 for n in last)
+        low, high = (jnp.asarray(np.stack(x)).reshape(shape) for x in (low, high))
+        scale, zero = scale_of(low, high, recipe.form, recipe.of_inputs)
+        return {"scale": scale} if zero is None else {"scale": scale, "zero_point": zero}
+
+    def means(self, data: Iterable[Any], scales: Mapping[str, Any]) -> dict[str, Means]:
+        """Means of what products with a weight read, by name of the product."""
+        weighed = [
+            (d, name)
+            for d in self.quantized.decisions.values()
+            if d.recipe is not None and d.product.weight is not None
+            if (name := d.inputs[1 - d.product.weight]) is not None
+        ]
+        sums: dict[str, list[Any]] = {d.product.name: [0.0, 0.0, 0] for d, _ in weighed}
+        for name, x in self._values(data):
+            x = self._rows(name, x).astype(np.float32)
+            rounded = _rounded(x, scales[name], self.readers[name][0].recipe)
+            for d in (d for d, own in weighed if own == name):
+                means = [_mean(d.product, value) for value in (x, rounded)]
+                count = x.size // means[0].size
+                found = sums[d.product.name]
+                parts = *(count * mean for mean in means), count
+                sums[d.product.name] = [a + b for a, b in zip(found, parts)]
+        return {
+            name: Means(*(jnp.asarray(np.asarray(x / count, np.float32)) for x in found))
+            for name, (*found, count) in sums.items() if count
+        }  # fmt: skip
 
 
-def _scale(observer: Observer, recipe: Recipe) -> dict[str, Any]:
-    low, high = (jnp.asarray(x) for x in observer.range())
-    scale, zero = scale_of(low, high, recipe.form, recipe.of_inputs)
-    return {"scale": scale} if zero is None else {"scale": scale, "zero_point": zero}
+def _rounded(x: np.ndarray, scale: Mapping[str, Any], recipe: Recipe | None) -> np.ndarray:
+    """What is stored of an activation, as the numbers that it stands for."""
+    assert recipe is not None
+    form, ndim = recipe.form, x.ndim
+    of_each = lambda s: np.asarray(s, np.float32).reshape(*s.shape, *(1,) * (ndim - s.ndim))
+    step, zero = of_each(scale["scale"]), scale.get("zero_point")
+    if not form.is_integer:
+        return (
+            np.clip(x / step, form.lowest, form.highest).astype(form.dtype).astype(x.dtype) * step
+        )
+    start = np.float32(0) if zero is None else of_each(zero.astype(np.float32))
+    lowest = -form.highest if recipe.of_inputs and form.lowest < 0 else form.lowest
+    return (np.clip(np.round(x / step) + start, lowest, form.highest) - start) * step
+
+
+def _mean(product: Product, x: np.ndarray) -> np.ndarray:
+    """The mean that `product_of_means` takes, of an operand behind rows and samples of it."""
+    assert product.weight is not None
+    rows = len(product.rows)
+    ndim = x.ndim - rows - 1
+    axes = mean_axes(product.operation, product.eqn.params, 1 - product.weight, ndim)
+    x = x.mean(rows, dtype=np.float64)
+    return x.mean(tuple(rows + d for d in axes), keepdims=True, dtype=np.float64)

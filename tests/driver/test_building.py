@@ -183,3 +183,31 @@ def test_qdq_in_float8(network, ok, tmp_path):
     (wanted,) = reference.ReferenceEvaluator(str(path)).run(None, {"x": x})
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
     assert quantize.sqnr(given, got) > 15
+
+
+@pytest.mark.parametrize("op", ["Conv", "Conv with bias", "MatMul", "Gemm", "Gemm with beta"])
+def test_qdq_files_have_corrected_means(tmp_path, ok, op):
+    """As ONNX's reference computes them: over calibration data to half a step of the sums."""
+    rng, kind = np.random.default_rng(3), op.split()[0]
+    shape, of_weight = ([8, 6, 5, 5], (4, 6, 1, 1)) if kind == "Conv" else ([40, 6], (6, 4))
+    attributes = {"beta": 0.5} if "beta" in op else {}
+    tensors = {"w": rng.standard_normal(of_weight, np.float32), "b": np.ones(4, np.float32)}
+    names = ["x", "w", *(["b"] if op not in ("Conv", "MatMul") else [])]
+    info = onnx_package.helper.make_tensor_value_info
+    graph = onnx_package.helper.make_graph(
+        [onnx_package.helper.make_node(kind, names, ["y"], **attributes)], "g",
+        [info("x", 1, shape)], [info("y", 1, [shape[0], 4, *shape[2:]])],
+        [onnx_package.numpy_helper.from_array(tensors[n], n) for n in names[1:]],
+    )  # fmt: skip
+    opsets = [onnx_package.helper.make_opsetid("", 19)]
+    model = onnx_package.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    onnx_package.save(model, tmp_path / "m.onnx")
+    x = rng.standard_normal(shape, np.float32) + 0.3
+    np.savez(tmp_path / "x.npz", x=x)
+    files = [tmp_path / name for name in ("m.onnx", "q.onnx")]
+    ok("quantize", files[0], "--calibrate", tmp_path / "x.npz", "-o", files[1])
+    axes = (0, 2, 3) if kind == "Conv" else 0
+    want, got = (reference.ReferenceEvaluator(str(f)).run(None, {"x": x})[0] for f in files)
+    step = (x.max() - x.min()) / 255 * np.abs(tensors["w"]).max() / 127
+    off = np.abs(got.mean(axes) - want.mean(axes)).max()
+    assert off <= 0.51 * step and np.abs(got - want).max() > 10 * step

@@ -136,4 +136,4 @@ def test_progress_is_shown_if_asked(monkeypatch):
     w, x = heavy(8, 4), heavy(64, 8)
     quantize(lambda w, x: x @ w, w, [x], progress=True)
     quantize(lambda w, x: x @ w, w, [x], progress=False)
-    assert shown == ["calibrating"]
+    assert shown == ["calibrating", "means"]
