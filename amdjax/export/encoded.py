@@ -1,6 +1,6 @@
 """The bytes of weights, taken out of a file before its message is parsed.
 
-Parsing copies them, and so does each look at a tensor's `raw_data`. Here they are copied once, to
+Parsing copies them, and so does each look at a field of bytes. Here they are copied once, to
 where arrays can lie, and the message that is left to parse is small. The encoding is that of
 https://protobuf.dev/programming-guides/encoding/.
 """
@@ -8,20 +8,28 @@ https://protobuf.dev/programming-guides/encoding/.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
-from typing import NamedTuple
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from amdjax.core.integers import round_up
 
-__all__ = ["split_tensors"]
+__all__ = ["mapped", "split_constants", "split_tensors"]
 
-#: Of `ModelProto`, `GraphProto` and `TensorProto`.
+#: Of ONNX's `ModelProto`, `GraphProto` and `TensorProto`.
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+#: Of TensorFlow's `GraphDef` and `NodeDef`; in a node's attribute `value` those that lead to bytes.
+_NODE, _NAME, _ATTRIBUTE, _KEY = 1, 1, 5, 1
+_TO_CONTENT = (2, 8, 4)
 #: Bytes of tensors that are worth it, and between which they are put.
 _LEAST, _ALIGNMENT = 1 << 12, 64
 _VARINT, _BYTES, _WIDTHS = 0, 2, {1: 8, 5: 4}
+
+_Name = TypeVar("_Name", int, str)
 
 
 class _Field(NamedTuple):
@@ -51,31 +59,96 @@ def split_tensors(data: memoryview) -> tuple[bytes, dict[int, np.ndarray]]:
         return bytes(data), {}
     if not found or not graph.is_bytes:
         return bytes(data), {}
-    body, at = bytearray(), graph.value
-    for tensor, raw in found.values():
-        head, tail = data[tensor.value : raw.start], data[raw.stop : tensor.stop]
-        body += data[at : tensor.start]
-        body += _tag(_INITIALIZER) + _varint(len(head) + len(tail))
-        body += head
-        body += tail
-        at = tensor.stop
-    body += data[at : graph.stop]
-    message = b"".join((
-        data[: graph.start], _tag(_GRAPH), _varint(len(body)), body, data[graph.stop :],
-    ))  # fmt: skip
-    return message, _copied(data, {n: raw for n, (_, raw) in found.items()})
+    body = _rest(data, graph.value, graph.stop, list(found.values()))
+    message = b"".join((data[: graph.start], _field(_GRAPH, body), data[graph.stop :]))
+    return message, _copied(data, {n: chain[-1] for n, chain in found.items()})
 
 
-def _raw_fields(data: memoryview, graph: _Field) -> dict[int, tuple[_Field, _Field]]:
+def split_constants(data: memoryview) -> tuple[bytes, dict[str, np.ndarray]]:
+    """A graph of TensorFlow without what its larger constants hold as bytes.
+
+    Args:
+      data: the encoded `GraphDef`, or anything.
+
+    Returns:
+      The message to parse, and the bytes by the names of nodes, whose `value` has no
+      `tensor_content` in it. All of the message and no bytes if it is damaged or has an unusual
+      form.
+    """
+    found: dict[str, list[_Field]] = {}
+    try:
+        for node in _fields(data, 0, len(data)):
+            if node.number == _NODE and node.is_bytes and _is_large(node):
+                name, chain = _content(data, node)
+                if chain and name in found:
+                    return bytes(data), {}
+                found |= {name: chain} if chain else {}
+    except (ValueError, IndexError):
+        return bytes(data), {}
+    message = bytes(_rest(data, 0, len(data), list(found.values())))
+    return message, _copied(data, {name: chain[-1] for name, chain in found.items()})
+
+
+def _content(data: memoryview, node: _Field) -> tuple[str, list[_Field]]:
+    """The name of a node, and the fields that lead from it to its bytes, if they are usual."""
+    inner = list(_fields(data, node.value, node.stop))
+    (name,) = (f for f in inner if f.number == _NAME)
+    chain: list[_Field] = []
+    for attribute in inner:
+        if attribute.number != _ATTRIBUTE or not attribute.is_bytes or not _is_large(attribute):
+            continue
+        (key,) = (f for f in _fields(data, attribute.value, attribute.stop) if f.number == _KEY)
+        if bytes(data[key.value : key.stop]) != b"value":
+            continue
+        if chain:
+            raise ValueError("two values")
+        chain = [node, attribute]
+        for number in _TO_CONTENT:
+            last = chain[-1]
+            parts = [f for f in _fields(data, last.value, last.stop) if f.number == number]
+            if len(parts) != 1 or not parts[0].is_bytes or not _is_large(parts[0]):
+                return "", []
+            chain.append(parts[0])
+    return str(data[name.value : name.stop], "utf-8"), chain
+
+
+def mapped(path: Path) -> bytes | mmap.mmap:
+    """The bytes of a file, which is not read yet."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return b""  # which cannot be mapped
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+def _rest(data: memoryview, at: int, stop: int, chains: Sequence[Sequence[_Field]]) -> bytearray:
+    """A part of a message without fields, to each of which a chain leads from a field of it."""
+    body = bytearray()
+    for chain in chains:
+        body += data[at : chain[0].start]
+        inner = b""
+        for outer, field in reversed(list(pairwise(chain))):
+            head, tail = data[outer.value : field.start], data[field.stop : outer.stop]
+            inner = _field(outer.number, b"".join((head, inner, tail)))
+        body += inner
+        at = chain[0].stop
+    body += data[at:stop]
+    return body
+
+
+def _is_large(field: _Field) -> bool:
+    return field.stop - field.value >= _LEAST
+
+
+def _raw_fields(data: memoryview, graph: _Field) -> dict[int, list[_Field]]:
     """Initializers that have raw data, with the field that holds it, by their numbers."""
     found, number = {}, 0
     for field in _fields(data, graph.value, graph.stop):
         if field.number != _INITIALIZER or not field.is_bytes:
             continue
-        if field.stop - field.value >= _LEAST:
+        if _is_large(field):
             parts = [f for f in _fields(data, field.value, field.stop) if f.number == _RAW_DATA]
-            if len(parts) == 1 and parts[0].is_bytes and parts[0].stop - parts[0].value >= _LEAST:
-                found[number] = field, parts[0]
+            if len(parts) == 1 and parts[0].is_bytes and _is_large(parts[0]):
+                found[number] = [field, parts[0]]
         number += 1
     return found
 
@@ -119,16 +192,18 @@ def _varint(value: int) -> bytes:
     return bytes(made)
 
 
-def _tag(number: int) -> bytes:
-    return _varint(number << 3 | _BYTES)
+def _field(number: int, body: bytes | bytearray) -> bytes:
+    return b"".join((_varint(number << 3 | _BYTES), _varint(len(body)), body))
 
 
-def _copied(data: memoryview, fields: dict[int, _Field]) -> dict[int, np.ndarray]:
+def _copied(data: memoryview, fields: Mapping[_Name, _Field]) -> dict[_Name, np.ndarray]:
     """The bytes of fields side by side, in memory that is never changed again."""
     starts, size = {}, 0
     for number, field in fields.items():
         starts[number] = size
         size += round_up(field.stop - field.value, _ALIGNMENT)
+    if not size:
+        return {}
     memory = mmap.mmap(-1, size)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)

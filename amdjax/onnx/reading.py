@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import mmap
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -20,11 +19,11 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
+from amdjax.export.encoded import mapped, split_tensors
 from amdjax.export.values import Value, refuse_pointer
 
 from .errors import OnnxError, UnsupportedOperator
 from .graph import Function, Graph, Node, Program, Reference, walk
-from .raw_tensors import split_tensors
 from .registry import find_rule
 
 #: Subgraphs within subgraphs, and functions that call functions.
@@ -83,7 +82,7 @@ def parse(model: Any) -> Parsed:
             raise FileNotFoundError(f"model: {str(path)!r} is a folder, not a file")
         if not path.is_file():
             raise FileNotFoundError(f"model: there is no file {str(path)!r}")
-        folder, model = path.resolve().parent, _mapped(path)
+        folder, model = path.resolve().parent, mapped(path)
     if not isinstance(model, (bytes, bytearray, memoryview, mmap.mmap)):
         raise TypeError(f"model must be a path, bytes or a ModelProto, got {type(model).__name__}")
     proto = onnx.ModelProto()
@@ -99,14 +98,6 @@ def parse(model: Any) -> Parsed:
         raise OnnxError(f"model: these bytes are no ONNX model ({e})") from None
     _check_text(proto)
     return Parsed(proto, folder, raw)
-
-
-def _mapped(path: Path) -> bytes | mmap.mmap:
-    """The bytes of a file, which is not read yet."""
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return b""  # which cannot be mapped
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _check_text(message: Any) -> None:

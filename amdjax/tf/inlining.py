@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -86,9 +87,11 @@ class Inliner:
 
     Args:
       graph: a message.
+      held: bytes of constants of the graph, by their names, which have none in the message.
     """
 
-    def __init__(self, graph: Any) -> None:
+    def __init__(self, graph: Any, held: Mapping[str, np.ndarray] = MappingProxyType({})) -> None:
+        self._held = held
         self._main = index_nodes(graph.node, "graph")
         self._library: dict[str, Any] = {}
         for function in graph.library.function:
@@ -170,7 +173,8 @@ class Inliner:
             return Node(name, "IdentityN", tuple(self._results(inner, function)))
         if message.op == "Const":
             if id(message) not in self._constants:
-                self._constants[id(message)] = self._constant(node)
+                held = self._held.get(local) if scope.nodes is self._main else None
+                self._constants[id(message)] = self._constant(node, held)
             return Node(name, "Const", (), attributes, self._constants[id(message)])
         graphs = {part: self._branch(node, scope, part) for part in _BRANCHES.get(message.op, ())}
         return Node(name, message.op, inputs, attributes, None, graphs)
@@ -189,11 +193,11 @@ class Inliner:
                     f"({scope.nodes[before].op}) assigns; graphs that change variables are not read"
                 )
 
-    def _constant(self, node: Node) -> np.ndarray:
+    def _constant(self, node: Node, held: np.ndarray | None) -> np.ndarray:
         value = node.message("value", "tensor")
         if value is None:
             raise node.error("the attribute 'value' is missing, which is a tensor")
-        return self._reader.array(value, f"node {node.name!r} (Const)")
+        return self._reader.array(value, f"node {node.name!r} (Const)", held)
 
     def _enter(
         self, node: Node, scope: _Scope, function: str, given: Any, inputs: Sequence[Edge | None]

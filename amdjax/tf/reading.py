@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.export.encoded import mapped, split_constants
 from amdjax.export.values import Value, checked_dims, refuse_pointer
 
 from .checkpoint import read_variables
@@ -16,7 +18,7 @@ from .errors import TensorFlowError, UnsupportedOperator
 from .evaluation import every_node
 from .frames import EXITS
 from .inlining import ARGUMENT, INPUTS, Inliner
-from .messages import parse
+from .messages import is_text, parse
 from .model import Model, declared, named, with_dims
 from .nodes import Graph, Node
 from .registry import find_rule
@@ -76,23 +78,30 @@ def load(
     if layout not in (None, "NHWC", "NCHW"):
         raise ValueError(f"load: layout must be 'NHWC' or 'NCHW', got {layout!r}")
     data, folder = _bytes(model)
+    head = bytes(data[:64])
     try:
-        refuse_pointer(data)
+        refuse_pointer(head)
         dims = checked_dims(dims, "a positive integer, a name or a shape of such")
     except ValueError as e:
         raise TensorFlowError(str(e)) from None
     if isinstance(outputs, str):
         raise TypeError(f"load: outputs must be a list of names, got {outputs!r}")
     # A SavedModel begins with its version, a graph with a message.
-    is_saved = data[:64].lstrip().startswith((b"saved_model", b"meta_graphs"))
-    if data[:1] == b"\x08" or is_saved:
-        return _saved_model(data, folder, outputs, dims, layout, signature or "serving_default")
+    is_saved = head.lstrip().startswith((b"saved_model", b"meta_graphs"))
+    if head[:1] == b"\x08" or is_saved:
+        return _saved_model(
+            bytes(data), folder, outputs, dims, layout, signature or "serving_default"
+        )
     if signature is not None:
         raise TensorFlowError(f"load: a frozen graph has no signature {signature!r}, nor any other")
-    graph = parse("Graph", data, "model")
+    held: dict[str, np.ndarray] = {}
+    if not is_text(head):
+        with memoryview(data).cast("B") as view:
+            data, held = split_constants(view)
+    graph = parse("Graph", bytes(data), "model")
     if not graph.node:
         raise TensorFlowError("model: the file holds no nodes")
-    inliner = Inliner(graph)
+    inliner = Inliner(graph, held)
     names = _ends(graph) if outputs is None else list(outputs)
     found = inliner.graph(names)
     places = {node.name: i for i, node in enumerate(graph.node)}
@@ -108,7 +117,7 @@ def load(
     return _checked(found, inputs, entries, names, {}, metadata, layout, dims)
 
 
-def _bytes(model: Any) -> tuple[bytes, Path | None]:
+def _bytes(model: Any) -> tuple[bytes | mmap.mmap, Path | None]:
     """The bytes of a file, and the folder that it is in."""
     if isinstance(model, (bytes, bytearray, memoryview)):
         return bytes(model), None
@@ -120,7 +129,7 @@ def _bytes(model: Any) -> tuple[bytes, Path | None]:
         path = next((path / n for n in names if (path / n).is_file()), path / names[0])
     if not path.is_file():
         raise FileNotFoundError(f"load: there is no file {str(path)!r}")
-    return path.read_bytes(), path.resolve().parent
+    return mapped(path), path.resolve().parent
 
 
 def _ends(graph: Any) -> list[str]:

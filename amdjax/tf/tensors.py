@@ -82,12 +82,13 @@ class Reader:
     def __init__(self) -> None:
         self._repeated = 0
 
-    def array(self, tensor: Any, what: str) -> np.ndarray:
+    def array(self, tensor: Any, what: str, held: np.ndarray | None = None) -> np.ndarray:
         """The array of a message, of texts an array of bytes.
 
         Args:
           tensor: the message.
           what: it is, for errors.
+          held: its bytes, where the message has none.
 
         Raises:
           TensorFlowError: its values do not fit its shape.
@@ -99,8 +100,10 @@ class Reader:
             values[:] = list(tensor.string_val)
             return self._filled(values, shape, count, what)
         dtype = dtype_of(tensor.dtype, what)
-        if tensor.tensor_content or (dtype.itemsize == 1 and tensor.float8_val):
-            data = tensor.tensor_content or tensor.float8_val
+        data = tensor.tensor_content if held is None else held
+        if not len(data) and dtype.itemsize == 1:
+            data = tensor.float8_val
+        if len(data):
             if len(data) != count * dtype.itemsize:
                 raise TensorFlowError(
                     f"{what}: {len(data)} bytes cannot be {list(shape)} of {dtype}, "
