@@ -15,10 +15,15 @@ from typing import Any, NamedTuple
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, Jaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
+from amdjax.passes.cleanup import eliminate_dead_code
+from amdjax.passes.flatten import flatten_calls
 from amdjax.passes.loop_residuals import LoopPair, loop_pairs, nbytes, uses_of
 from amdjax.passes.recomputation import Cost
 
 __all__ = ["Checkpointed", "checkpoint_loops"]
+
+#: Parameters that hold the steps of loops.
+_STEPS = {"scan": "jaxpr", "while": "body_jaxpr"}
 
 
 class Checkpointed(NamedTuple):
@@ -46,6 +51,16 @@ def checkpoint_loops(
       cost: of equations, in nanoseconds; infinite for one that may not run again.
       is_cheap: whether an equation is computed again before others are.
     """
+    return [
+        Checkpointed(_with(closed, options), sum(o.nanoseconds for o in options))
+        for options in _ways(closed, cost, is_cheap)[1:]
+    ]
+
+
+def _ways(
+    closed: ClosedJaxpr, cost: Cost, is_cheap: Callable[[JaxprEqn], bool]
+) -> list[list[_Option]]:
+    """For each of the programs how its loops are computed; first all as they are."""
     choices = _choices(closed, cost, is_cheap)
     start = [options[0] for options in choices]
     ways = [[*start[:i], o, *start[i + 1 :]] for i, os in enumerate(choices) for o in os[1:]]
@@ -58,15 +73,14 @@ def checkpoint_loops(
             if new.bytes < now[i].bytes
         ]
         if not better:
-            break
+            return [start, *ways]
         i, new = max(better, key=lambda found: _bytes_for_time(now[found[0]], found[1]))
         now = [*now[:i], new, *now[i + 1 :]]
         ways.append(now)
-    return [Checkpointed(_with(closed, os), sum(o.nanoseconds for o in os)) for os in ways]
 
 
 class _Option(NamedTuple):
-    """A pair of loops.
+    """A way to compute a pair of loops, or a loop in whose steps there are some.
 
     Attributes:
       bytes: that are stacked from the one to the other, and in a chunk.
@@ -93,7 +107,7 @@ def _with(closed: ClosedJaxpr, options: Sequence[_Option]) -> ClosedJaxpr:
 def _choices(
     closed: ClosedJaxpr, cost: Cost, is_cheap: Callable[[JaxprEqn], bool]
 ) -> list[list[_Option]]:
-    """For each pair of loops, the ways to compute it, first as it is."""
+    """For each pair of loops, and loops with such in their steps, the ways; first as they are."""
     uses = uses_of(closed.eqns, closed.jaxpr.outvars)
     taken: set[int] = set()
     choices = []
@@ -104,7 +118,27 @@ def _choices(
             if len(options) > 1:
                 choices.append(options)
                 taken.update((i, j))
+    for place, eqn in enumerate(closed.eqns):
+        options = [] if place in taken else _inside(place, eqn, cost, is_cheap)
+        choices += [options] if len(options) > 1 else []
     return choices
+
+
+def _inside(
+    place: int, eqn: JaxprEqn, cost: Cost, is_cheap: Callable[[JaxprEqn], bool]
+) -> list[_Option]:
+    """The ways to compute a loop in whose steps there are pairs of loops."""
+    name = _STEPS.get(eqn.primitive.name)
+    if name is None:
+        return []
+    step = eliminate_dead_code(flatten_calls(eqn.params[name]))
+    rounds = eqn.params.get("length", 1)
+    out = []
+    for options in _ways(step, cost, is_cheap):
+        new = eqn.replace(params={**eqn.params, name: _with(step, options)})
+        time = rounds * sum(o.nanoseconds for o in options)
+        out.append(_Option(sum(o.bytes for o in options), time, {place: [new]}))
+    return [out[0]._replace(eqns={}), *(o for o in out if o.bytes < out[0].bytes)]
 
 
 @dataclass(frozen=True)
