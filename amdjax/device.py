@@ -25,7 +25,6 @@ from amdjax.core.pytree import (
     treedef_is_leaf,
 )
 from amdjax.core.pytree_errors import flatten_axes
-from amdjax.core.sharding import Space
 from amdjax.core.trace import Tracer
 from amdjax.transforms.transfers import put_traced
 
@@ -42,15 +41,15 @@ def device_put(
 
     An array that was put on a device is committed to it: operations on it run there, and so do
     those on their results. Without `device` values go to the default device, but are moved to
-    wherever an operation needs them; arrays stay where they are. Traced values are returned as
-    they are: a program runs where its arguments are.
+    wherever an operation needs them; arrays stay where they are. A program runs where its
+    arguments are: of traced values only the memory space changes, which is part of their types.
 
     Args:
       x: a pytree of arrays, NumPy arrays or scalars.
-      device: one of `amdjax.devices()`, of any platform, or a sharding of one device, or
-        `memory.Space.Device`, the memory where it is, or `memory.Space.Host`, which is that of
-        arrays on a CPU only; or a pytree of them that is a prefix of `x`; the default device if
-        omitted.
+      device: one of `amdjax.devices()`, of any platform, or a sharding of one device, whose
+        `memory_kind` may be "pinned_host"; or `memory.Space.Device` or `memory.Space.Host`, the
+        memory that the array's device computes in or that of the host, from which the device can
+        copy; or a pytree of them that is a prefix of `x`; the default device if omitted.
       src: accepted.
       donate: accepted; memory is shared where it can be.
       may_alias: whether the result may be `x` itself or share its memory, as it does by default
@@ -74,8 +73,6 @@ def device_put(
     backend = get_backend()
 
     def put(path: Any, leaf: Any, device: Any) -> Any:
-        if isinstance(device, Space):
-            device = _device_with(leaf, device)
         if isinstance(leaf, Tracer):
             return put_traced(backend.device_put(leaf, device), device, src)
         if not is_valid_value(leaf) and not hasattr(leaf, "__jax_array__"):
@@ -94,15 +91,6 @@ def device_put(
     leaves, tree = tree_flatten_with_path(x)
     devices = flatten_axes("device_put device", tree, device)
     return tree_unflatten(tree, [put(*leaf, d) for leaf, d in zip(leaves, devices)])
-
-
-def _device_with(x: Any, space: Space) -> Any:
-    """The device on which an array is in a kind of memory: where it is already."""
-    here = getattr(x, "device", None) if isinstance(x, ConcreteArray) else None
-    if space is Space.Host and here is not None and here.platform != "cpu":
-        raise ValueError(f"device_put: arrays on {here} cannot be in the host's memory; get a copy"
-                         " there with device_put(x, amdjax.devices('cpu')[0])")  # fmt: skip
-    return here
 
 
 def copy_to_host_async(x: Any) -> Any:

@@ -177,7 +177,7 @@ class ConcreteArray(Array):
     @property
     def sharding(self) -> Sharding:
         """Which part of the array is on which device: all of it on one."""
-        return SingleDeviceSharding(self.device)
+        return SingleDeviceSharding(self.device, memory_kind=self.aval.memory_space.kind)
 
     @property
     def format(self) -> Any:
@@ -275,7 +275,10 @@ class PlacedArray(ConcreteArray):
     @property
     def sharding(self) -> Sharding:
         """Which part of the array is on which device."""
-        return super().sharding if self.named is None else self.named
+        if self.named is None:
+            return super().sharding
+        kind = self.aval.memory_space.kind
+        return self.named if self.named.memory_kind == kind else self.named.with_memory_kind(kind)
 
     @property
     def device(self) -> Any:
@@ -289,7 +292,9 @@ class PlacedArray(ConcreteArray):
 
     def __copy__(self) -> ConcreteArray:
         backend, place = get_backend(), self.placement
-        copy = backend.device_put(ConcreteArray(self.aval, backend.put(self._view())), place.device)
+        kind = self.aval.memory_space.kind
+        there = SingleDeviceSharding(place.device, memory_kind=kind)
+        copy = backend.device_put(ConcreteArray(self.aval, backend.put(self._view())), there)
         assert isinstance(copy, PlacedArray)
         copy.placement, copy.named = place, self.named
         return copy

@@ -13,8 +13,10 @@ from amdjax.core import dtypes
 from amdjax.core.dims import Dim, DimSize
 from amdjax.core.dtypes import ExtendedDType
 from amdjax.core.sharding import (
+    DEVICE,
     NamedSharding,
     PartitionSpec,
+    Space,
     explicit_entries,
     sharding_of_type,
 )
@@ -24,6 +26,8 @@ class AbstractValue:
     """Base of what an operation can take or return."""
 
     __slots__ = ()
+
+    memory_space: Space = Space.Device
 
     def str_short(self) -> str:
         """The short form printed in jaxprs."""
@@ -50,6 +54,7 @@ class ShapedArray(AbstractValue):
       weak_type: whether the value came from a Python scalar and yields in promotion.
       sharding: how it is laid out over a mesh, of which the type keeps the explicit axes. Such
         types describe arrays; no program is traced with them.
+      memory_space: whether it is in the memory that its device computes in, or in the host's.
 
     >>> ShapedArray((2, 3), "float32")
     ShapedArray(float32[2,3])
@@ -59,7 +64,7 @@ class ShapedArray(AbstractValue):
 
     __slots__ = (
         *("__weakref__", "_sharding", "_tangent"),
-        *("dtype", "ndim", "shape", "size", "weak_type"),
+        *("dtype", "memory_space", "ndim", "shape", "size", "weak_type"),
     )
 
     shape: tuple[int, ...]
@@ -72,10 +77,11 @@ class ShapedArray(AbstractValue):
     _interned: ClassVar[dict[Any, ShapedArray]] = {}
 
     def __new__(
-        cls, shape: Any, dtype: Any, weak_type: bool = False, *, sharding: Any = None
-    ) -> ShapedArray:
-        if sharding is not None:
-            return cls._make(shape, dtype, weak_type, sharding)
+        cls, shape: Any, dtype: Any, weak_type: bool = False, *, sharding: Any = None,
+        memory_space: Space = Space.Device,
+    ) -> ShapedArray:  # fmt: skip
+        if sharding is not None or memory_space is not DEVICE:
+            return cls._make(shape, dtype, weak_type, sharding, memory_space)
         key = (shape, dtype, weak_type)
         try:
             return ShapedArray._interned[key]
@@ -83,14 +89,18 @@ class ShapedArray(AbstractValue):
             return cls._make(shape, dtype, weak_type)
 
     @classmethod
-    def _make(cls, shape: Any, dtype: Any, weak_type: Any, sharding: Any = None) -> ShapedArray:
+    def _make(
+        cls, shape: Any, dtype: Any, weak_type: Any, sharding: Any = None,
+        memory_space: Space = Space.Device,
+    ) -> ShapedArray:  # fmt: skip
         if not isinstance(dtype, (np.dtype, ExtendedDType)):
             dtype = np.dtype(dtype)
         shape = tuple(canonical_dim(d) for d in shape)
         key: tuple[Any, ...] = (shape, dtype, bool(weak_type))
-        if isinstance(sharding, NamedSharding):
-            sharding = _sharding_in_type(sharding, shape)
-            key = (*key, sharding)
+        sharding = isinstance(sharding, NamedSharding) and _sharding_in_type(sharding, shape)
+        host = memory_space is Space.Host
+        if sharding or host:
+            key = (*key, sharding or None, host)
         interned = interned_types(shape)
         found = interned.get(key)
         if found is not None:
@@ -100,17 +110,19 @@ class ShapedArray(AbstractValue):
         self.ndim = len(shape)
         self.size = math.prod(shape)
         self._tangent = None
-        self._sharding = key[3] if len(key) > 3 else None
+        self._sharding = sharding or None
+        self.memory_space = Space.Host if host else Space.Device
         return interned.setdefault(key, self)
 
     def update(self, **changes: Any) -> ShapedArray:
-        """The same aval with some of `shape`, `dtype`, `weak_type` and `sharding` changed."""
+        """The same aval with some changed, which are named as they are when it is made."""
         kept = self._sharding if "shape" not in changes else None
         return ShapedArray(
             changes.get("shape", self.shape),
             changes.get("dtype", self.dtype),
             changes.get("weak_type", self.weak_type),
             sharding=changes.get("sharding", kept),
+            memory_space=changes.get("memory_space", self.memory_space),
         )
 
     def strong(self) -> ShapedArray:
@@ -121,7 +133,7 @@ class ShapedArray(AbstractValue):
         """The type of values of programs: without a sharding."""
         if self._sharding is None:
             return self
-        return ShapedArray(self.shape, self.dtype, self.weak_type)
+        return ShapedArray(self.shape, self.dtype, self.weak_type, memory_space=self.memory_space)
 
     strip_weak_type = strong
 
@@ -129,8 +141,9 @@ class ShapedArray(AbstractValue):
         tangent = self._tangent
         if tangent is None:
             tangent = self._tangent = ShapedArray(
-                self.shape, tangent_dtype(self.dtype), self.weak_type
-            )
+                self.shape, tangent_dtype(self.dtype), self.weak_type,
+                memory_space=self.memory_space,
+            )  # fmt: skip
         return tangent
 
     @property
@@ -152,7 +165,12 @@ class ShapedArray(AbstractValue):
         return self.size * self.dtype.itemsize
 
     def str_short(self) -> str:
-        return f"{dtypes.short_dtype_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+        return f"{dtypes.short_dtype_name(self.dtype)}{self._extents()}"
+
+    def _extents(self) -> str:
+        """The extents as types print them, behind the memory space unless it is the device's."""
+        space = "" if self.memory_space is Space.Device else "<host>"
+        return f"{space}[{','.join(map(str, self.shape))}]"
 
     def __len__(self) -> int:
         if not self.shape:
@@ -161,15 +179,17 @@ class ShapedArray(AbstractValue):
 
     def __str__(self) -> str:
         name = getattr(self.dtype, "name", str(self.dtype))
-        return f"{'~' if self.weak_type else ''}{name}[{','.join(map(str, self.shape))}]"
+        return f"{'~' if self.weak_type else ''}{name}{self._extents()}"
 
     def __repr__(self) -> str:
         name = getattr(self.dtype, "name", str(self.dtype))
         weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapedArray({name}[{','.join(map(str, self.shape))}]{weak})"
+        return f"ShapedArray({name}{self._extents()}{weak})"
 
     def __reduce__(self) -> Any:
-        make = functools.partial(ShapedArray, sharding=self._sharding)
+        make = functools.partial(
+            ShapedArray, sharding=self._sharding, memory_space=self.memory_space
+        )
         return make, (self.shape, self.dtype, self.weak_type)
 
     def __copy__(self) -> ShapedArray:
@@ -205,7 +225,8 @@ def physical_aval(aval: ShapedArray) -> ShapedArray:
     dtype = aval.dtype
     if not isinstance(dtype, ExtendedDType):
         return aval
-    return ShapedArray((*aval.shape, *dtype.element_shape), dtype.element_dtype)
+    shape = (*aval.shape, *dtype.element_shape)
+    return ShapedArray(shape, dtype.element_dtype, memory_space=aval.memory_space)
 
 
 class AbstractToken(AbstractValue):

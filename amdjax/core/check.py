@@ -61,7 +61,7 @@ def check_jaxpr(jaxpr: Jaxpr | ClosedJaxpr) -> None:
 
 def _same(a: Any, b: Any) -> bool:
     if isinstance(a, ShapedArray) and isinstance(b, ShapedArray):
-        return a.shape == b.shape and a.dtype == b.dtype
+        return (a.shape, a.dtype, a.memory_space) == (b.shape, b.dtype, b.memory_space)
     return type(a) is type(b)
 
 
@@ -120,7 +120,7 @@ def _check_eqn(bound: set[Var], eqn: JaxprEqn) -> None:
         # Entering a setting is slow beside most rules.
         wide = enable_x64(True) if eqn.is_wide and not config.enable_x64 else nullcontext()
         with wide:
-            out = rule(*avals, **eqn.params)
+            out = eqn.primitive.out_types(avals, eqn.params)
     except Exception as e:
         raise JaxprTypeError(f"the type rule fails: {e}") from e
     outs = list(out) if eqn.primitive.multiple_results else [out]

@@ -389,6 +389,7 @@ checking_leaks = check_tracer_leaks
 fast_math = State("fast_math")
 disabled_passes = State("disabled_passes")
 memory_limit = State("memory_limit")
+offload_copy = State("offload_copy")
 constants_limit = State("constants_limit")
 log_compiles = State("log_compiles")
 explain_cache_misses = State("explain_cache_misses")

@@ -150,6 +150,12 @@ _FLAGS = (
         "Let kernels contract products and sums, divide by reciprocals and use shorter functions.",
         True,
     ),
+    _flag_bool(
+        "offload_copy",
+        False,
+        "Programs for GPUs take arguments from the host's memory, and copy them as they are used.",
+        True,
+    ),
     Flag(
         "disabled_passes",
         tuple,

@@ -24,7 +24,7 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.ref import AbstractRef
 
-__all__ = ["check_values", "instantiate", "params_at", "type_at"]
+__all__ = ["Retyped", "check_values", "instantiate", "params_at", "type_at"]
 
 
 def instantiate(closed: ClosedJaxpr, sizes: Mapping[str, int]) -> ClosedJaxpr:
@@ -82,11 +82,10 @@ def params_at(params: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, 
     return {name: _Instance(sizes).value(value) for name, value in params.items()}
 
 
-class _Instance:
-    """What a program becomes of which the dimension variables have values."""
+class Retyped:
+    """What a program becomes of which values have other types; `aval` says which."""
 
-    def __init__(self, sizes: Mapping[str, int]):
-        self.sizes = sizes
+    def __init__(self) -> None:
         self.atoms: dict[Var, Atom] = {}
 
     def closed(self, closed: ClosedJaxpr) -> ClosedJaxpr:
@@ -98,12 +97,6 @@ class _Instance:
         return Jaxpr(constvars, invars, list(map(self.atom, jaxpr.outvars)), eqns)
 
     def eqn(self, eqn: JaxprEqn) -> JaxprEqn | None:
-        if eqn.primitive is dim_as_value_p:
-            (out,), value = eqn.outvars, self.value(eqn.params["dim"])
-            if not isinstance(value, Dim):
-                _check_value(eqn, value)
-                self.atoms[out] = Literal(value, out.aval)
-                return None
         invars = list(map(self.atom, eqn.invars))
         params = {name: self.value(value) for name, value in eqn.params.items()}
         outvars = list(map(self.bound, eqn.outvars))
@@ -119,20 +112,18 @@ class _Instance:
         return atom if isinstance(atom, Literal) else self.atoms[atom]
 
     def aval(self, aval: AbstractValue) -> Any:
-        if isinstance(aval, AbstractRef):
-            return aval.of(self.aval(aval.inner_aval))
-        if isinstance(aval, ShapedArray) and any(isinstance(d, Dim) for d in aval.shape):
-            return aval.update(shape=tuple(map(self.value, aval.shape)))
-        return aval
+        return aval.of(self.aval(aval.inner_aval)) if isinstance(aval, AbstractRef) else aval
+
+    def inner(self) -> Retyped:
+        """What does the same to programs in parameters."""
+        return type(self)()
 
     def value(self, value: Any) -> Any:
-        """A parameter: programs, shapes and sizes, also inside sequences and dictionaries."""
-        if isinstance(value, Dim):
-            return value.evaluate(self.sizes)
+        """A parameter: programs and types, also inside sequences and dictionaries."""
         if isinstance(value, ClosedJaxpr):
-            return _Instance(self.sizes).closed(value)
+            return self.inner().closed(value)
         if isinstance(value, Jaxpr):
-            return _Instance(self.sizes).jaxpr(value)
+            return self.inner().jaxpr(value)
         if isinstance(value, AbstractValue):
             return self.aval(value)
         if isinstance(value, dict):
@@ -141,3 +132,31 @@ class _Instance:
             parts = map(self.value, value)
             return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
         return value
+
+
+class _Instance(Retyped):
+    """What a program becomes of which the dimension variables have values."""
+
+    def __init__(self, sizes: Mapping[str, int]):
+        super().__init__()
+        self.sizes = sizes
+
+    def inner(self) -> Retyped:
+        return _Instance(self.sizes)
+
+    def eqn(self, eqn: JaxprEqn) -> JaxprEqn | None:
+        if eqn.primitive is dim_as_value_p:
+            (out,), value = eqn.outvars, self.value(eqn.params["dim"])
+            if not isinstance(value, Dim):
+                _check_value(eqn, value)
+                self.atoms[out] = Literal(value, out.aval)
+                return None
+        return super().eqn(eqn)
+
+    def aval(self, aval: AbstractValue) -> Any:
+        if isinstance(aval, ShapedArray) and any(isinstance(d, Dim) for d in aval.shape):
+            return aval.update(shape=tuple(map(self.value, aval.shape)))
+        return super().aval(aval)
+
+    def value(self, value: Any) -> Any:
+        return value.evaluate(self.sizes) if isinstance(value, Dim) else super().value(value)

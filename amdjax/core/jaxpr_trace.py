@@ -33,6 +33,7 @@ from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.recursion import Room
 from amdjax.core.ref import AbstractRef, Ref, refuse_refs
+from amdjax.core.sharding import HOST
 from amdjax.core.source_info import SourceInfo
 from amdjax.core.trace import FlatFun, Trace, Tracer, check_leaks, is_float0
 
@@ -145,6 +146,8 @@ class JaxprTrace(Trace):
         if rule is None:
             raise NotImplementedError(f"Abstract evaluation for '{primitive.name}' not implemented")
         out = rule(*avals, **params)
+        if HOST in [a.memory_space for a in avals]:  # asked here, since most are not
+            out = primitive.placed(avals, out)
         if isinstance(out, (tuple, list)) is not primitive.multiple_results:
             wanted = "of types" if primitive.multiple_results else "for several results only"
             raise ValueError(

@@ -32,6 +32,7 @@ from amdjax.core.jaxpr import (
 )
 from amdjax.core.pprint import IMPLIED
 from amdjax.core.primitive import Primitive
+from amdjax.core.sharding import Space
 
 
 class JaxprSyntaxError(ValueError):
@@ -59,7 +60,7 @@ _TOKENS = re.compile(
 
 #: Types as most are: each size is one token, a number or a variable.
 _PLAIN_TYPE = re.compile(
-    r"~?([a-z]\w*)\[((?:(?:\d{1,18}|[A-Za-z_]\w*)(?:,(?=[^\],])|(?=\])))*)\]", re.ASCII
+    r"~?([a-z]\w*)(<host>)?\[((?:(?:\d{1,18}|[A-Za-z_]\w*)(?:,(?=[^\],])|(?=\])))*)\]", re.ASCII
 )
 _DEPTH = 200  # of brackets in brackets
 
@@ -239,17 +240,20 @@ class _Parser:
         start = self.peek()  # behind line ends
         match = _PLAIN_TYPE.match(self.text, start.start)
         if match is not None and (known := self.plain_type(match)) is not None:
-            count = match[2].count(",") + 1 if match[2] else 0
+            count = match[3].count(",") + 1 if match[3] else 0
             while self.tokens[self.at] is not start:
                 self.at += 1
-            self.at += 3 + (start.text == "~") + max(2 * count - 1, 0)
+            marks = 3 + (start.text == "~") + (match[2] is not None)
+            self.at += marks + max(2 * count - 1, 0)
             return known
         weak = self.accept("~")
         name = self.word("a type")
         if name == "Tok":
             return abstract_token
-        if self.peek().kind == "opaque":
+        host = self.accept("<host>")
+        if not host and self.peek().kind == "opaque":
             name += self.next().text
+            host = self.accept("<host>")
         try:
             dtype = dtypes.dtype_from_short_name(name)
         except ValueError:
@@ -259,19 +263,20 @@ class _Parser:
         while not self.accept("]"):
             shape.append(self.dimension())
             self.accept(",")
-        return ShapedArray(shape, dtype, weak)
+        return ShapedArray(shape, dtype, weak, memory_space=_space(host))
 
     def plain_type(self, match: re.Match[str]) -> AbstractValue | None:
         """The type that a text is; None for one that is none."""
         text = match[0]
         if text not in self.types:
-            name, sizes = match.groups()
+            name, host, sizes = match.groups()
             try:
                 dtype = dtypes.dtype_from_short_name(name)
                 shape = [self.size(n) for n in sizes.split(",")] if sizes else []
             except ValueError:
                 return None  # the usual way says what is wrong
-            self.types[text] = ShapedArray(shape, dtype, text[0] == "~")
+            space = _space(host is not None)
+            self.types[text] = ShapedArray(shape, dtype, text[0] == "~", memory_space=space)
         return self.types[text]
 
     def size(self, text: str) -> DimSize:
@@ -432,7 +437,7 @@ class _Parser:
         following = self.tokens[self.at]
         if following.text == "(" and following.start == token.end:
             return self.construct(token)
-        if following.text == "[" and following.start == token.end:
+        if following.text in ("[", "<host>") and following.start == token.end:
             self.at -= 1
             return self.type()
         if following.kind == "opaque" and following.start == token.end:
@@ -501,6 +506,10 @@ def _number(text: str) -> Any:
     if re.fullmatch(r"-?\d+", text):
         return int(text)
     return complex(text) if text.endswith(("j", ")")) else float(text)
+
+
+def _space(host: bool) -> Space:
+    return Space.Host if host else Space.Device
 
 
 def _zeros(aval: Any) -> Any:

@@ -27,12 +27,64 @@ class _Unconstrained:
 UNCONSTRAINED = _Unconstrained()
 
 
-_MEMORY_KINDS = (None, "device", "pinned_host", "unpinned_host")
+class MemorySpace(Enum):
+    """A kind of memory, as seen from a device: its own, or the host's, which it can copy from.
+
+    For a CPU both are the same memory; types tell them apart as on any other device.
+    """
+
+    Device = 1
+    Host = 2
+    Any = 3
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}.{self.name}"
+
+    __str__ = __repr__
+
+    @property
+    def kind(self) -> str:
+        """What shardings call it."""
+        return "pinned_host" if self is Space.Host else "device"
 
 
-def _check_memory_kind(kind: Any) -> None:
-    if not (kind is None or isinstance(kind, str)) or kind not in _MEMORY_KINDS:
-        raise ValueError(f"Got invalid memory kind: {kind!r}. It is one of {_MEMORY_KINDS}.")
+Space = MemorySpace
+DEVICE, HOST = Space.Device, Space.Host  # by names that take no look-up in a class
+
+#: What shardings call the memories that each device can copy from and to.
+KINDS = (Space.Device.kind, Space.Host.kind)
+
+
+def space_of_kind(kind: str | None) -> Space:
+    """The memory space of a memory kind.
+
+    >>> space_of_kind("pinned_host")
+    MemorySpace.Host
+    """
+    return Space.Host if kind == "pinned_host" else Space.Device
+
+
+class ArrayCopySemantics(Enum):
+    """Whether the result of a transfer may share memory with what was transferred."""
+
+    REUSE_INPUT = 0
+    ALWAYS_COPY = 1
+    DONATE_INPUT = 2
+
+    def __repr__(self) -> str:
+        return f"ArrayCopySemantics.{self.name}"
+
+
+def _checked_kind(kind: Any) -> str:
+    """A kind of memory, that of the device if it is None."""
+    if kind is None:
+        return Space.Device.kind
+    if kind not in KINDS:
+        raise ValueError(
+            f"Got invalid memory kind: {kind!r}. Devices can address the following memory kinds: "
+            f"{', '.join(KINDS)}."
+        )
+    return str(kind)
 
 
 def _canonical(entry: Any) -> Any:
@@ -220,9 +272,9 @@ class Sharding:
         return [1] * ndim
 
     @property
-    def memory_kind(self) -> str | None:
-        """The kind of memory, None for that which the device computes in."""
-        return None
+    def memory_kind(self) -> str:
+        """The kind of memory: "device", or "pinned_host"."""
+        return Space.Device.kind
 
     @property
     def num_devices(self) -> int:
@@ -310,14 +362,13 @@ class SingleDeviceSharding(Sharding):
     """
 
     def __init__(self, device: Any, *, memory_kind: str | None = None):
-        _check_memory_kind(memory_kind)
-        self._device, self._memory_kind = device, memory_kind
+        self._device, self._memory_kind = device, _checked_kind(memory_kind)
 
     def _devices(self) -> tuple[Any, ...]:
         return (self._device,)
 
     @property
-    def memory_kind(self) -> str | None:
+    def memory_kind(self) -> str:
         return self._memory_kind
 
     @property
@@ -336,8 +387,7 @@ class SingleDeviceSharding(Sharding):
         return hash((self._device, self._memory_kind))
 
     def __repr__(self) -> str:
-        kind = "" if self._memory_kind is None else f", memory_kind={self._memory_kind}"
-        return f"SingleDeviceSharding(device={self._device!r}{kind})"
+        return f"SingleDeviceSharding(device={self._device!r}, memory_kind={self._memory_kind})"
 
 
 class NamedSharding(Sharding):
@@ -357,7 +407,7 @@ class NamedSharding(Sharding):
             raise TypeError(f"NamedSharding: mesh must be a Mesh, got {mesh!r}")
         if not isinstance(spec, PartitionSpec):
             raise TypeError(f"NamedSharding: spec must be a PartitionSpec, got {spec!r}")
-        self.mesh, self.spec, self._memory_kind = mesh, spec, memory_kind
+        self.mesh, self.spec, self._memory_kind = mesh, spec, _checked_kind(memory_kind)
         named = [a for entry in spec.partitions for a in _axes(entry)]
         for what, axes in (
             ("Resource axis:", named), ("Unreduced axes", spec.unreduced),
@@ -376,7 +426,6 @@ class NamedSharding(Sharding):
                 f"Unreduced axes can only refer to mesh axes of type Explicit, got {spec} for a "
                 f"mesh of {types}."
             )
-        _check_memory_kind(memory_kind)
         if len(set(named)) != len(named):
             raise ValueError(f"NamedSharding: {spec} names an axis of the mesh twice")
 
@@ -421,7 +470,7 @@ class NamedSharding(Sharding):
         return found
 
     @property
-    def memory_kind(self) -> str | None:
+    def memory_kind(self) -> str:
         return self._memory_kind
 
     @property
@@ -458,9 +507,8 @@ class NamedSharding(Sharding):
         return hash((self.mesh, self.spec, self._memory_kind))
 
     def __repr__(self) -> str:
-        kind = "" if self._memory_kind is None else f", memory_kind={self._memory_kind}"
         mesh = str(self.mesh) if isinstance(self.mesh, Mesh) else repr(self.mesh)
-        return f"NamedSharding(mesh={mesh}, spec={self.spec}{kind})"
+        return f"NamedSharding(mesh={mesh}, spec={self.spec}, memory_kind={self._memory_kind})"
 
 
 def _unravel(number: int, sizes: Any) -> list[int]:
@@ -484,20 +532,6 @@ def sharding_of_type(ndim: int) -> NamedSharding:
     return NamedSharding(
         mesh if mesh.explicit_axes else empty_abstract_mesh, PartitionSpec(*[None] * ndim)
     )
-
-
-class Space(Enum):
-    """A kind of memory, as seen from a device.
-
-    Arrays are in the memory of their device, which for a CPU is the host's too.
-    """
-
-    Device = 1
-    Host = 2
-    Any = 3
-
-    def __repr__(self) -> str:
-        return f"MemorySpace.{self.name}"
 
 
 @dataclass(frozen=True)
@@ -541,3 +575,21 @@ class Format:
 
     layout: Any = None
     sharding: Any = None
+
+
+def space_of(place: Any) -> Space | None:
+    """The memory space that a place names, as `device_put` takes it; None for that of a value.
+
+    Args:
+      place: a space, a sharding, a format, a device, or None.
+    """
+    if isinstance(place, Format):
+        place = place.sharding
+    if isinstance(place, Space):
+        return None if place is Space.Any else place
+    if isinstance(place, Sharding):
+        return space_of_kind(place.memory_kind)
+    if place is None or isinstance(place, PartitionSpec):
+        return None
+    # A device; in a program that was parsed the text of one, or of a sharding.
+    return Space.Host if f"memory_kind={Space.Host.kind}" in repr(place) else Space.Device

@@ -65,12 +65,13 @@ def compile_model(options: argparse.Namespace) -> Answer:
                 r["target"], in_time(r["seconds"]), str(r["kernels"]), in_bytes(r["constants"]),
                 _number(r["arguments"], in_bytes), _number(r["results"], in_bytes),
                 in_bytes(r["workspace"]), _number(r["operations"], "{:.3g}".format),
+                *([in_bytes(r.get("in host", 0))] if options.enable_offload_copy else []),
             ]
             for r in rows
         ]  # fmt: skip
         headings = (
             "target", "compiled in", "kernels", "constants", "arguments", "results", "workspace",
-            "operations",
+            "operations", *(["in host"] if options.enable_offload_copy else []),
         )  # fmt: skip
         title = f"{subject.name}, traced in {in_time(traced_in)}"
         if is_open:
@@ -123,6 +124,7 @@ def _facts(compiled: Any) -> dict[str, Any]:
         "constants": memory.constant_size_in_bytes,
         "arguments": memory.argument_size_in_bytes, "results": memory.output_size_in_bytes,
         "workspace": memory.temp_size_in_bytes, "operations": compiled.cost_analysis()["flops"],
+        "in host": memory.host_argument_size_in_bytes + memory.host_temp_size_in_bytes,
     }  # fmt: skip
 
 

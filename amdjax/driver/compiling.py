@@ -146,6 +146,8 @@ def device_of(options: argparse.Namespace) -> Iterator[Any]:
             stack.enter_context(State("disabled_passes")(",".join(names)))
         if getattr(options, "fast_math", False):
             stack.enter_context(State("fast_math")(True))
+        if getattr(options, "enable_offload_copy", False):
+            stack.enter_context(State("offload_copy")(True))
         if (limit := getattr(options, "memory_limit", None)) is not None:
             stack.enter_context(State("memory_limit")(limit))
         if chosen:

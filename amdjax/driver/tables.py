@@ -97,6 +97,8 @@ GROUPS: dict[str, tuple[Flag, ...]] = {
              "NAME", "words"),
         Flag(("--memory-limit",), "bytes of intermediates above which values are computed again",
              "N", "natural"),
+        Flag(("--enable-offload-copy",),
+             "parameters stay in the host's memory, from which a GPU copies them as they are used"),
         Flag(("--fast-math",), "arithmetic may be contracted and approximated (docs/passes.md)"),
         Flag(("--exhaustive-tune",), "search the fastest of all plans of every step first"),
     ),
@@ -205,7 +207,6 @@ COMMANDS: dict[str, Command] = {
 
 #: Flags of MIGraphX's driver that say nothing here, and why.
 MEANINGLESS: dict[str, str] = {
-    "--enable-offload-copy": "arguments and results are always copied to and from a GPU",
     "--disable-fast-math": "arithmetic is relaxed by --fast-math only",
     "--default-dyn-dim": "name the input: --dyn-input-dim @x b 3 224 224",
     "--skip-unknown-operators": "a model with operators that have no rule cannot be computed",

@@ -23,7 +23,9 @@ from amdjax.core.dims import Dim
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var, eval_jaxpr, subjaxprs_of_value
 from amdjax.core.jaxpr_trace import trace_to_jaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_unflatten
+from amdjax.core.sharding import Space
 from amdjax.core.trace import is_concrete
+from amdjax.device import device_put
 from amdjax.passes.flatten import flatten_calls
 from amdjax.transforms.flat import FlatFunction, debug_info
 
@@ -77,7 +79,10 @@ class Prepared:
         state = self._state
         if state is None or not state.serves(params):
             state = self._prepared(dict(params), inputs)
-            if self._is_first:
+            if state.in_host:
+                arrays, made = device_put((state.arrays, state.made), Space.Host)
+                state = state._replace(arrays=arrays, made=made)
+            elif self._is_first:
                 self._is_first, state = False, self._with_constants(state)
             self._state = state
         while True:
@@ -113,7 +118,8 @@ class Prepared:
         if state is None or not state.serves(params) or len(state.arrays) < len(params):
             self._avals = {n: _aval(v) for n, v in params.items()}
             arrays = {n: self._as_array(v) for n, v in params.items()}
-            state = self._state = _State(dict(params), arrays, {})
+            in_host = config.offload_copy
+            state = self._state = _State(dict(params), arrays, {}, in_host=in_host)
         return state.arrays
 
     def _prepared(self, params: dict[str, Any], inputs: Mapping[str, Any]) -> _State:
@@ -121,7 +127,8 @@ class Prepared:
         division = self._divided(inputs)
         arrays = {n: self._as_array(v) for n, v in params.items()}
         made = dict(zip(division.keys, division.prepare(arrays)))
-        return _State(params, {n: arrays[n] for n in division.read}, made)
+        read = {n: arrays[n] for n in division.read}
+        return _State(params, read, made, in_host=config.offload_copy)
 
     def _rest(self, arrays: Mapping[str, Any], made: Mapping[str, Any], **inputs: Any) -> Any:
         """The function without what was computed before."""
@@ -144,16 +151,20 @@ class _State(NamedTuple):
       arrays: those that are read as they are.
       made: what was computed, by keys that say how.
       compiled: the compiled function of inputs alone, whose constants these are.
+      in_host: whether they are kept in the host's memory, from which a GPU copies them.
     """
 
     given: dict[str, Any]
     arrays: dict[str, Any]
     made: dict[str, Any]
     compiled: Any = None
+    in_host: bool = False
 
     def serves(self, params: Mapping[str, Any]) -> bool:
         """Whether it was made of these very parameters."""
         given = self.given
+        if self.in_host is not config.offload_copy:
+            return False
         return len(given) == len(params) and all(given.get(n) is v for n, v in params.items())
 
 

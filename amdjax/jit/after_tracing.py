@@ -148,6 +148,8 @@ class MemoryStats:
       alias_size_in_bytes: of results that take over the memory of donated arguments.
       temp_size_in_bytes: of what holds intermediates; None before calls tell how they are kept.
       constant_size_in_bytes: of arrays that the program captured.
+      host_argument_size_in_bytes, host_output_size_in_bytes, host_temp_size_in_bytes: on a GPU, of
+        what is in the memory of the host, which the others do not count.
     """
 
     argument_size_in_bytes: DimSize
@@ -155,3 +157,6 @@ class MemoryStats:
     alias_size_in_bytes: DimSize
     temp_size_in_bytes: DimSize | None
     constant_size_in_bytes: DimSize
+    host_argument_size_in_bytes: DimSize = 0
+    host_output_size_in_bytes: DimSize = 0
+    host_temp_size_in_bytes: DimSize = 0

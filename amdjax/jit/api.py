@@ -21,6 +21,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, DebugInfo, jaxpr_as_fun
 from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.pytree import LEAF, PyTreeDef, tree_unflatten
 from amdjax.core.ref import Ref
+from amdjax.core.sharding import Space
 from amdjax.core.tracebacks import hide_internal_frames
 from amdjax.jit import recompiles
 from amdjax.jit.arguments import Parameters
@@ -293,7 +294,7 @@ class JitFunction:
                 kwargs = {**kwargs, **dict(given)}
             outs, structure = flatten_result(self._fun(*args, **kwargs), self._name)
             out_tree.append(structure)
-            return outs
+            return outs if self._shardings is None else self._shardings.in_memory(outs, structure)
 
         names = self._parameters.leaf_names(avals, tree, static)
         info = DebugInfo("jit", self._name, fun_location(self._fun), names)
@@ -321,6 +322,14 @@ class JitFunction:
             self._traced[key] = closed, out_tree
         return closed, out_tree, hoisted
 
+    def _computed_on(self, avals: list[Any]) -> list[Any]:
+        """The types that a call is traced for: what `offload_copy` copies is on the device."""
+        if not self._compiler_options.get("offload_copy", config.offload_copy):
+            return avals
+        return [
+            a.update(memory_space=Space.Device) if isinstance(a, ShapedArray) else a for a in avals
+        ]
+
     def _before_tracing(self, key: tuple[Any, ...]) -> None:
         """What settings want to be done about a signature that was not traced yet."""
         if config.no_tracing:
@@ -339,7 +348,7 @@ class JitFunction:
     def _compile(
         self, leaves: Sequence[Any], tree: PyTreeDef, static: Any, place: Placement | None
     ) -> Signature:
-        avals = [x.aval for x in leaves]
+        avals = self._computed_on([x.aval for x in leaves])
         refuse_execution(self._name)
         if self._buckets is not None and self._shapes is not None:
             self._check_lengths(tree, static)
@@ -566,7 +575,7 @@ class JitFunction:
         if self._buckets is not None:
             raise NotImplementedError(f"{self._name}: functions with buckets compile when called")
         leaves, tree, static = self._parameters.split(args, kwargs)
-        avals = [shaped(x) for x in with_read_shapes(leaves)]
+        avals = self._computed_on([shaped(x) for x in with_read_shapes(leaves)])
         if self._shapes is not None and not has_symbolic_dims(avals):
             avals = self._shapes.of(avals, tree, static).avals
         closed, out_tree = self._trace(avals, tree, static)

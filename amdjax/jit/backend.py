@@ -17,7 +17,7 @@ from amdjax.core.key_use import watched_operation, watched_program
 from amdjax.core.primitive import Primitive
 from amdjax.core.recursion import Room
 from amdjax.core.ref import Ref
-from amdjax.core.sharding import Format, PartitionSpec, Sharding
+from amdjax.core.sharding import Format, PartitionSpec, Sharding, Space
 from amdjax.core.trace import Tracer, eval_trace
 from amdjax.jit import placement as placing
 from amdjax.jit.arrays import Runner, SizedRunner, host_buffer
@@ -41,6 +41,7 @@ _READ_BY_LOWERINGS = (
     "disabled_passes",
     "fast_math",
     "memory_limit",
+    "offload_copy",
     "find_mode",
     "find_enforce",
     "db_path",
@@ -82,6 +83,8 @@ class CompilerBackend:
 
     def device_put(self, x: Array, device: Any) -> Array:
         """`x` on a device; on the default one, not committed to it, if `device` is None."""
+        if isinstance(device, Space):
+            return placing.put_in_space(x, device)
         if isinstance(device, (Sharding, PartitionSpec, Format)):
             return placing.put_as(x, device)
         wanted = None if device is None else placing.checked_device(device, "device_put").committed
@@ -300,10 +303,9 @@ def one_equation(
     primitive: Primitive, avals: Sequence[ShapedArray], params: dict[str, Any]
 ) -> ClosedJaxpr:
     """The program that applies one primitive to its arguments."""
-    rule = primitive.abstract_eval
-    if rule is None:
+    if primitive.abstract_eval is None:
         raise NotImplementedError(f"Evaluation rule for '{primitive.name}' not implemented")
-    out = rule(*avals, **params)
+    out = primitive.out_types(avals, params)
     invars = [Var(a) for a in avals]
     outvars = [Var(a) for a in (out if primitive.multiple_results else [out])]
     effects = primitive.effects(*avals, **params) if primitive.effects else frozenset()

@@ -80,7 +80,7 @@ class _Carry:
         #: What slots hold of values whose buffers lie side by side.
         self.alternating: dict[int, Alternation] = {}
         for init, invar, out in zip(inits, invars, outs, strict=True):
-            nbytes = invar.aval.nbytes
+            nbytes, space = invar.aval.nbytes, invar.aval.memory_space
             source = p.view(body.env, init)
             if invar in rows:
                 self._among(invar, rows[invar], source)
@@ -103,13 +103,13 @@ class _Carry:
             ):
                 first = source
             else:
-                first = p.arena(half + nbytes if beside else nbytes)
+                first = p.arena(half + nbytes if beside else nbytes, space)
                 p.copy(first, source, nbytes)
             if in_place:
                 self.current.append(first)
                 self.next.append(first)
                 continue
-            second = View(first.storage, half) if beside else p.arena(nbytes)
+            second = View(first.storage, half) if beside else p.arena(nbytes, space)
             p.touch(second)
             slots = p.slot(), p.slot()
             p.emit(vm.ADDRESS, slots[0], first)
@@ -187,7 +187,7 @@ class _Pointer(Storage):
     """Memory reached through a slot that loops change; keeps what it may point to alive."""
 
     def __init__(self, slot: int, targets: tuple[Storage, ...]):
-        super().__init__(0, slot)
+        super().__init__(0, slot, space=targets[0].space)
         self.targets = targets
 
     @property

@@ -15,6 +15,7 @@ from amdjax import tile
 from amdjax.core.dims import Dim, at_sizes, compiled, divisor
 from amdjax.core.instantiate import params_at, type_at
 from amdjax.core.integers import round_up
+from amdjax.core.sharding import Space
 from amdjax.runtime import vm
 from amdjax.targets.cpu import PARALLEL_FROM
 
@@ -33,6 +34,7 @@ class Storage:
 
     Attributes:
       align: bytes of which its address is a multiple.
+      space: whether it is in the device's memory or, on a GPU, in the host's; each has an arena.
     """
 
     nbytes: int
@@ -42,6 +44,7 @@ class Storage:
     align: int = ALIGN
     first: int = 1 << 60
     last: int = -1
+    space: Space = Space.Device
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,9 @@ class Plan:
       slots: how many slots there are; arguments start at `inputs`, results at `outputs`.
       constants: arrays whose addresses fill the slots from `constants_at`.
       aliases: results that reuse the memory of a donated argument.
+      hosted: arguments that are in the host's memory.
+      host_bytes: how long the arena in the host's memory is, and
+      host_slot: which slot has its address.
     """
 
     instructions: list[Instruction]
@@ -153,6 +159,9 @@ class Plan:
     constants: list[Any]
     hosts: list[HostCall]
     aliases: dict[int, int] = field(default_factory=dict)
+    hosted: frozenset[int] = frozenset()
+    host_bytes: int = 0
+    host_slot: int = vm.ZERO
 
     def kernels(self) -> list[tile.Kernel]:
         return [w for i in self.instructions for w in i.words if isinstance(w, tile.Kernel)]
@@ -164,7 +173,7 @@ class Plan:
 
     def peaks(self) -> list[list[Any]]:
         """The sizes of parts of the arena that are needed at once, by moments without a greater."""
-        used = [s for s in self.storages if s.last >= 0]
+        used = [s for s in self.storages if s.last >= 0 and s.space is Space.Device]
         live = [{id(s): s for s in used if s.first <= t.first <= s.last} for t in used]
         most = {tuple(x): x for x in live if not any(x.keys() < y.keys() for y in live)}
         return [[s.nbytes for s in x.values()] for x in most.values()]
@@ -225,6 +234,7 @@ class _Identity:
             (plan.slots, plan.inputs, plan.outputs, plan.constants_at),
             tuple(map(self.constant, plan.constants)),
             tuple(sorted(plan.aliases.items())),
+            plan.hosted,
             tuple(plan.hosts),  # of which none equals another
         )
 
@@ -234,7 +244,7 @@ class _Identity:
         if known is not None:
             return known
         number = self._numbers[id(s)] = len(self._numbers)
-        return number, self.word(s.nbytes), s.slot, s.writable, s.align, s.first, s.last
+        return number, self.word(s.nbytes), s.slot, s.writable, s.align, s.first, s.last, s.space
 
     def word(self, w: Word) -> Any:
         if isinstance(w, View):
@@ -275,7 +285,7 @@ class _Instance:
         ]
         return replace(
             plan, instructions=instructions, storages=storages, constants=constants, hosts=hosts,
-            arena_bytes=packed(storages),
+            arena_bytes=packed(storages), host_bytes=packed(storages, Space.Host),
         )  # fmt: skip
 
     def storage(self, s: Storage) -> Storage:
@@ -299,8 +309,9 @@ class _Instance:
         return self.known[id(x)] if isinstance(x, Dim) else x
 
 
-def packed(storages: Sequence[Storage]) -> int:
-    """Give parts of the arena their offsets. How long it is."""
+def packed(storages: Sequence[Storage], space: Space = Space.Device) -> int:
+    """Give parts of the arena in a memory space their offsets. How long it is."""
+    storages = [s for s in storages if s.space is space]
     total, offsets = places([s.nbytes for s in storages], storages)
     for s, offset in zip(storages, offsets):
         s.offset = offset

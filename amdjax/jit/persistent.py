@@ -18,6 +18,7 @@ import numpy as np
 from amdjax import tile
 from amdjax.core.dims import divisor, is_multiple, size_hint
 from amdjax.core.integers import ceil_div
+from amdjax.core.sharding import Space
 from amdjax.core.source_info import Origin
 from amdjax.jit.horizontal import number
 from amdjax.jit.instructions import Instruction, Storage, View
@@ -221,7 +222,8 @@ class _Loop:
             self.exchanged ^= {*words}
             return all(slot in self.alternating for slot in words)
         if instruction.opcode == vm.COPY:
-            return self._copy(*words)
+            between = any(v.storage.space is Space.Host for v in words[:2])
+            return not between and self._copy(*words)
         if instruction.opcode != vm.CALL:
             return False
         kernel, grid, _, _, *views = words

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from amdjax.core import events, transfers
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
+from amdjax.core.backend import get_backend
 from amdjax.core.constraints import as_sharding, check_layout, one_device_of
 from amdjax.core.instantiate import instantiate
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.placement import compiling_for
-from amdjax.core.sharding import Format, Layout, NamedSharding
+from amdjax.core.sharding import Format, Layout, NamedSharding, Space, space_of
 from amdjax.jit.arrays import Runner, SizedRunner, on_host
 from amdjax.jit.cpu.kernels import cpu_kernels
 from amdjax.jit.cpu.program import (
@@ -161,24 +162,43 @@ def sized_key(
     return sized_variants_key(closed, target, donated)
 
 
-def put(x: ConcreteArray, placement: Placement) -> ConcreteArray:
+def put(x: ConcreteArray, placement: Placement, space: Space = Space.Device) -> ConcreteArray:
     """An array with the contents of `x` at a placement; memory is shared where it can be."""
     if x.buffer is None:
         x._view()  # raises
-    if type(x) is PlacedArray and x.placement is placement:
+    if type(x) is PlacedArray and x.placement is placement and x.aval.memory_space is space:
         return x
     device = placement.device
     if type(x) is PlacedArray and x.placement.device is not device:
         here = x.placement.device
         transfers.check("device_to_device", f"{x.aval.str_short()} from {here} to {device}")
+    aval = x.aval.update(memory_space=space)
     if isinstance(device, GpuDevice):
         with events.span("copy to device", "copy", device=device, bytes=x.nbytes):
-            return PlacedArray(x.aval, buffer_on(x, device), placement)
+            return PlacedArray(aval, buffer_on(x, device, space), placement)
     with events.span("copy to host", "copy", bytes=x.nbytes):
         buffer = on_host(x).buffer
     if placement.committed:
-        return PlacedArray(x.aval, buffer, placement)
-    return ConcreteArray(x.aval, buffer)
+        return PlacedArray(aval, buffer, placement)
+    return ConcreteArray(aval, buffer)
+
+
+def put_in_space(x: Array, space: Space) -> Array:
+    """An array in a memory space of its device, or of the default one if it is on none.
+
+    Args:
+      x: an array; tracers are returned.
+      space: the memory space; `Space.Any` is where it is.
+    """
+    if not isinstance(x, ConcreteArray) or space in (Space.Any, x.aval.memory_space):
+        return x
+    named = x.named if type(x) is PlacedArray else None
+    backend = get_backend()
+    place = x.placement if type(x) is PlacedArray else backend.default_placement()
+    there = put(x, place or backend.host_device().uncommitted, space)
+    if isinstance(there, PlacedArray):
+        there.named = named
+    return there
 
 
 def put_as(x: Array, sharding: Any) -> Array:
@@ -203,7 +223,8 @@ def put_as(x: Array, sharding: Any) -> Array:
     device = one_device_of(sharding, "device_put")
     if not isinstance(x, ConcreteArray):
         return x
-    there = put(x, checked_device(device, "device_put").committed)
+    space = space_of(sharding) or x.aval.memory_space
+    there = put(x, checked_device(device, "device_put").committed, space)
     named = sharding if isinstance(sharding, NamedSharding) else None
     assert isinstance(there, PlacedArray)
     if there.named == named:

@@ -25,6 +25,7 @@ from amdjax.core.dims import Dim, Estimate, SizedScope
 from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
+from amdjax.core.sharding import Space
 from amdjax.jit.constants import computed_once
 from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
@@ -43,6 +44,7 @@ from amdjax.jit.instructions import (
     packed,
 )
 from amdjax.jit.memory_limit import Search, keep_within
+from amdjax.jit.offloading import copy_near_use, prefetch_copies
 from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
@@ -154,7 +156,8 @@ class Planner:
         ask_finder(self.target)
         if self.loader is not None:
             self.loader.start(sum(map(is_shaped, closed.jaxpr.eqns)))
-        whole = replace(self.facts, is_whole=True)
+        overwritten = frozenset(i for i, free in enumerate(donated) if free)
+        whole = replace(self.facts, is_whole=True, overwritten=overwritten)
         changed: set[str] = set()
 
         def note(name: str, before: ClosedJaxpr, after: ClosedJaxpr) -> None:
@@ -187,9 +190,9 @@ class Planner:
         inputs = self.next_slot
         donated = tuple(donated) or (False,) * len(jaxpr.invars)
         for v, free in zip(jaxpr.invars, donated, strict=True):
-            env[v] = View(Storage(v.aval.nbytes, self.slot(), writable=free))
+            env[v] = View(self.given(v, writable=free))
         outputs = self.next_slot
-        destinations = [View(Storage(v.aval.nbytes, self.slot())) for v in jaxpr.outvars]
+        destinations = [View(self.given(v)) for v in jaxpr.outvars]
         self.input_storages = [env[v].storage for v in jaxpr.invars]
         self.output_storages = [d.storage for d in destinations]
         self.aliases: dict[int, int] = {}
@@ -199,16 +202,27 @@ class Planner:
         fixed = frozenset(jaxpr.constvars if keeps else ())
         self.body(jaxpr, env, destinations, outermost=True, hoisted=Hoisted(fixed))
         self.emit(vm.HALT)
+        hosted = any(s.space is Space.Host for s in self.storages)
+        host_slot = self.slot() if hosted else vm.ZERO
+        if isinstance(self.target, GpuTarget):
+            self.instructions = prefetch_copies(self.instructions, self.storages)
         constants_at = self.place_constants()
         if not is_on("color_memory"):
             for storage in self.storages:
                 storage.first, storage.last = min(storage.first, 0), max(storage.last, self.time)
         sized = any(isinstance(s.nbytes, Dim) for s in self.storages)
         arena_bytes = 0 if sized else packed(self.storages)
+        host_bytes = 0 if sized else packed(self.storages, Space.Host)
+        in_host = enumerate(self.input_storages)
         return Plan(
             self.instructions, self.storages, arena_bytes, self.next_slot, inputs, outputs,
             constants_at, self.constants, self.hosts, self.aliases,
+            frozenset(i for i, s in in_host if s.space is Space.Host), host_bytes, host_slot,
         )  # fmt: skip
+
+    def given(self, v: Any, writable: bool = True) -> Storage:
+        """The memory of an argument or a result."""
+        return Storage(v.aval.nbytes, self.slot(), writable, space=v.aval.memory_space)
 
     def slot(self) -> int:
         self.next_slot += 1
@@ -320,8 +334,8 @@ class Planner:
     def label(self, label: Label) -> None:
         label.position = self.time
 
-    def arena(self, nbytes: int) -> View:
-        storage = Storage(nbytes)
+    def arena(self, nbytes: int, space: Space = Space.Device) -> View:
+        storage = Storage(nbytes, space=space)
         self.storages.append(storage)
         return View(storage)
 
@@ -356,6 +370,7 @@ class Planner:
         if found is None:
             on_gpu = isinstance(self.target, GpuTarget)
             fusion = readers_first(fuse(separate_numbers(jaxpr), on_gpu=on_gpu))
+            fusion = copy_near_use(fusion) if on_gpu else fusion
             # The program is kept too, lest another get its id.
             found = self.fusions[id(jaxpr)] = run_together(fusion, constants, on_gpu), jaxpr
         return found[0]
@@ -557,7 +572,7 @@ class Body:
         if found is None:
             found = self.wanted.get(v)
             if found is None:
-                found = self.p.arena(v.aval.nbytes)
+                found = self.p.arena(v.aval.nbytes, v.aval.memory_space)
                 self.owned.add(id(found.storage))
             self.env[v] = found
         return found
@@ -568,6 +583,8 @@ class Body:
             return False
         view = self.env[source]
         if source.aval.nbytes != result.aval.nbytes:
+            return False
+        if source.aval.memory_space is not result.aval.memory_space:
             return False
         wanted = self.wanted.get(result)
         if wanted is None:

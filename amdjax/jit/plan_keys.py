@@ -208,7 +208,8 @@ class _Told:
         elif isinstance(value, type) and issubclass(value, np.generic):
             self.words.append(value.__name__)
         elif isinstance(value, ShapedArray):
-            self.words.append(f"{value.shape} {value.dtype} {value.weak_type}")
+            words = value.shape, value.dtype, value.weak_type, value.memory_space
+            self.words.append(" ".join(map(str, words)))
             self.value(value.dtype)
         elif isinstance(value, (tuple, list, dict, set, frozenset)):
             self.container(value)

@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core.lowering import Shaped
+from amdjax.core.sharding import Space
 from amdjax.jit.gpu.records import DEVICE_STAGES, device_text
 from amdjax.jit.instructions import Label, Plan, View
 from amdjax.passes import Changed, changes_text
@@ -34,6 +35,8 @@ OPCODES = [
     "SWITCH",
     "HOST",
     "CALLS",
+    "ASIDE",
+    "AWAIT",
 ]
 
 
@@ -133,6 +136,7 @@ def plan_text(plan: Plan) -> str:
         return str(w)
 
     lines = [f"arena {plan.arena_bytes} bytes"]
+    lines += [f"host {plan.host_bytes} bytes"] if plan.host_bytes else []
     for n, i in enumerate(plan.instructions):
         mark = f"@{n}:" if n in labels else ""
         lines.append(f"{mark:6s}{OPCODES[i.opcode]} " + " ".join(map(word, i.words)))
@@ -142,7 +146,8 @@ def plan_text(plan: Plan) -> str:
 def operand_text(view: View, plan: Plan) -> str:
     slot = view.storage.slot
     if slot is None:
-        base = f"arena+{view.storage.offset + view.offset}"
+        arena = "arena" if view.storage.space is Space.Device else "host"
+        base = f"{arena}+{view.storage.offset + view.offset}"
     elif slot == vm.ZERO:
         return str(view.offset)
     else:

@@ -12,10 +12,11 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.mesh import Mesh
 from amdjax.core.pytree import PyTreeDef, tree_leaves, tree_map, treedef_children
 from amdjax.core.pytree_errors import flatten_axes
-from amdjax.core.sharding import Format, Layout, NamedSharding, PartitionSpec
+from amdjax.core.sharding import Format, Layout, NamedSharding, PartitionSpec, space_of
 from amdjax.jit.arrays import Runner
 from amdjax.passes.shardings import result_shardings, shardings_of_types
 from amdjax.transforms.transfers import laid_out
+from amdjax.transforms.zero import in_space
 
 
 def mesh_of_one_device() -> Mesh | None:
@@ -117,7 +118,9 @@ class Shardings:
     ) -> None:  # fmt: skip
         """Raise a ValueError unless arguments and results can be divided as it says."""
         if self.arguments is not None:
-            _check(self._of_arguments(in_tree, static), in_avals)
+            shardings = self._of_arguments(in_tree, static)
+            _check(shardings, in_avals)
+            _check_memory(shardings, in_avals)
         _check(self._of_results(out_tree), out_avals)
 
     def of_results(self, tree: PyTreeDef) -> list[Any]:
@@ -148,6 +151,11 @@ class Shardings:
         shardings = self._of_results(tree)
         return [laid_out("jit out_shardings", x, s) for x, s in zip(outs, shardings)]
 
+    def in_memory(self, outs: Sequence[Any], tree: PyTreeDef) -> list[Any]:
+        """Traced results in the memory spaces that were asked for."""
+        spaces = map(space_of, self.of_results(tree))
+        return [x if to is None else in_space(x, to) for x, to in zip(outs, spaces)]
+
     def laid_out(self, run: Runner, tree: PyTreeDef) -> Runner:
         """The program whose results have the shardings that were asked for."""
         shardings = self.of_results(tree)
@@ -167,6 +175,16 @@ class Shardings:
             return outs
 
         return placed
+
+
+def _check_memory(shardings: Sequence[Any], avals: Sequence[Any]) -> None:
+    for sharding, aval in zip(shardings, avals):
+        if space_of(sharding) not in (None, aval.memory_space):
+            raise ValueError(
+                "Memory kinds passed to jax.jit does not match memory kind on the respective arg. "
+                f"Got jit memory kind: {_bare(sharding).memory_kind}, arg memory kind: "
+                f"{aval.memory_space.kind} for arg type: {aval}"
+            )
 
 
 def _check(shardings: Sequence[Any], avals: Sequence[Any]) -> None:

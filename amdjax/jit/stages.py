@@ -24,7 +24,7 @@ from amdjax.core.boundaries import public_surface
 from amdjax.core.config import refuse_execution
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_unflatten
-from amdjax.core.sharding import Format, Layout, SingleDeviceSharding
+from amdjax.core.sharding import Format, Layout, SingleDeviceSharding, Space
 from amdjax.jit.after_tracing import (
     AfterTracing,
     MemoryStats,
@@ -486,16 +486,26 @@ class Compiled(AfterTracing, Saved):
     def memory_analysis(self) -> MemoryStats:
         """Bytes the program takes: arguments, results, the arena of intermediates, constants.
 
+        Of a program for a GPU those in the host's memory are counted apart.
+
         Example:
           >>> compiled = amdjax.jit(lambda x: x + 1).lower(jnp.zeros(1000)).compile()
           >>> compiled.memory_analysis().output_size_in_bytes
           4000
         """
-        arguments = sum(a.nbytes for a in self.traced.jaxpr.in_avals)
-        results = sum(a.nbytes for a in self.traced.jaxpr.out_avals)
-        aliased = sum(self.executable.sizes[i] for i in self.executable.plan.aliases)
-        constants = sum(np.asarray(c).nbytes for c in self.executable.plan.constants)
-        return MemoryStats(arguments, results, aliased, self.executable.plan.arena_bytes, constants)
+        plan, closed = self.executable.plan, self.traced.jaxpr
+        on_gpu = isinstance(getattr(self.executable, "target", None), GpuTarget)
+        arguments, results = [0, 0], [0, 0]
+        for i, a in enumerate(closed.in_avals):
+            arguments[i in plan.hosted] += a.nbytes
+        for a in closed.out_avals:
+            results[on_gpu and a.memory_space is Space.Host] += a.nbytes
+        aliased = sum(self.executable.sizes[i] for i in plan.aliases)
+        constants = sum(np.asarray(c).nbytes for c in plan.constants)
+        return MemoryStats(
+            arguments[0], results[0], aliased, plan.arena_bytes, constants,
+            arguments[1], results[1], plan.host_bytes,
+        )  # fmt: skip
 
 
 def _target(target: str | GpuTarget) -> GpuTarget:

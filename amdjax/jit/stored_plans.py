@@ -22,6 +22,7 @@ from amdjax.core.dims.parse import parse_dimension
 from amdjax.core.dims.polynomial import Polynomial, text
 from amdjax.core.dims.sized import OPERATIONS
 from amdjax.core.dtypes import dtype_from_short_name, float0, short_dtype_name
+from amdjax.core.sharding import Space
 from amdjax.jit.instructions import Instruction, Label, Parallel, Plan, Storage, View, Zeros
 from amdjax.runtime import vm
 from amdjax.tile.ir import Block
@@ -154,6 +155,7 @@ class _Writer:
             "arena": arena, "instructions": instructions,
             "constants": list(map(self.constant, plan.constants)),
             "numbers": [plan.arena_bytes, plan.slots, plan.inputs, plan.outputs, plan.constants_at],
+            "host": [plan.host_bytes, plan.host_slot, sorted(plan.hosted)],
             "aliases": list(plan.aliases.items()),
             "storages": self.of_storages, "kernels": self.of_kernels,
         }  # fmt: skip
@@ -164,6 +166,7 @@ class _Writer:
             number = self.storages[id(s)] = len(self.of_storages)
             self.of_storages.append([
                 written_number(s.nbytes), s.slot, s.writable, s.offset, s.align, s.first, s.last,
+                *([True] if s.space is Space.Host else []),
             ])  # fmt: skip
         return number
 
@@ -251,6 +254,10 @@ class _Reader:
         _require(in_order and slots == constants_at + len(told["constants"]), "slots")
         self.slots, self.arena_bytes = slots, arena_bytes
         self.inputs, self.outputs, self.constants_at = inputs, outputs, constants_at
+        self.host_bytes, self.host_slot, hosted = told["host"]
+        _require(0 < _size(self.host_slot) < constants_at and _size(self.host_bytes) >= 0, "a host")
+        _require(all(_size(i) < outputs - inputs for i in hosted), "an argument")
+        self.hosted = frozenset(hosted)
         self.kernels = list(map(self.kernel, told["kernels"]))
         self.storages = list(map(self.storage, told["storages"]))
         self.labels: dict[int, Label] = {}
@@ -262,7 +269,8 @@ class _Reader:
         ids = set(map(id, arena))
         in_arena = all((id(s) in ids) == (s.slot is None) for s in self.storages)
         placed = [s for s in arena if s.last >= 0] if self.scope is None else []
-        fits = all(s.offset + s.nbytes <= self.arena_bytes for s in placed)
+        room = {Space.Device: self.arena_bytes, Space.Host: self.host_bytes}
+        fits = all(s.offset + s.nbytes <= room[s.space] for s in placed)
         _require(in_arena and fits, "the arena")
         instructions = list(map(self.instruction, told["instructions"]))
         _require(bool(instructions) and instructions[-1].opcode == vm.HALT, "its end")
@@ -270,6 +278,7 @@ class _Reader:
         plan = Plan(
             instructions, arena, self.arena_bytes, self.slots, self.inputs, self.outputs,
             self.constants_at, constants, [], self.aliases(told["aliases"]),
+            self.hosted, self.host_bytes, self.host_slot,
         )  # fmt: skip
         return StoredPlan(plan, self.kernels)
 
@@ -304,12 +313,14 @@ class _Reader:
         return kind(name, buffers, [], Block(), 0, schedule=schedule, batch=batch), code
 
     def storage(self, told: Any) -> Storage:
-        nbytes, slot, writable, offset, align, first, last = told
+        nbytes, slot, writable, offset, align, first, last, *host = told
+        _require(host in ([], [True]), "a memory")
         _require(slot is None or 0 < _size(slot) < self.slots, "a slot")
         _require(type(writable) is bool and type(last) is int and last >= -1, "a storage")
         nbytes = self.size(nbytes)
         offset, align, first = map(_size, (offset, align, first))
-        return Storage(nbytes, slot, writable, offset, align, first, last)
+        space = Space.Host if host else Space.Device
+        return Storage(nbytes, slot, writable, offset, align, first, last, space)
 
     def instruction(self, told: Any) -> Instruction:
         opcode, step, *words = told
@@ -453,6 +464,8 @@ _FORMS: dict[int, Callable[[_Reader, Sequence[Any]], bool]] = {
     vm.SWAP: _form(_Reader.is_slot, _Reader.is_slot),
     vm.ADDRESS: _form(_Reader.is_slot, _view),
     vm.COPY: _form(_view, _view, lambda reader, w: _is_count(w)),
+    vm.ASIDE: _form(_view, _view, lambda reader, w: _is_count(w), _int),
+    vm.AWAIT: _form(_int),
     vm.SWITCH: lambda reader, words: (
         len(words) > 2 and _is_view(words[0]) and words[1] == len(words) - 2
         and all(isinstance(w, Label) for w in words[2:])

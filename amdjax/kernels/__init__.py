@@ -23,6 +23,7 @@ def register_for_gpus() -> None:
     import amdjax.kernels.attention.gpu_gradient
     import amdjax.kernels.products.gpu.dispatch
     import amdjax.kernels.scatter.gpu
+    import amdjax.kernels.transfers
     import amdjax.kernels.update.gpu  # noqa: F401
 
 

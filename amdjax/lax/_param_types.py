@@ -1,6 +1,7 @@
 """Lets the parser of printed programs read the structured parameters of primitives."""
 
 from amdjax.core.jaxpr import register_param_type
+from amdjax.core.sharding import ArrayCopySemantics, Space
 from amdjax.lax.conv import ConvDimensionNumbers
 from amdjax.lax.dot import DotAlgorithm, DotAlgorithmPreset, Precision
 from amdjax.lax.fft import FftType
@@ -14,6 +15,7 @@ from amdjax.lax.rounding import RoundingMethod
 from amdjax.lax.windows import Window
 
 for _cls in (
+    ArrayCopySemantics,
     ConvDimensionNumbers,
     DotAlgorithm,
     DotAlgorithmPreset,
@@ -24,6 +26,7 @@ for _cls in (
     RandomAlgorithm,
     RoundingMethod,
     ScatterDimensionNumbers,
+    Space,
     Window,
 ):
     register_param_type(_cls)

@@ -143,6 +143,7 @@ def _scatter_batch(prim, axis, args, dims, *, dimension_numbers, **rest):
 def _scatter_primitive(op: str = "") -> Primitive:
     """A scatter that combines by a tile op; by a function, or not at all, where that is empty."""
     prim = Primitive(f"scatter-{op}" if op else "scatter")
+    prim.def_memory_space(lambda operand, *_: operand.memory_space)
     prim.def_abstract_eval(partial(_scatter_type, op))
     prim.def_batch(partial(_scatter_batch, prim))
     prim.lowering = Shaped("scatter", op, in_place=True)
@@ -164,6 +165,7 @@ def _chain_primitive(scatter: Primitive) -> None:
     first is left open, also where they are of different scatters.
     """
     prim = Primitive(f"{scatter.name}-chain")
+    prim.def_memory_space(scatter.memory_space)
 
     @prim.def_abstract_eval
     def check(operand: Any, *sets: Any, **params: Any) -> Any:

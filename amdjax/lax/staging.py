@@ -23,6 +23,9 @@ __all__ = [
 optimization_barrier_p = Primitive("optimization_barrier", multiple_results=True)
 
 
+optimization_barrier_p.def_memory_space(lambda *avals: None)
+
+
 @optimization_barrier_p.def_abstract_eval
 def _barrier_type(*avals: Any) -> list[Any]:
     return list(avals)

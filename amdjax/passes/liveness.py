@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import accumulate
 
 from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.core.sharding import Space
 
 __all__ = ["Liveness"]
 
@@ -36,7 +37,7 @@ class Liveness:
                     self.last[x] = max(self.last.get(x, -1), at)
         self._changes = [0] * (len(eqns) + 2)
         for v, i in self.made.items():
-            if v in held and v not in results:
+            if v in held and v not in results and v.aval.memory_space is Space.Device:
                 self._changes[i] += v.aval.nbytes
                 self._changes[self.last.get(v, i) + 1] -= v.aval.nbytes
         for i, eqn in enumerate(eqns):

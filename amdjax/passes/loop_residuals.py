@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
-from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, JaxprEqn, Literal, Var
 from amdjax.passes.flatten import flatten_calls
 
@@ -206,7 +205,7 @@ class LoopPair:
         ]
         for v in sorted(self.kept - self.stacked.keys(), key=self.order.__getitem__):
             shape = (eqn.params["length"], *v.aval.shape)
-            self.stacked[v] = Var(ShapedArray(shape, v.aval.dtype, v.aval.weak_type))
+            self.stacked[v] = Var(v.aval.update(shape=shape))
             outs.append((v, self.stacked[v]))
         step = self.step.replace(jaxpr=jaxpr.replace(outvars=[v for v, _ in outs]))
         return eqn.replace(outvars=[y for _, y in outs], params={**eqn.params, "jaxpr": step})

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, subjaxprs
 from amdjax.core.mesh import AbstractMesh, Mesh
-from amdjax.core.sharding import NamedSharding, PartitionSpec, explicit_entries
+from amdjax.core.sharding import NamedSharding, PartitionSpec, Space, explicit_entries
 from amdjax.passes.axes import alike_axes
 
 # Primitives that only say how a value is sharded, and by which parameter.
@@ -155,7 +155,7 @@ class _Propagation:
             return [self.told(params[_MARKS[name]], eqn.outvars[0])]
         if name == "device_put":
             return [
-                s if d is None else self.told(d, v)
+                s if d is None or isinstance(d, Space) else self.told(d, v)
                 for d, v, s in zip(params["devices"], eqn.outvars, operands)
             ]
         if name == "cond":

@@ -15,7 +15,9 @@ from amdjax.passes.layouts import Nanoseconds, choose_layouts
 from amdjax.passes.loop_residuals import Cost, recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops
 from amdjax.passes.loop_sums import sum_after_loops
+from amdjax.passes.memory_spaces import place_in_memory
 from amdjax.passes.narrow_operands import read_narrow_operands
+from amdjax.passes.offloading import offload_copy
 from amdjax.passes.paddings import pad_in_convolutions
 from amdjax.passes.results import repeat_results
 from amdjax.passes.reversals import read_reversed_kernels
@@ -38,6 +40,7 @@ class Facts:
         constants whose packed forms are kept; None where that is not known yet.
       machine: "cpu" or "gpu", where the program is planned for one.
       is_whole: whether it is no body of a loop or branch.
+      overwritten: arguments whose memory results may take over.
     """
 
     has_kernels: Callable[[JaxprEqn], bool] = lambda eqn: True
@@ -45,6 +48,7 @@ class Facts:
     nanoseconds: Nanoseconds | None = None
     machine: str = ""
     is_whole: bool = False
+    overwritten: frozenset[int] = frozenset()
 
 
 Run = Callable[[ClosedJaxpr, Facts], ClosedJaxpr]
@@ -99,6 +103,10 @@ def _paddings(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return closed if facts.nanoseconds is None else pad_in_convolutions(closed, facts.nanoseconds)
 
 
+def _offload_copy(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
+    return offload_copy(closed, facts.overwritten) if facts.is_whole else closed
+
+
 _SHARE = Pass(
     "eliminate_common_subexpressions", "what is written twice is computed once",
     _plain(eliminate_common_subexpressions), "passes/cleanup.py",
@@ -108,6 +116,9 @@ _SHARE = Pass(
 #: What is written twice is shared before rules look at it, since some only fit what has one reader,
 #: and once more after, since rules make different expressions equal.
 PASSES: tuple[Pass, ...] = (
+    Pass("place_in_memory", "what computes on values in the host's memory has them on the device",
+         lambda closed, facts: place_in_memory(closed, facts.machine == "gpu"),
+         "passes/memory_spaces.py", only="whole", is_needed=True),
     Pass("flatten_calls", "calls are inlined, operations without kernels composed of others",
          lambda closed, facts: flatten_calls(closed, facts.has_kernels),
          "passes/flatten.py", is_needed=True),
@@ -148,6 +159,8 @@ PASSES: tuple[Pass, ...] = (
          _plain(slice_products_in_loops), "passes/loop_slices.py", only="cpu"),
     Pass("repeat_results", "what several results are is written several times by one kernel",
          _plain(repeat_results), "passes/results.py", only="whole"),
+    Pass("offload_copy", "`offload_copy` has arguments in the host's memory, and copies of some",
+         _offload_copy, "passes/offloading.py", only="gpu"),
     Pass("checkpoint_loops", "loops compute steps again that `memory_limit` lets them not stack",
          None, "jit/memory_limit.py"),
     Pass("recompute_for_memory", "values are computed again that `memory_limit` lets not stay",
@@ -166,6 +179,10 @@ PASSES: tuple[Pass, ...] = (
          None, "schedule/fusion.py"),
     Pass("run_together", "kernels that are independent share a launch",
          None, "schedule/horizontal.py"),
+    Pass("copy_near_use", "the host's memory is copied from right before what reads the copy",
+         None, "jit/offloading.py", only="gpu"),
+    Pass("prefetch_copies", "copies between memories run beside the kernels before or after them",
+         None, "jit/offloading.py", only="gpu"),
     Pass("persistent_loops", "loops become one launch whose programs stay resident",
          None, "jit/control.py", only="gpu"),
     Pass("hoist_from_loops", "what loops pack of their constants is packed before them",

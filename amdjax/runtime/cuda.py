@@ -124,6 +124,17 @@ class CudaDevice(GpuDevice):
     def _unmap(self, address: int) -> None:
         _checked(self._enter().cuMemFree(address), "freeing memory")
 
+    def _map_host(self, nbytes: int) -> int | None:
+        driver = self._enter()
+        status, address = driver.cuMemHostAlloc(nbytes, driver.CU_MEMHOSTALLOC_PORTABLE)
+        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+            return None
+        _checked((status,), f"allocating {nbytes:,} bytes of the host's memory")
+        return int(address)
+
+    def _unmap_host(self, address: int) -> None:
+        _checked(self._enter().cuMemFreeHost(address), "freeing memory")
+
     def _write(self, address: int, data: np.ndarray) -> None:
         # Ordinary memory is copied aside before the call returns.
         answer = self._enter().cuMemcpyHtoDAsync(
@@ -137,7 +148,8 @@ class CudaDevice(GpuDevice):
         self._wait()
 
     def _copy(self, to: int, source: int, nbytes: int) -> None:
-        answer = self._enter().cuMemcpyDtoDAsync(to, source, nbytes, self._stream)
+        # Either may be pinned memory of the host.
+        answer = self._enter().cuMemcpyAsync(to, source, nbytes, self._stream)
         _checked(answer, "copying on the device")
 
     def _load(self, kernel: Any) -> int:

@@ -42,11 +42,14 @@ class DevicePool:
       unmap: gives an address back to the driver, once the work that uses it is done.
       exact: whether every block is an allocation of its own, as long as was asked for, and freed
         at once; then a sanitizer sees accesses out of bounds and after the end of a buffer's life.
+      kind: whose memory it is, for messages.
     """
 
     def __init__(
-        self, map: Callable[[int], int | None], unmap: Callable[[int], None], exact: bool = False
-    ):
+        self, map: Callable[[int], int | None], unmap: Callable[[int], None], exact: bool = False,
+        kind: str = "device",
+    ):  # fmt: skip
+        self._kind = kind
         self._map, self._unmap, self._exact = map, unmap, exact
         self._mapped: dict[int, int] = {}  # address -> bytes of an allocation of the driver's
         self._free: dict[int, list[int]] = {}  # size of a block -> addresses of free ones
@@ -117,8 +120,8 @@ class DevicePool:
                 return address
         stats = self.stats()
         raise MemoryError(
-            f"out of device memory: {nbytes:,} bytes asked for, {stats.in_use:,} in use by arrays; "
-            "delete arrays that are no longer needed, or donate them"
+            f"out of {self._kind} memory: {nbytes:,} bytes asked for, {stats.in_use:,} in use by "
+            "arrays; delete arrays that are no longer needed, or donate them"
         )
 
     def _trim_large(self, free: list[int]) -> None:

@@ -13,7 +13,8 @@ import numpy as np
 
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
-from amdjax.core.errors import did_you_mean
+from amdjax.core.errors import JaxRuntimeError, did_you_mean
+from amdjax.core.sharding import KINDS
 
 __all__ = [
     "HIP_NAMES", "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",
@@ -64,18 +65,37 @@ class Device:
         return self.id
 
     def default_memory(self) -> Memory:
-        """The memory that arrays on the device are in."""
-        return Memory("device", self)
+        """The memory that the device computes in, where arrays are unless they were put elsewhere.
+
+        >>> amdjax.devices("cpu")[0].default_memory().kind
+        'device'
+        """
+        return self.addressable_memories()[0]
 
     def addressable_memories(self) -> list[Memory]:
-        """The kinds of memory of the device: one."""
-        return [self.default_memory()]
+        """The kinds of memory that the device can copy from and to: its own and the host's."""
+        return [Memory(kind, self) for kind in KINDS]
 
     def memory(self, kind: str) -> Memory:
-        """The memory of a kind; a ValueError if the device has none."""
-        if kind != "device":
-            raise ValueError(f"{self} has memory of the kind 'device', not {kind!r}")
-        return self.default_memory()
+        """The memory of a kind.
+
+        Args:
+          kind: "device" or "pinned_host".
+
+        Raises:
+          JaxRuntimeError: the device can address no memory of this kind.
+
+            >>> amdjax.devices("cpu")[0].memory("pinned_host").kind
+            'pinned_host'
+        """
+        memories = {memory.kind: memory for memory in self.addressable_memories()}
+        if kind not in memories:
+            raise JaxRuntimeError(
+                f"INVALID_ARGUMENT: Could not find memory addressable by device {self.platform}. "
+                f"Device {self.platform} can address the following memory kinds: "
+                f"{', '.join(memories)}. Got memory kind: {kind}"
+            )
+        return memories[kind]
 
     @property
     def client(self) -> Backend:
@@ -102,6 +122,20 @@ class Memory:
 
     kind: str
     device: Device
+
+    @property
+    def platform(self) -> str:
+        """The platform of the device."""
+        return self.device.platform
+
+    @property
+    def process_index(self) -> int:
+        """The process that drives the device."""
+        return self.device.process_index
+
+    def addressable_by_devices(self) -> list[Device]:
+        """The devices that can copy from and to it."""
+        return [self.device]
 
     def __repr__(self) -> str:
         return f"Memory(kind={self.kind!r}, device={self.device!r})"

@@ -25,6 +25,7 @@ from weakref import WeakSet, WeakValueDictionary, finalize
 import numpy as np
 
 from amdjax.core.config import config
+from amdjax.core.sharding import Space
 from amdjax.runtime.device_pool import DevicePool
 from amdjax.runtime.devices import Device
 
@@ -74,22 +75,26 @@ class DeviceBuffer:
     Attributes:
       address: of the first byte, on the device.
       nbytes: as asked for.
-      device: whose memory it is.
+      device: whose memory it is, or to which it is known.
+      space: whether it is the device's memory, or pinned memory of the host.
       is_own: whether a program may write a result over it once no one else sees it.
     """
 
-    __slots__ = ("__weakref__", "_host", "_size", "address", "device", "is_own", "nbytes")
+    __slots__ = (
+        "__weakref__", "_host", "_pool", "_size", "address", "device", "is_own", "nbytes", "space",
+    )  # fmt: skip
 
-    def __init__(self, device: GpuDevice, nbytes: int):
+    def __init__(self, device: GpuDevice, nbytes: int, space: Space = Space.Device):
         # Set first: `__del__` runs even when there was no memory.
         self._size = -1
-        self.device, self.nbytes, self.is_own = device, nbytes, True
+        self.device, self.nbytes, self.is_own, self.space = device, nbytes, True, space
         self._host: np.ndarray | None = None
-        self.address, self._size = device.pool.alloc(nbytes)
+        self._pool = device.host_pool if space is Space.Host else device.pool
+        self.address, self._size = self._pool.alloc(nbytes)
 
     def __del__(self) -> None:
         if self._size >= 0:
-            self.device.pool.release(self.address, self._size)
+            self._pool.release(self.address, self._size)
 
     def as_numpy(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """The contents as a read-only array in host memory; waits until they are computed.
@@ -169,6 +174,8 @@ class GpuDevice(Device, ABC):
         self.target, self.exact_memory = target, exact_memory
         unmap = lambda address: self._give_back(self._unmap, address)
         self.pool = DevicePool(self._map, unmap, exact_memory)
+        free = lambda address: self._give_back(self._unmap_host, address)
+        self.host_pool = DevicePool(self._map_host, free, exact_memory, "pinned host")
         self.lock = threading.RLock()
         self._functions: WeakValueDictionary[tuple[str, bytes], Function] = WeakValueDictionary()
         self._constants: dict[bytes, DeviceBuffer] = {}
@@ -180,13 +187,13 @@ class GpuDevice(Device, ABC):
 
     # Memory
 
-    def alloc(self, nbytes: int) -> DeviceBuffer:
-        """Memory with undefined contents.
+    def alloc(self, nbytes: int, space: Space = Space.Device) -> DeviceBuffer:
+        """Memory with undefined contents: the device's, or pinned memory of the host.
 
         Raises:
-          MemoryError: the device has none left.
+          MemoryError: there is none left.
         """
-        return DeviceBuffer(self, nbytes)
+        return DeviceBuffer(self, nbytes, space)
 
     def write(self, address: int, data: np.ndarray) -> None:
         """Copy a C-contiguous array to the device, after all work issued before.
@@ -202,9 +209,23 @@ class GpuDevice(Device, ABC):
             self._waiting(self._read, address, out)
 
     def copy(self, to: int, source: int, nbytes: int) -> None:
-        """Copy on the device, after all work issued before; the ranges do not overlap."""
+        """Copy after all work issued before; the ranges do not overlap.
+
+        Either may be in pinned memory of the host.
+        """
         if nbytes:
             self._issuing(self._copy, to, source, nbytes)
+
+    def copy_beside(self, to: int, source: int, nbytes: int) -> Any:
+        """Copy after all work issued before, beside what is issued next.
+
+        Returns:
+          The copy, for `await_copy`; None where it is in order with all other work.
+        """
+        self.copy(to, source, nbytes)
+
+    def await_copy(self, copy: Any) -> None:
+        """Let further work wait for a copy that `copy_beside` began, if it is one."""
 
     def copy_from(self, other: GpuDevice, source: int, to: int, nbytes: int) -> None:
         """Copy from another device's memory, after all work issued before on both.
@@ -215,9 +236,9 @@ class GpuDevice(Device, ABC):
         other.read(source, data)
         self.write(to, data)
 
-    def upload(self, value: np.ndarray) -> DeviceBuffer:
+    def upload(self, value: np.ndarray, space: Space = Space.Device) -> DeviceBuffer:
         """A buffer with the contents of an array."""
-        buffer = self.alloc(value.nbytes)
+        buffer = self.alloc(value.nbytes, space)
         self.write(buffer.address, np.ascontiguousarray(value))
         return buffer
 
@@ -234,9 +255,12 @@ class GpuDevice(Device, ABC):
         return found
 
     def memory_stats(self) -> dict[str, int]:
-        """Bytes in use by arrays, and those taken from the driver."""
-        stats = self.pool.stats()
-        return {"bytes_in_use": stats.in_use, "bytes_reserved": stats.mapped}
+        """Bytes in use by arrays, and those taken from the driver; of the host's apart."""
+        stats, host = self.pool.stats(), self.host_pool.stats()
+        return {
+            "bytes_in_use": stats.in_use, "bytes_reserved": stats.mapped,
+            "host_bytes_in_use": host.in_use, "host_bytes_reserved": host.mapped,
+        }  # fmt: skip
 
     # Kernels
 
@@ -412,6 +436,17 @@ class GpuDevice(Device, ABC):
     @abstractmethod
     def _unmap(self, address: int) -> None:
         """Give memory back, once the work issued before is done."""
+
+    def _map_host(self, nbytes: int) -> int | None:
+        """As `_map` of pinned memory of the host, whose addresses are the device's too.
+
+        Where there is one memory for both, it is that.
+        """
+        return self._map(nbytes)
+
+    def _unmap_host(self, address: int) -> None:
+        """Give pinned memory back, once the work issued before is done."""
+        self._unmap(address)
 
     @abstractmethod
     def _write(self, address: int, data: np.ndarray) -> None: ...

@@ -24,6 +24,8 @@ addresses are operands too.
 | `COPY` | operand, operand, bytes | copies from the second to the first |
 | `SWITCH` | operand, n, n targets | jumps by the 32-bit integer at the address, clamped |
 | `HOST` | function, n, n operands | calls Python with where n addresses are |
+| `ASIDE` | operand, operand, bytes, ticket | on GPUs: copies beside what follows |
+| `AWAIT` | ticket | on GPUs: what follows waits for such a copy |
 
 A program ends early, its results undefined, when Python raises: in a function called by `HOST`, or
 in a handler of a signal that came meanwhile (`interrupts.py`). Jumps back and parallel kernels look
@@ -44,6 +46,7 @@ from amdjax.runtime.interrupts import STOP, THREAD, WATCH_WORDS
 from amdjax.runtime.threads import DECLARATIONS, pool_text
 
 HALT, CALL, JUMP, UNLESS, SET, ADD, REPEAT, SWAP, ADDRESS, COPY, SWITCH, HOST, CALLS = range(13)
+ASIDE, AWAIT = 13, 14  # not of the machine for CPUs
 ARENA, ZERO = 0, 1
 OPT = 3  # LLVM's level for the interpreter
 OPERAND_WORDS = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
-from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.aval import get_aval
 from amdjax.core.ref import AbstractRef
 from amdjax.core.trace import float0_zeros, is_float0
 from amdjax.transforms import ops
@@ -33,7 +33,7 @@ def unbatched_aval(aval: Any, dim: int | None) -> Any:
     if type(aval) is AbstractRef:
         return aval.of(unbatched_aval(aval.inner_aval, dim))
     shape = aval.shape
-    return ShapedArray(shape[:dim] + shape[dim + 1 :], aval.dtype, aval.weak_type)
+    return aval.update(shape=shape[:dim] + shape[dim + 1 :])
 
 
 def batched_aval(axis: AxisData, aval: Any, dim: int | None = 0) -> Any:
@@ -43,7 +43,7 @@ def batched_aval(axis: AxisData, aval: Any, dim: int | None = 0) -> Any:
     if type(aval) is AbstractRef:
         return aval.of(batched_aval(axis, aval.inner_aval, dim))
     shape = aval.shape
-    return ShapedArray((*shape[:dim], axis.size, *shape[dim:]), aval.dtype, aval.weak_type)
+    return aval.update(shape=(*shape[:dim], axis.size, *shape[dim:]))
 
 
 def move_axis(x: Any, dim: int, to: int) -> Any:

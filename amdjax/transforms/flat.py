@@ -24,6 +24,7 @@ from amdjax.core.pytree import (
     tree_unflatten,
 )
 from amdjax.core.ref import AbstractRef
+from amdjax.core.sharding import Sharding, space_of_kind
 
 
 class FlatFunction:
@@ -267,5 +268,8 @@ def described_aval(x: Any) -> Any:
             "be 1D sequences of concrete values of integer type, at least 0 and less than 2**63, "
             "or name sizes that differ from call to call, as ('b', 128)"
         )
-    aval = ShapedArray(x.shape, dtype, getattr(x, "weak_type", False) or False)
+    place = getattr(x, "sharding", None)
+    space = space_of_kind(place.memory_kind if isinstance(place, Sharding) else None)
+    weak = getattr(x, "weak_type", False) or False
+    aval = ShapedArray(x.shape, dtype, weak, memory_space=space)
     return AbstractRef(aval) if getattr(x, "is_ref", False) else aval

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from amdjax.core import dtypes, source_info
-from amdjax.core.aval import ShapedArray, get_aval
+from amdjax.core.aval import get_aval
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr
@@ -30,6 +30,7 @@ from amdjax.core.jaxpr_trace import hoist_tracers, trace_to_jaxpr
 from amdjax.core.lowering import Control
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves, tree_unflatten
+from amdjax.core.sharding import space_of_kind
 from amdjax.core.trace import eval_trace
 from amdjax.transforms.calls import give_call_rules, spread_tangents
 from amdjax.transforms.discharge import without_own_refs
@@ -42,8 +43,9 @@ from amdjax.transforms.flat import (
     split_args,
 )
 from amdjax.transforms.linear import linearize_jaxpr
-from amdjax.transforms.remat_policies import Policy, is_kept
+from amdjax.transforms.remat_policies import Offloadable, Policy, verdict
 from amdjax.transforms.reverse import transpose_call
+from amdjax.transforms.transfers import device_put_p, moved_type, transfer
 from amdjax.transforms.zero import Zero, zeros_like_aval
 
 remat_p = Primitive("remat2", multiple_results=True)
@@ -117,7 +119,7 @@ def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | Non
     # What is computed again would lack writes to references, which have no results.
     closed = without_own_refs(closed, True)
     lin = linearize_jaxpr(closed, nonzeros, forward=False)
-    both = lin.primal if policy is None else _return_kept(inline_calls(lin.primal), policy)
+    both = lin.primal if policy is None else _return_kept(lin.primal, policy)
     count = len(closed.out_avals)
     kept: list[Var] = [] if policy is None else _kept_variables(both.jaxpr, policy)
     recompute = _without(both.jaxpr, kept, both.jaxpr.outvars[count:])
@@ -127,7 +129,9 @@ def _split(closed: ClosedJaxpr, nonzeros: tuple[bool, ...], policy: Policy | Non
     primal = closed
     if needed:
         outvars = [*both.jaxpr.outvars[:count], *needed]
-        jaxpr = _rounded(both.jaxpr.replace(outvars=outvars), needed)
+        copied = {v: x for x, v in _copies(both.jaxpr).items()}
+        jaxpr = both.jaxpr.replace(outvars=outvars)
+        jaxpr = _rounded(jaxpr, [copied.get(v, v) for v in needed])
         jaxpr, _ = dce_jaxpr(jaxpr, [True] * len(outvars), True)
         primal = close_consts(jaxpr, both.consts)
     used = [u for i, u in enumerate(used) if i < len(both.in_avals) or u]
@@ -160,14 +164,43 @@ def _rounded(jaxpr: Jaxpr, kept: Sequence[Var]) -> Jaxpr:
 
 def _kept_variables(jaxpr: Jaxpr, policy: Policy) -> list[Var]:
     kept: dict[Var, None] = {}
+    copies = _copies(jaxpr)
     for eqn in jaxpr.eqns:
-        if is_kept(policy, eqn.primitive, [v.aval for v in eqn.invars], eqn.params):
-            kept.update(dict.fromkeys(eqn.outvars))
+        found = verdict(policy, eqn.primitive, [v.aval for v in eqn.invars], eqn.params)
+        if found:
+            kept.update((v if found is True else copies[v], None) for v in eqn.outvars)
             continue
         for body, pairs in _results_in_bodies(eqn):
             inside = set(_kept_variables(body, policy))
             kept.update((y, None) for y, v in pairs if isinstance(v, Var) and v in inside)
     return list(kept)
+
+
+def _copies(jaxpr: Jaxpr) -> dict[Var, Var]:
+    """The copies of values in another memory, by the values."""
+    return {
+        x: v
+        for eqn in jaxpr.eqns if eqn.primitive is device_put_p
+        for x, v in zip(eqn.invars, eqn.outvars)
+        if isinstance(x, Var) and x.aval.memory_space is not v.aval.memory_space
+    }  # fmt: skip
+
+
+def _offloaded(jaxpr: Jaxpr, policy: Policy) -> Jaxpr:
+    """The program that copies what the policy says to another memory."""
+    eqns = []
+    for eqn in jaxpr.eqns:
+        eqns.append(eqn)
+        found = verdict(policy, eqn.primitive, [v.aval for v in eqn.invars], eqn.params)
+        if isinstance(found, Offloadable):
+            for v in eqn.outvars:
+                if v.aval.memory_space is not space_of_kind(found.src):
+                    raise ValueError(
+                        f"A result of {eqn.primitive.name} of type {v.aval} is to be offloaded "
+                        f"from {found.src!r}, where it is not."
+                    )
+                eqns.append(transfer(v, Var(moved_type(v.aval, space_of_kind(found.dst)))))
+    return jaxpr.replace(eqns=eqns) if len(eqns) > len(jaxpr.eqns) else jaxpr
 
 
 # What a policy keeps of the steps of a scan is stacked over them. What it keeps of a branch is a
@@ -187,18 +220,22 @@ def _results_in_bodies(eqn: JaxprEqn) -> list[tuple[Jaxpr, list[tuple[Any, Any]]
 
 
 def _return_kept(closed: ClosedJaxpr, policy: Policy) -> ClosedJaxpr:
-    """The program whose scans and branches also return what the policy keeps inside them."""
+    """The program, calls inlined, with copies of what the policy offloads.
+
+    Its scans and branches also return what the policy keeps inside them.
+    """
+    closed = inline_calls(closed)
     returning = {"scan": _scan_with_kept, "cond": _cond_with_kept}
     eqns = [
         returning[e.primitive.name](e, policy) if e.primitive.name in returning else e
         for e in closed.jaxpr.eqns
     ]
-    return ClosedJaxpr(closed.jaxpr.replace(eqns=eqns), closed.consts)
+    return ClosedJaxpr(_offloaded(closed.jaxpr.replace(eqns=eqns), policy), closed.consts)
 
 
 def _kept_inside(closed: ClosedJaxpr, policy: Policy, first: int = 0) -> tuple[ClosedJaxpr, int]:
     """A body that returns all that is kept of it, and how many results that adds."""
-    body = _return_kept(inline_calls(closed), policy)
+    body = _return_kept(closed, policy)
     returned = {v for v in body.jaxpr.outvars[first:] if isinstance(v, Var)}
     kept = [v for v in _kept_variables(body.jaxpr, policy) if v not in returned]
     jaxpr = body.jaxpr.replace(outvars=[*body.jaxpr.outvars, *kept], debug_info=None)
@@ -209,7 +246,7 @@ def _scan_with_kept(eqn: JaxprEqn, policy: Policy) -> JaxprEqn:
     body, count = _kept_inside(eqn.params["jaxpr"], policy, eqn.params["num_carry"])
     length = eqn.params["length"]
     kept = body.out_avals[len(body.out_avals) - count :]
-    stacked = [Var(ShapedArray((length, *a.shape), a.dtype)) for a in kept]
+    stacked = [Var(a.strong().update(shape=(length, *a.shape))) for a in kept]
     return eqn.replace(outvars=[*eqn.outvars, *stacked], params={**eqn.params, "jaxpr": body})
 
 
@@ -255,11 +292,18 @@ def _body_given(body: Jaxpr, pairs: Sequence[tuple[Any, Any]], ys: Sequence[Var]
 
 
 def _without(jaxpr: Jaxpr, given: Sequence[Var], outvars: Sequence[Any]) -> Jaxpr:
-    """The program that takes the variables `given` as further arguments."""
+    """The program that takes the variables `given` as further arguments.
+
+    A value of which one is a copy in another memory is copied back where it was computed.
+    """
     known = set(given)
-    eqns = []
+    copies = {x: v for x, v in _copies(jaxpr).items() if v in known and x not in known}
+    eqns: list[JaxprEqn] = []
     for eqn in jaxpr.eqns:
         if known.issuperset(eqn.outvars) and eqn.outvars:
+            continue
+        if copies.keys() >= set(eqn.outvars) and eqn.outvars:
+            eqns.extend(transfer(copies[v], v) for v in eqn.outvars)
             continue
         if _results_in_bodies(eqn) and not known.isdisjoint(eqn.outvars):
             eqn = _given_known(eqn, known)

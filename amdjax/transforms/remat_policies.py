@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_map
+from amdjax.core.sharding import KINDS, space_of_kind
 
 name_p = Primitive("name")
 name_p.lowering = Pointwise(lambda b, x, **_: x, copies=True)
@@ -49,7 +50,11 @@ class Recompute(NamedTuple):
 
 
 class Offloadable(NamedTuple):
-    """A policy's verdict: keep the result, in another memory if there is one."""
+    """A policy's verdict: keep the result in another memory, and copy it back when it is needed.
+
+    Attributes:
+      src, dst: the kinds of memory it is computed in and kept in.
+    """
 
     src: str
     dst: str
@@ -164,14 +169,15 @@ def save_from_both_policies(policy_1: Policy, policy_2: Policy) -> Policy:
     1.0
     """
 
-    def policy(prim: Primitive, *avals: Any, **params: Any) -> bool:
-        return is_kept(policy_1, prim, avals, params) or is_kept(policy_2, prim, avals, params)
+    def policy(prim: Primitive, *avals: Any, **params: Any) -> bool | Offloadable:
+        found = [verdict(p, prim, avals, params) for p in (policy_1, policy_2)]
+        return True in found or found[0] or found[1]
 
     return policy
 
 
 def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy:
-    """Keep results of matrix products without batch dimensions, offloaded if possible.
+    """Keep results of matrix products without batch dimensions in another memory.
 
     >>> from amdjax import checkpoint_policies as policies
     >>> policy = policies.offload_dot_with_no_batch_dims("device", "pinned_host")
@@ -179,10 +185,11 @@ def offload_dot_with_no_batch_dims(offload_src: str, offload_dst: str) -> Policy
     >>> print(amdjax.grad(f)(0.0))
     1.0
     """
+    offloaded = _offloadable(offload_src, offload_dst)
 
     def policy(prim: Primitive, *avals: Any, **params: Any) -> Any:
         keep = dots_with_no_batch_dims_saveable(prim, *avals, **params)
-        return Offloadable(offload_src, offload_dst) if keep else Recompute()
+        return offloaded if keep else Recompute()
 
     return policy
 
@@ -194,7 +201,7 @@ def save_and_offload_only_these_names(
     offload_src: str,
     offload_dst: str,
 ) -> Policy:
-    """Keep values with the first names, and offload, if possible, those with the second.
+    """Keep values with the first names, and those with the second in another memory.
 
     >>> from amdjax import checkpoint_policies as policies
     >>> policy = policies.save_and_offload_only_these_names(
@@ -204,20 +211,30 @@ def save_and_offload_only_these_names(
     >>> print(amdjax.grad(f)(0.0))
     1.0
     """
+    offloaded = _offloadable(offload_src, offload_dst)
 
     def policy(prim: Primitive, *_: Any, **params: Any) -> Any:
         if prim is name_p and params["name"] in names_which_can_be_saved:
             return Saveable()
         if prim is name_p and params["name"] in names_which_can_be_offloaded:
-            return Offloadable(offload_src, offload_dst)
+            return offloaded
         return Recompute()
 
     return policy
 
 
-def is_kept(policy: Policy, prim: Primitive, avals: Any, params: dict[str, Any]) -> bool:
-    """A policy's verdict as a bool; all memory is one here, so offloading is keeping."""
-    verdict = policy(prim, *avals, **params)
-    if isinstance(verdict, (Saveable, Offloadable)):
-        return True
-    return not isinstance(verdict, Recompute) and bool(verdict)
+def _offloadable(src: str, dst: str) -> Offloadable:
+    for name, kind in (("offload_src", src), ("offload_dst", dst)):
+        if kind not in KINDS:
+            raise ValueError(f"{name} must be one of the memory kinds {KINDS}, got {kind!r}")
+    return Offloadable(src, dst)
+
+
+def verdict(
+    policy: Policy, prim: Primitive, avals: Any, params: dict[str, Any]
+) -> bool | Offloadable:
+    """A policy's verdict: whether a result is kept, or where, if that is another memory."""
+    found = policy(prim, *avals, **params)
+    if isinstance(found, Offloadable):
+        return True if space_of_kind(found.src) is space_of_kind(found.dst) else found
+    return isinstance(found, Saveable) or (not isinstance(found, Recompute) and bool(found))

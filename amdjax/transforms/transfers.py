@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 from amdjax.core.array import asarray_concrete
-from amdjax.core.aval import get_aval
+from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.backend import get_backend
 from amdjax.core.boundaries import lay_out_results
 from amdjax.core.constraints import (
@@ -18,30 +17,38 @@ from amdjax.core.constraints import (
     one_device_of,
     over_devices,
 )
-from amdjax.core.lowering import Decompose
+from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.core.lowering import Decompose, Shaped
 from amdjax.core.mesh import Mesh, get_abstract_mesh
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_broadcast, tree_map
-from amdjax.core.sharding import NamedSharding, PartitionSpec, explicit_entries
+from amdjax.core.sharding import (
+    ArrayCopySemantics,
+    NamedSharding,
+    PartitionSpec,
+    explicit_entries,
+    space_of,
+)
 from amdjax.core.trace import Tracer
-from amdjax.transforms.zero import Zero, instantiate_zeros
-
-
-class ArrayCopySemantics(Enum):
-    """Whether the result of a transfer may share memory with what was transferred."""
-
-    REUSE_INPUT = 0
-    ALWAYS_COPY = 1
-    DONATE_INPUT = 2
-
-    def __repr__(self) -> str:
-        return f"ArrayCopySemantics.{self.name}"
-
+from amdjax.transforms.zero import Zero, in_space, instantiate_zeros
 
 device_put_p = Primitive("device_put", multiple_results=True)
-device_put_p.def_abstract_eval(lambda *avals, **_: list(avals))
-# A program runs where its arguments are.
-device_put_p.lowering = Decompose(lambda *xs, **_: list(xs))
+device_put_p.def_memory_space(lambda *avals: None)
+# A program runs where its arguments are: only what changes memory spaces is copied.
+device_put_p.lowering = Shaped("device_put", composed=lambda *xs, **_: list(xs))
+
+
+@device_put_p.def_abstract_eval
+def _put_types(*avals: Any, devices: Sequence[Any], **_: Any) -> list[Any]:
+    return [moved_type(a, d) for a, d in zip(avals, devices, strict=True)]
+
+
+def moved_type(aval: Any, device: Any) -> Any:
+    """The type of what `device_put` gives of a value: in the memory space that was asked for."""
+    space = space_of(device)
+    if space is None or not isinstance(aval, ShapedArray):
+        return aval
+    return aval.update(memory_space=space)
 
 
 def _put(*xs: Any, devices: Sequence[Any], **_: Any) -> list[Any]:
@@ -53,9 +60,18 @@ device_put_p.impl = _put
 
 
 def put_traced(x: Any, device: Any, src: Any = None) -> Any:
-    """A traced value, marked as one that is wanted on a device."""
+    """A traced value, marked as one that is wanted on a device or in a memory space."""
     copy = ArrayCopySemantics.REUSE_INPUT
     return device_put_p.bind(x, devices=(device,), srcs=(src,), copy_semantics=(copy,))[0]
+
+
+def transfer(source: Var, result: Var) -> JaxprEqn:
+    """The equation that copies a value to the memory space of another one."""
+    params = {
+        "devices": (result.aval.memory_space,), "srcs": (None,),
+        "copy_semantics": (ArrayCopySemantics.ALWAYS_COPY,),
+    }  # fmt: skip
+    return JaxprEqn(device_put_p, [source], [result], params)
 
 
 @device_put_p.def_jvp
@@ -70,9 +86,11 @@ def _put_jvp(primals: Any, tangents: Any, **params: Any) -> Any:
 
 @device_put_p.def_transpose
 def _put_transpose(cts: Any, *xs: Any, **params: Any) -> list[Any]:
-    # Back to where they came from, which was not said.
-    params = {**params, "devices": (None,) * len(cts), "srcs": params["devices"]}
-    return device_put_p.bind(*map(instantiate_zeros, cts), **params)
+    # Back to where they came from: the types say in which memory that was.
+    cts = [instantiate_zeros(ct) for ct in cts]
+    spaces = [(get_aval(x).memory_space, get_aval(ct).memory_space) for x, ct in zip(xs, cts)]
+    devices = tuple(None if to is here else to for to, here in spaces)
+    return device_put_p.bind(*cts, **{**params, "devices": devices, "srcs": params["devices"]})
 
 
 @device_put_p.def_batch
@@ -131,13 +149,14 @@ reshard_p = _marking("reshard", "dst_sharding")
 
 def constrained(x: Any, sharding: Any) -> Any:
     """`x` with the mark that it is sharded so; a concrete array is put there."""
-    return sharding_constraint_p.bind(
+    marked = sharding_constraint_p.bind(
         x,
         sharding=sharding,
         layout=None,
         context_mesh=get_abstract_mesh(),
         unconstrained_dims=frozenset(),
     )
+    return in_space(marked, space_of(sharding) or get_aval(x).memory_space)
 
 
 def laid_out(what: str, x: Any, sharding: Any) -> Any:

@@ -11,6 +11,7 @@ from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_map
 from amdjax.core.ref import AbstractRef
+from amdjax.core.sharding import ArrayCopySemantics, Space
 from amdjax.core.trace import float0_zeros
 from amdjax.transforms import ops
 from amdjax.transforms.axes import batch_at
@@ -114,6 +115,9 @@ def zeros_like_aval(aval: Any) -> Any:
     if isinstance(aval, ShapedArray):
         if aval.dtype == dtypes.float0:
             return float0_zeros(aval.shape)
+        if aval.memory_space is not Space.Device:
+            on_device = zeros_like_aval(aval.update(memory_space=Space.Device))
+            return in_space(on_device, aval.memory_space)
         zero = getattr(getattr(aval.dtype, "_rules", None), "zero", None)
         if zero is not None:
             return ops.broadcast_in_dim(zero(aval.dtype), aval.shape, ())
@@ -125,7 +129,17 @@ def zeros_like_aval(aval: Any) -> Any:
 
 def ones_like_aval(aval: Any) -> Any:
     """Ones of a type."""
-    return ops.full(aval.shape, 1, aval.dtype, aval.weak_type)
+    ones = ops.full(aval.shape, 1, aval.dtype, aval.weak_type)
+    return in_space(ones, getattr(aval, "memory_space", Space.Device))
+
+
+def in_space(x: Any, space: Space) -> Any:
+    """A value in a memory space, where it may be already."""
+    if get_aval(x).memory_space is space:
+        return x
+    copy = ArrayCopySemantics.REUSE_INPUT
+    put = Primitive.by_name["device_put"]
+    return put.bind(x, devices=(space,), srcs=(None,), copy_semantics=(copy,))[0]
 
 
 def instantiate_zeros(x: Any) -> Any:

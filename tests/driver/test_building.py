@@ -103,6 +103,32 @@ def test_a_limit_of_memory(network, ok, amdjax_command):
     assert amdjax_command("compile", network, "--memory-limit", -1).code == 2
 
 
+def test_parameters_in_the_hosts_memory(ok, tmp_path):
+    helper, name = onnx_package.helper, "layers.onnx"
+    ws = np.random.default_rng(0).normal(size=(3, 64, 64)).astype(np.float32) / 8
+    names = [f"w{i}" for i in range(len(ws))]
+    nodes = [
+        helper.make_node("MatMul", [f"h{i}" if i else "x", w], [f"h{i + 1}"])
+        for i, w in enumerate(names)
+    ]
+    kind = onnx_package.TensorProto.FLOAT
+    values = [helper.make_tensor_value_info(n, kind, [4, 64]) for n in ("x", "h3")]
+    stored = [onnx_package.numpy_helper.from_array(w, n) for w, n in zip(ws, names)]
+    graph = helper.make_graph(nodes, "layers", values[:1], values[1:], stored)
+    onnx_package.save(helper.make_model(graph), tmp_path / name)
+    flag = "--enable-offload-copy"
+    words = "compile", tmp_path / name, "--targets", "gfx942", "cpu"
+    plain, (gpu, cpu) = ok(*words)["targets"], ok(*words, flag)["targets"]
+    assert plain[0]["in host"] == cpu["in host"] == 0
+    assert gpu["in host"] == ws.nbytes and gpu["arguments"] == 4 * 64 * 4
+    assert gpu["constants"] + gpu["workspace"] < plain[0]["constants"]
+    for target in (["--cpu"], ["--target", "gfx942"]):
+        run = "run", tmp_path / name, *target, "--seed", 3
+        found, wanted = ok(*run, flag)["outputs"][0], ok(*run)["outputs"][0]
+        assert found["mean"] == pytest.approx(wanted["mean"], rel=1e-4)
+        assert found["most"] == pytest.approx(wanted["most"], rel=1e-5)
+
+
 def test_fast_math(network, ok):
     words = "compile", network, "--stage", "tiles"
     assert "relaxed" not in str(ok(*words))

@@ -231,7 +231,7 @@ def test_intermediates_take_one_allocation(gpu, monkeypatch):
     f(x)
     asked = []
     alloc = gpu.alloc
-    monkeypatch.setattr(gpu, "alloc", lambda n: asked.append(n) or alloc(n))
+    monkeypatch.setattr(gpu, "alloc", lambda n, *where: asked.append(n) or alloc(n, *where))
     f(x)
     assert len(asked) == 3  # two results and the arena
     gpu.synchronize()

@@ -45,13 +45,13 @@ KEPT = {
         2,
         2,
     ),
-    "offload": (policies.offload_dot_with_no_batch_dims("device", "host"), 3, 2),
+    "offload": (policies.offload_dot_with_no_batch_dims("device", "pinned_host"), 3, 2),
     "save and offload": (
         policies.save_and_offload_only_these_names(
             names_which_can_be_saved=[],
             names_which_can_be_offloaded=["z"],
             offload_src="device",
-            offload_dst="host",
+            offload_dst="pinned_host",
         ),
         2,
         3,

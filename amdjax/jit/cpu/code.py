@@ -54,7 +54,7 @@ class Code:
         """The types of the results."""
         return [
             type_at(a, sizes) if shape is None else
-            ShapedArray(tuple([_at(n, values) for n in shape]), a.dtype, a.weak_type)
+            a.update(shape=tuple([_at(n, values) for n in shape]))
             for a, shape in zip(self.out_avals, self._shapes)
         ]  # fmt: skip
 

@@ -12,21 +12,17 @@ from collections import OrderedDict
 
 import numpy as np
 
-from amdjax.jit.instructions import Instruction, Plan
+from amdjax.jit.instructions import Plan
+from amdjax.jit.offloading import is_issue
 from amdjax.runtime import vm
 from amdjax.runtime.gpu import GpuDevice, Graph
 
-__all__ = ["GIVE_UP", "Replays", "is_capturable", "is_issue"]
+__all__ = ["GIVE_UP", "Replays", "is_capturable"]
 
 WAITING = frozenset((vm.UNLESS, vm.SWITCH, vm.HOST))  # what needs results of the device
 LAUNCHES = range(8, 4097)  # fewer are not worth a graph, more make a large one
 GRAPHS = 8  # kept for each program: the addresses of a loop's values alternate
 GIVE_UP = 32  # calls with new addresses in a row
-
-
-def is_issue(i: Instruction) -> bool:
-    """Whether an instruction gives the device something to do."""
-    return i.opcode in (vm.CALL, vm.CALLS, vm.COPY)
 
 
 def is_capturable(plan: Plan, device: GpuDevice) -> bool:

@@ -26,11 +26,13 @@ from amdjax.core.config import config
 from amdjax.core.dtypes import float0
 from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.sharding import Space
 from amdjax.jit.arrays import Runner, SizedRunner, is_sole_owner
 from amdjax.jit.dump import dumping
-from amdjax.jit.gpu.graphs import Replays, is_capturable, is_issue
+from amdjax.jit.gpu.graphs import Replays, is_capturable
 from amdjax.jit.gpu.upload import buffer_on, shared_upload
 from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View, type_at
+from amdjax.jit.offloading import is_issue
 from amdjax.jit.stored_variants import StoredVariant
 from amdjax.runtime import vm
 from amdjax.runtime.devices import Placement
@@ -201,20 +203,26 @@ class GpuProgram:
         """The program as a function of arrays from anywhere; results get the placement."""
         plan, device, out_avals = self.plan, self.device, self.out_avals
         first, last = plan.inputs, plan.outputs + len(out_avals)  # results follow arguments
+        count, hosted = plan.outputs - plan.inputs, plan.hosted
+        spaces = [Space.Host if i in hosted else Space.Device for i in range(count)]
         without_data = [i for i, t in enumerate(out_avals) if t.dtype == float0]
 
         def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
             if self._failures != device.failures:
                 self._restore_literals()
             in_place = self._in_place(args) if plan.aliases else frozenset()
-            buffers = [buffer_on(x, device) for x in args]
+            buffers = [buffer_on(x, device, space) for x, space in zip(args, spaces)]
             outs = self._allocate(args, buffers, in_place)
             slots = self._template.copy()
-            separate = [device.alloc(s.nbytes) for s in self._intermediates]
+            separate = [device.alloc(s.nbytes, s.space) for s in self._intermediates]
             slots[plan.slots :] = [b.address for b in separate]
             arena = device.alloc(plan.arena_bytes) if plan.arena_bytes and not separate else None
             if arena is not None:
                 slots[vm.ARENA] = arena.address
+            in_host = None
+            if plan.host_bytes and not separate:
+                in_host = device.alloc(plan.host_bytes, Space.Host)
+                slots[plan.host_slot] = in_host.address
             slots[first:last] = [b.address for b in (*buffers, *outs)]
             # What this frees, later work may use at once: work on a device is in order.
             self._issue(slots)
@@ -250,14 +258,14 @@ class GpuProgram:
         device, aliases = self.device, self.plan.aliases
         outs = []
         for i, nbytes in enumerate(self.sizes):
-            donor = aliases.get(i)
+            donor, space = aliases.get(i), self.out_avals[i].memory_space
             if donor is None:
-                outs.append(device.alloc(nbytes))
+                outs.append(device.alloc(nbytes, space))
                 continue
             buffer = buffers[donor]
             was_here = buffer is args[donor].buffer
             if not (donor in in_place if was_here else buffer.is_own):
-                buffer = device.alloc(nbytes)
+                buffer = device.alloc(nbytes, space)
                 device.copy(buffer.address, buffers[donor].address, nbytes)
             buffer.overwritten()
             outs.append(buffer)
@@ -328,13 +336,21 @@ class _Launch(NamedTuple):
 class _Copy(NamedTuple):
     nbytes: int
     at: int  # of its two addresses among the words of the segment
+    ticket: int | None = None  # of one that runs beside what follows, until that is awaited
+
+
+class _Await(NamedTuple):
+    ticket: int
+
+
+_Item = _Launch | _Copy | _Await
 
 
 class _Segment:
     """Launches and copies with nothing between them that could change an address."""
 
     def __init__(
-        self, device: GpuDevice, items: Sequence[_Launch | _Copy], operands: Sequence[_Operand],
+        self, device: GpuDevice, items: Sequence[_Item], operands: Sequence[_Operand],
         following: int,
     ):  # fmt: skip
         table = np.array(operands, np.int64).reshape(len(operands), 4)
@@ -350,13 +366,25 @@ class _Segment:
             words += slots[self.counter] * self.stride
         data = words.tobytes()
         device = self.device
+        beside: dict[int, Any] = {}
         with device.lock:  # another thread may be recording a graph
-            for item in self.items:
-                if isinstance(item, _Launch):
-                    function, grid, workgroup, begin, end = item
-                    device.launch(function, grid, workgroup, 0, data[begin:end])
-                else:
-                    device.copy(int(words[item.at]), int(words[item.at + 1]), item.nbytes)
+            try:
+                for item in self.items:
+                    if isinstance(item, _Launch):
+                        function, grid, workgroup, begin, end = item
+                        device.launch(function, grid, workgroup, 0, data[begin:end])
+                    elif isinstance(item, _Await):
+                        device.await_copy(beside.pop(item.ticket, None))
+                    else:
+                        to, source = int(words[item.at]), int(words[item.at + 1])
+                        if item.ticket is None:
+                            device.copy(to, source, item.nbytes)
+                        else:
+                            copy = device.copy_beside(to, source, item.nbytes)
+                            beside[item.ticket] = copy
+            finally:
+                for copy in beside.values():  # of a launch that failed
+                    device.await_copy(copy)
         return self.following
 
 
@@ -395,7 +423,8 @@ class _Steps:
         s = view.storage
         slot, start = self.storage_slots.get(id(s), s.slot), 0
         if slot is None:
-            slot, start = vm.ARENA, s.offset
+            slot = vm.ARENA if s.space is Space.Device else self.plan.host_slot
+            start = s.offset
         return _Operand(slot, start + view.offset, view.counter, view.stride)
 
     def _step(self, first: int, last: int) -> Step:
@@ -407,13 +436,15 @@ class _Steps:
         return build(self, instructions[0].words, following)
 
     def _segment(self, instructions: Sequence[Instruction], following: int) -> Step:
-        items: list[_Launch | _Copy] = []
+        items: list[_Item] = []
         operands: list[_Operand] = []
         for i in instructions:
             begin = len(operands)
             operands += [self._operand(w) for w in i.words if isinstance(w, View)]
-            if i.opcode == vm.COPY:
-                items.append(_Copy(i.words[2], begin))
+            if i.opcode in (vm.COPY, vm.ASIDE):
+                items.append(_Copy(i.words[2], begin, *i.words[3:]))
+            elif i.opcode == vm.AWAIT:
+                items.append(_Await(i.words[0]))
             elif i.opcode == vm.CALL:
                 items.append(self._launch(i.words[0], i.words[1], operands, begin, len(operands)))
             for n, w in enumerate(i.words if i.opcode == vm.CALLS else ()):

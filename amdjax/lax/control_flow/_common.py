@@ -272,7 +272,7 @@ def join_consts(
 def same_type(a: Any, b: Any) -> bool:
     """Whether two types agree up to weakness."""
     if isinstance(a, ShapedArray) and isinstance(b, ShapedArray):
-        return a.shape == b.shape and a.dtype == b.dtype
+        return (a.shape, a.dtype, a.memory_space) == (b.shape, b.dtype, b.memory_space)
     return bool(a == b)
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from amdjax.core.aval import ShapedArray, get_aval, is_valid_value
+from amdjax.core.aval import get_aval, is_valid_value
 from amdjax.core.boundaries import api_boundary
 from amdjax.core.config import config
 from amdjax.core.dead_code import dce_jaxpr, dce_rules
@@ -139,7 +139,7 @@ def _scan_outs(jaxpr: ClosedJaxpr, num_carry: int, length: int) -> list[Any]:
     """The types of a scan's results."""
     avals: list[Any] = jaxpr.out_avals
     carry, ys = split_list(avals, num_carry)
-    return [*carry, *(ShapedArray((length, *y.shape), y.dtype, y.weak_type) for y in ys)]
+    return [*carry, *(y.update(shape=(length, *y.shape)) for y in ys)]
 
 
 # Linearization
@@ -385,7 +385,7 @@ def scan_body(
 def _row(aval: Any) -> Any:
     if type(aval) is AbstractRef:
         return aval.of(_row(aval.inner_aval))
-    return ShapedArray(aval.shape[1:], aval.dtype, aval.weak_type)
+    return aval.update(shape=aval.shape[1:])
 
 
 def _trace_scan(

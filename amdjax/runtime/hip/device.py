@@ -60,7 +60,7 @@ class HipDevice(GpuDevice):
             self.platform = "emulated"
         self.ordinal, self._driver = ordinal, driver
         hip = driver.hip
-        self._to_device = hip.hipMemcpyKind.hipMemcpyDeviceToDevice
+        self._any_way = hip.hipMemcpyKind.hipMemcpyDefault
         self._capture_mode = hip.hipStreamCaptureMode.hipStreamCaptureModeThreadLocal
         self._switches = driver.is_emulated or driver.device_count() > 1
         self._use()
@@ -71,6 +71,7 @@ class HipDevice(GpuDevice):
         self._modules: dict[int, Any] = {}
         self._cooperative: set[int] = set()
         self._peers: set[int] = set()
+        self._copies: Any = None  # the stream of copies that run beside kernels
         self._postponed: list[Callable[[], None]] = []
 
     def _use(self) -> None:
@@ -87,9 +88,16 @@ class HipDevice(GpuDevice):
     # Memory
 
     def _map(self, nbytes: int) -> int | None:
+        return self._new_memory("hipMalloc", nbytes)
+
+    def _map_host(self, nbytes: int) -> int | None:
+        # Portable: other devices copy from it, too.
+        return self._new_memory("hipHostMalloc", nbytes, 1)
+
+    def _new_memory(self, function: str, *args: int) -> int | None:
         self._use()
         try:
-            return int(self._driver.call("hipMalloc", nbytes))
+            return int(self._driver.call(function, *args))
         except HipError as error:
             if error.status in ("hipErrorOutOfMemory", "hipErrorMemoryAllocation"):
                 return None
@@ -97,6 +105,9 @@ class HipDevice(GpuDevice):
 
     def _unmap(self, address: int) -> None:
         self._when_idle(lambda: self._driver.call("hipFree", address))
+
+    def _unmap_host(self, address: int) -> None:
+        self._when_idle(lambda: self._driver.call("hipHostFree", address))
 
     def _when_idle(self, give_back: Callable[[], None]) -> None:
         """Give something back once the work issued before is done.
@@ -121,7 +132,38 @@ class HipDevice(GpuDevice):
             self._staging.read(address, out.ctypes.data, out.nbytes)
 
     def _copy(self, to: int, source: int, nbytes: int) -> None:
-        self._driver.call("hipMemcpyAsync", to, source, nbytes, self._to_device, self._stream)
+        self._driver.call("hipMemcpyAsync", to, source, nbytes, self._any_way, self._stream)
+
+    def copy_beside(self, to: int, source: int, nbytes: int) -> Any:
+        """See `GpuDevice.copy_beside`; in a stream of its own."""
+        call = self._driver.call
+        with self.lock:
+            self._use()
+            if self._copies is None:
+                blocking = self._driver.hip.hipStreamNonBlocking
+                self._copies = call("hipStreamCreateWithFlags", blocking)
+            self._join(self._copies, self._mark(self._stream))
+            call("hipMemcpyAsync", to, source, nbytes, self._any_way, self._copies)
+            return self._mark(self._copies)
+
+    def await_copy(self, copy: Any) -> None:
+        """See `GpuDevice.await_copy`."""
+        if copy is not None:
+            with self.lock:
+                self._use()
+                self._join(self._stream, copy)
+
+    def _mark(self, stream: Any) -> Any:
+        """An event behind what was issued in a stream."""
+        event = self._driver.call("hipEventCreateWithFlags", self._driver.hip.hipEventDisableTiming)
+        self._driver.call("hipEventRecord", event, stream)
+        return event
+
+    def _join(self, stream: Any, event: Any) -> None:
+        """Let further work in a stream wait for an event, which is not needed any more."""
+        self._driver.call("hipStreamWaitEvent", stream, event, 0)
+        # HIP keeps what is still waited for.
+        self._driver.call("hipEventDestroy", event)
 
     def copy_from(self, other: GpuDevice, source: int, to: int, nbytes: int) -> None:
         """Copy from another device's memory, after all work issued before on both.
@@ -153,14 +195,10 @@ class HipDevice(GpuDevice):
 
     def _after(self, other: HipDevice) -> None:
         """Let further work here wait for what was issued on another device."""
-        call = self._driver.call
         other._use()
-        event = call("hipEventCreateWithFlags", self._driver.hip.hipEventDisableTiming)
-        call("hipEventRecord", event, other._stream)
+        event = self._mark(other._stream)
         self._use()
-        call("hipStreamWaitEvent", self._stream, event, 0)
-        # HIP keeps what is still waited for.
-        call("hipEventDestroy", event)
+        self._join(self._stream, event)
 
     def _enable_peer(self, other: HipDevice) -> None:
         """Copy directly between the devices where they can; HIP goes by the host elsewhere."""

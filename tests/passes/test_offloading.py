@@ -1,0 +1,221 @@
+"""Programs of GPUs that have arguments and residuals in the host's memory."""
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import checkpoint_policies as policies, lax
+from amdjax.ad_checkpoint import checkpoint_name
+from amdjax.memory import Space
+
+TARGETS = ["gfx942", "gfx1100"]
+WIDTH, LAYERS = 64, 6
+OPTIONS = {"offload_copy": True}
+
+
+def weights(layers=LAYERS, width=WIDTH):
+    values = np.random.default_rng(0).standard_normal((layers, width, width), np.float32)
+    return values / np.float32(np.sqrt(width))
+
+
+def layers(ws, x):
+    for w in ws:
+        x = jnp.tanh(x @ w)
+    return x
+
+
+def in_loop(ws, x):
+    return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
+
+
+def loss(f):
+    return lambda ws, x: jnp.sum(f(ws, x) ** 2)
+
+
+PROGRAMS = {
+    "layers": (layers, list(weights())),
+    "loop": (in_loop, weights()),
+    "training": (lambda ws, x: amdjax.grad(loss(layers))(ws, x), list(weights())),
+    "training a loop": (lambda ws, x: amdjax.grad(loss(in_loop))(ws, x), weights()),
+    "large enough to prefetch": (layers, list(weights(4, 128))),
+    "passed on": (lambda ws, x: (ws[0], layers(ws, x)), list(weights(2))),
+    "a loop's constant": (
+        lambda ws, x: lax.fori_loop(0, 2, lambda i, x: jnp.tanh(x @ ws[0]), x),
+        list(weights(1)),
+    ),
+    "a branch": (
+        lambda ws, x: lax.cond(x[0, 0] > 0, lambda w: x @ w, lambda w: x + w[:4], ws[0]),
+        list(weights(1)),
+    ),
+}
+
+
+def rows(ws):
+    """Inputs as wide as the weights."""
+    width = ws[0].shape[-1]
+    return np.linspace(-1, 1, 4 * width, dtype=np.float32).reshape(4, width)
+
+
+X = rows([np.zeros((WIDTH, WIDTH))])
+
+
+def compiled(f, args, target, **options):
+    return amdjax.jit(f).lower(*args).compile(target, compiler_options=options)
+
+
+@pytest.mark.parametrize("f, ws", PROGRAMS.values(), ids=PROGRAMS)
+@pytest.mark.devices
+def test_arguments_in_the_hosts_memory(f, ws):
+    x = rows(ws)
+    plain = amdjax.jit(f)(ws, x)
+    there = amdjax.device_put(ws, Space.Host)
+    for given in (ws, there):
+        found = amdjax.jit(f, compiler_options=OPTIONS)(given, x)
+        assert amdjax.tree.map(lambda x: str(x.aval), found) == amdjax.tree.map(
+            lambda x: str(x.aval), plain
+        )
+        for a, b in zip(amdjax.tree.leaves(found), amdjax.tree.leaves(plain)):
+            np.testing.assert_allclose(a, b, rtol=3e-6, atol=3e-6)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["layers", "loop", "training", "training a loop"])
+def test_the_device_has_few_of_them(name, target):
+    f, ws = PROGRAMS[name]
+    one = WIDTH * WIDTH * 4
+    plain, offloaded = (compiled(f, (ws, X), target, **o) for o in ({}, OPTIONS))
+    a, b = plain.memory_analysis(), offloaded.memory_analysis()
+    assert a.argument_size_in_bytes == LAYERS * one + X.nbytes
+    assert b.argument_size_in_bytes == X.nbytes
+    assert b.host_argument_size_in_bytes == LAYERS * one
+    assert b.temp_size_in_bytes <= a.temp_size_in_bytes + 2 * one
+    assert "offload_copy" in [p.name for p in offloaded.passes]
+
+
+def test_what_is_overwritten_stays_on_the_device():
+    step = amdjax.jit(lambda w, x: w + x, donate_argnums=0, compiler_options=OPTIONS)
+    w = np.ones((64, 64), np.float32)
+    stats = step.lower(w, w).compile("gfx942").memory_analysis()
+    assert stats.argument_size_in_bytes == stats.host_argument_size_in_bytes == w.nbytes
+    assert stats.alias_size_in_bytes == w.nbytes
+
+
+# Residuals
+
+
+def layer(x, w):
+    return checkpoint_name(jnp.tanh(x @ w), "h")
+
+
+def net(ws, x):
+    for w in ws:
+        x = layer(x, w)
+    return jnp.sum(x)
+
+
+def net_in_loop(ws, x):
+    return jnp.sum(lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0])
+
+
+def residuals(loop=False, **names):
+    f = net_in_loop if loop else net
+    policy = policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=names.get("saved", []),
+        names_which_can_be_offloaded=names.get("offloaded", []),
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    return lambda ws, x: amdjax.grad(amdjax.checkpoint(f, policy=policy))(ws, x)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_residuals_leave_the_device(target):
+    ws = list(np.broadcast_to(np.eye(16, dtype=np.float32), (8, 16, 16)))
+    x = np.ones((512, 16), np.float32)
+    saved = compiled(residuals(saved=["h"]), (ws, x), target).memory_analysis()
+    offloaded = compiled(residuals(offloaded=["h"]), (ws, x), target).memory_analysis()
+    assert saved.host_temp_size_in_bytes == 0
+    assert offloaded.host_temp_size_in_bytes >= 7 * x.nbytes
+    assert saved.temp_size_in_bytes >= 8 * x.nbytes
+    assert offloaded.temp_size_in_bytes <= 5 * x.nbytes
+
+
+def test_copies_far_from_their_use_take_more():
+    ws = list(np.broadcast_to(np.eye(16, dtype=np.float32), (8, 16, 16)))
+    x = np.ones((512, 16), np.float32)
+    near, far = (
+        compiled(residuals(offloaded=["h"]), (ws, x), "gfx942", disabled_passes=off)
+        for off in ("", "copy_near_use")
+    )
+    assert (
+        near.memory_analysis().temp_size_in_bytes + x.nbytes
+        < far.memory_analysis().temp_size_in_bytes
+    )
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("loop", [False, True])
+def test_residuals_come_back(loop):
+    ws = weights(3, 16)
+    x = np.linspace(-1, 1, 1 << 14, dtype=np.float32).reshape(1024, 16)
+    f = residuals(offloaded=["h"], loop=loop)
+    plain = residuals(saved=["h"], loop=loop)
+    np.testing.assert_allclose(amdjax.jit(f)(ws, x), amdjax.jit(plain)(ws, x), rtol=1e-5, atol=1e-4)
+
+
+# Copies beside kernels
+
+
+def opcodes(executable):
+    return [line.split()[0].removesuffix(":") for line in executable.as_text("plan").split("\n")]
+
+
+def test_the_next_argument_comes_while_one_is_used():
+    ws = list(weights(4, 128))
+    offloaded = compiled(layers, (ws, rows(ws)), "gfx942", **OPTIONS)
+    order = [w for w in opcodes(offloaded) if w in ("ASIDE", "AWAIT", "CALL")]
+    assert order == ["ASIDE", *["AWAIT", "ASIDE", "CALL"] * 3, "AWAIT", "CALL"]
+    one = ws[0].nbytes
+    assert 2 * one < offloaded.memory_analysis().temp_size_in_bytes < 2.5 * one
+    options = {**OPTIONS, "disabled_passes": "prefetch_copies"}
+    in_turn = compiled(layers, (ws, rows(ws)), "gfx942", **options)
+    assert [w for w in opcodes(in_turn) if w in ("COPY", "CALL")] == ["COPY", "CALL"] * 4
+    assert in_turn.memory_analysis().temp_size_in_bytes < 1.5 * one
+
+
+def test_what_leaves_is_waited_for_before_it_is_overwritten():
+    ws = list(weights(6, 16))
+    x = np.ones((1 << 12, 16), np.float32)
+    order = opcodes(compiled(residuals(offloaded=["h"]), (ws, x), "gfx942"))
+    first = order.index("ASIDE")
+    assert order[first - 1] == "CALL"  # what made it
+    assert order.count("ASIDE") == order.count("AWAIT") >= 10
+    assert order.index("AWAIT") > first + 1
+
+
+@pytest.mark.devices
+def test_what_leaves_is_what_it_was_when_it_left():
+    def f(x):
+        y = jnp.sin(x)
+        there = amdjax.device_put(y, Space.Host)
+        # In place of `y`, which nothing reads any more.
+        return there, jnp.sum(y.at[0].set(0.0))
+
+    x = np.linspace(-1, 1, 1 << 15, dtype=np.float32).reshape(2, -1)
+    there, total = amdjax.jit(f)(x)
+    np.testing.assert_allclose(there, np.sin(x), rtol=1e-6)
+    np.testing.assert_allclose(total, np.sin(x)[1].sum(), rtol=1e-5)
+
+
+@pytest.mark.devices
+def test_memory_of_the_host_is_counted_apart():
+    device = jnp.ones(()).device
+    before = device.memory_stats()
+    x = amdjax.device_put(np.ones(1 << 16, np.float32), Space.Host)
+    after = device.memory_stats()
+    if device.platform == "cpu":
+        assert "host_bytes_in_use" not in (after or {})
+        return
+    assert after["host_bytes_in_use"] >= before["host_bytes_in_use"] + x.nbytes
+    assert after["bytes_in_use"] <= before["bytes_in_use"]
