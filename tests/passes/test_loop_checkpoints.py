@@ -95,6 +95,22 @@ def test_on_a_gpu():
     assert needs(compiled) <= limit
 
 
+@pytest.mark.devices
+def test_chunks_run_on_each_machine(device):
+    def loss(w, x):
+        step = lambda h, x: (jnp.tanh(h @ w) * jnp.sin(x), None)
+        return (lax.scan(step, jnp.ones((4, 8)), x)[0] ** 2).sum()
+
+    w, x = draw(8, 8), draw(6, 4, 8)
+    f = amdjax.value_and_grad(loss)
+    with disabled_passes("sum_after_loops"):
+        closed = prepare(amdjax.make_jaxpr(f)(w, x))
+    found = checkpoint_loops(closed, lambda eqn: 1.0, lambda eqn: True)
+    program = next(p for p, _ in found if len(lengths(p)[0]) > 1)
+    got, want = jit(jaxpr_as_fun(program))(w, x), jit(f)(w, x)
+    assert_same(got, want, 16)
+
+
 def test_each_of_both_passes_can_be_off():
     f, args = NETWORK
     lowered = jit(f).lower(*args)
