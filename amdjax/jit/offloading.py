@@ -195,6 +195,7 @@ class _Asides:
             made += self.beginning[n]
             places.append((start, len(made)))
             made.append(self.instead.get(n, i))
+        places.append((len(made), len(made)))  # until where results may be in use
         for label in {w for i in self.instructions for w in i.words if isinstance(w, Label)}:
             label.position = places[label.position][0]
         for s in storages:

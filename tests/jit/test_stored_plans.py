@@ -22,6 +22,7 @@ from amdjax.jit.report import plan_text
 from amdjax.jit.stored_plans import read_plan, written_plan
 from amdjax.runtime.cache import object_cache
 from amdjax.schedule.search import deciding
+from amdjax.targets import get
 from tests.support.jit_helpers import run_python
 
 SCRIPT = """
@@ -396,6 +397,23 @@ def test_what_is_read_is_what_was_written():
     assert told[0] == told[1]
     assert len(numbers) == len({id(k) for k in plan.kernels()})
     assert [i.step for i in read.plan.instructions] == [i.step for i in plan.instructions]
+
+
+def test_what_is_in_the_hosts_memory_is_read_there():
+    def f(w, x):
+        there = amdjax.device_put(jnp.sin(x) @ w, amdjax.memory.Space.Host)
+        return amdjax.device_put(2 * x, amdjax.memory.Space.Device) @ w, there, there + 1
+
+    w = np.ones((128, 128), np.float32)
+    with State("offload_copy")(True):
+        plan = plan_program(amdjax.jit(f).trace(w, w).jaxpr, get("gfx942"))
+    keys = {id(k): bytes(32) for k in plan.kernels()}
+    read = read_plan(written_plan(plan, (), keys), ()).plan
+    assert plan_text(read) == plan_text(plan)
+    assert {"ASIDE", "AWAIT"} <= set(plan_text(plan).split())
+    assert read.hosted == plan.hosted == {0, 1} and read.host_slot == plan.host_slot
+    assert read.host_bytes == plan.host_bytes
+    assert [s.space for s in read.storages] == [s.space for s in plan.storages]
 
 
 def test_constants_keep_their_bits():

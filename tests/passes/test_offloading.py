@@ -208,6 +208,58 @@ def test_what_leaves_is_what_it_was_when_it_left():
     np.testing.assert_allclose(total, np.sin(x)[1].sum(), rtol=1e-5)
 
 
+def to_host(x):
+    return amdjax.device_put(x, Space.Host)
+
+
+def to_device(x):
+    return amdjax.device_put(x, Space.Device)
+
+
+BIG = np.linspace(-1, 1, 1 << 15, dtype=np.float32).reshape(256, 128)
+
+
+def carried(x):
+    def step(carry, _):
+        y = jnp.sin(to_device(carry[0]))
+        return (to_host(y), carry[1] + y), to_host(y * 2)
+
+    (h, total), ys = lax.scan(step, (to_host(x), x), None, length=3)
+    return to_device(h), total, to_device(ys)
+
+
+def repeated(x):
+    step = lambda c: (c[0] + 1, to_host(to_device(c[1]) * 1.5))
+    return to_device(lax.while_loop(lambda c: c[0] < 3, step, (0, to_host(x)))[1])
+
+
+def chained(x):
+    a = jnp.sin(x)
+    b = a.at[3].set(7.0)
+    c = b * b
+    a, b, c = map(to_host, (a, b, c))
+    d = to_host(to_device(a) + to_device(b))
+    return to_device(d) + to_device(c) + to_device(a)
+
+
+def chosen(x):
+    h = to_host(2 * x)
+    return lax.cond(
+        x[0, 0] > 0, lambda h: to_device(h) * 2, lambda h: to_device(h) + 1, h
+    ) + to_device(h)
+
+
+@pytest.mark.parametrize("f", [carried, repeated, chained, chosen])
+@pytest.mark.parametrize("off", ["", "copy_near_use", "prefetch_copies,persistent_loops"])
+@pytest.mark.devices
+def test_transfers_keep_values(f, off):
+    with amdjax.default_device(amdjax.devices("cpu")[0]):
+        wanted = amdjax.jit(f)(BIG)
+    found = amdjax.jit(f, compiler_options={"disabled_passes": off})(BIG)
+    for a, b in zip(amdjax.tree.leaves(found), amdjax.tree.leaves(wanted)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.devices
 def test_memory_of_the_host_is_counted_apart():
     device = jnp.ones(()).device
