@@ -126,6 +126,9 @@ def read_program(parsed: Parsed, custom: Mapping[Any, Any]) -> Program:
     opsets = _opsets(proto.opset_import)
     reader = _Reader(opsets, parsed.folder, custom, {_key(f) for f in proto.functions})
     functions = {_key(f): reader.function(f) for f in proto.functions}
+    for made in functions.values():  # bodies of operators leave out what is not asked for
+        held = {*made.inputs, *(name for node in made.graph.nodes for name in node.outputs)}
+        _check_made(made.graph.name, [v.name for v in made.graph.outputs], held)
     _limit_calls(functions, reader)
     graph = reader.graph(proto.graph, outer=frozenset(), depth=0, raw=parsed.raw)
     _limit_nodes(graph, functions)
@@ -181,7 +184,6 @@ class _Reader:
         nodes = self.nodes(proto.node, frozenset(inputs), name, 0, _distinct(name, inputs))
         self.opsets = before
         values = tuple(map(Value, proto.output))
-        _check_made(name, proto.output, {*inputs, *(o for n in nodes for o in n.outputs)})
         return Function(
             inputs, attributes, Graph(name, tuple(map(Value, inputs)), values, {}, nodes)
         )
