@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from amdjax.core.config import State
+from amdjax.core.dims import Dim
 from amdjax.driver.compiling import check_passes, described, traced
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.output import Answer, Table, in_bytes
@@ -54,16 +56,23 @@ def _text(subject: Subject, options: argparse.Namespace) -> str:
 def _after_passes(closed: Any, names: Sequence[str] | None) -> str:
     """What passes change in a program; or the program after those that were named."""
     # late: they load with the compiler
-    from amdjax.passes import PASSES, Changed, changes_text, prepare
+    from amdjax.find.machines import default_machine
+    from amdjax.jit.plan import facts_of
+    from amdjax.passes import PASSES, Changed, Facts, changes_text, prepare
 
+    sizes = (
+        n for aval in (*closed.in_avals, *closed.out_avals) for n in getattr(aval, "shape", ())
+    )
+    is_sized = not any(isinstance(n, Dim) for n in sizes)
+    facts = replace(facts_of(default_machine()) if is_sized else Facts(), is_whole=True)
     if names is None:
         changes: list[Changed] = []
-        after = prepare(closed, note=lambda *changed: changes.append(Changed(*changed)))
+        after = prepare(closed, facts, lambda *changed: changes.append(Changed(*changed)))
         return f"{changes_text(changes)}\n\n# after all passes\n{after}"
     check_passes(names, "--passes")
     others = {p.name for p in PASSES if not p.is_needed} - set(names)
     with State("disabled_passes")(",".join(sorted(others))):
-        return str(prepare(closed))
+        return str(prepare(closed, facts))
 
 
 def written(answer: Answer, options: argparse.Namespace, text: str) -> Answer:

@@ -7,6 +7,7 @@ from onnx import reference
 
 import amdjax
 from amdjax import onnx, quantize
+from amdjax.driver.look import _after_passes
 from amdjax.driver.tables import STAGES
 from amdjax.passes import PASSES
 from tests.support import model_files
@@ -83,6 +84,14 @@ def test_read_shows_what_passes_change(network, ok, amdjax_command):
         done = amdjax_command("read", network, *words)
         assert done.code == 2
         assert said in done.err
+
+
+def test_passes_of_one_kind_of_machine_are_shown():
+    x, w = np.ones((4, 256), np.float32), np.ones((256, 256), np.float16)
+    closed = amdjax.make_jaxpr(lambda x, w: x @ w.astype("float32"))(x, w)
+    assert "# read_narrow_operands: " in _after_passes(closed, None)
+    narrow = _after_passes(closed, ["read_narrow_operands"])
+    assert "convert_element_type" not in narrow
 
 
 def test_passes_may_be_left_out(network, ok, amdjax_command):
