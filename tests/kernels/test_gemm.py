@@ -585,6 +585,25 @@ def test_depth_is_not_cut_where_the_right_operand_stays_in_cache(sizes):
     assert blocking.blockings(problem, CACHES, shape)[0].depth >= k
 
 
+@pytest.mark.parametrize("rows", [1, 4, 60])
+def test_panels_that_one_tile_reads(rows, monkeypatch):
+    """Nothing asks for the next one, and they are as deep as rounding errors allow."""
+    monkeypatch.setattr(PRODUCTS, "solvers", [PACKED])
+    for k in (400, 3000):
+        x, y = small_integers((rows, k)), small_integers((1000, k))
+        numbers = (((1,), (1,)), ((), ()))
+        with using(PACKED) as applied:
+            runner = Runner(dot_general_p, [x, y], params(numbers), cpu_target=CACHES)
+        np.testing.assert_array_equal(runner(x, y), x @ y.T)
+        (cut,) = {plan.blocking for plan in applied}
+        (kernel,) = (call.kernel for call in runner.calls if call.kernel.name == "product")
+        one = cut.rows == 1 and rows <= cut.tile.rows
+        assert one == (rows < 60)
+        assert ("level=2" in str(kernel)) == (cut.shared and cut.rows > 1)
+        if one:
+            assert cut.depth == k if k == 400 else 256 < cut.depth <= 640
+
+
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize("sizes", [(500, 640, 40), (3, 100_000, 70), (2000, 3000, 900), (14, 9, 1)])
 def test_what_is_known_of_some_blocks_changes_no_cost_of_others(sizes, fixed):

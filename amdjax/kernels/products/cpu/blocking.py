@@ -25,6 +25,7 @@ from amdjax.tile import itemsize
 
 MOST_BLOCKINGS = 6  # of a tile that are looked at
 MOST_EXTENTS = 6  # of blocks, along rows and columns
+LONG_SUM = 512  # steps in depth that are summed from zero, whatever the caches hold
 DEEP_GRAIN = 64  # of the depth of blocks that are as deep as a panel may be, for any depth
 
 
@@ -77,7 +78,8 @@ def blockings(
     if shape.columns * size <= target.costs.cache_rate * shape.cycles(target.costs):
         # Panels stream from the second level; what stays in the first is the rows of a tile.
         lines = min(lines, shape.rows)
-    panel = max(64, target.l1_bytes * 2 // 3 // (lines * size))
+    least = 64 if problem.rows > shape.rows else LONG_SUM  # what is read once need not stay there
+    panel = max(least, target.l1_bytes * 2 // 3 // (lines * size))
     depth = max(problem.depth, 1)
     # A panel is as fast from the second level, as long as all of `b` stays there.
     whole = depth <= 3 * panel and depth * problem.columns * size <= private_cache(target) // 4

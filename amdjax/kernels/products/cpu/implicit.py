@@ -46,6 +46,7 @@ from amdjax.tile.types import CACHE_LINE
 Value = tile.Value
 
 NEAR = 0.9  # of the cycles of a step on packed rows, many runs from the second-level cache
+TALL = 14  # rows of a tile whose sums take the time of `tile` to be stored
 LONG_SUM = 256  # steps in depth that are summed by themselves
 MOST_PLANS = 6  # that are looked at
 
@@ -148,8 +149,9 @@ def _blocks(plan: Plan, target: CpuTarget) -> Iterator[Plan]:
 def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
     p, shape, costs, size = plan.problem.at_hand, plan.tile, target.costs, plan.size
+    busy = replace(costs, step=0.0)  # low tiles are as fast as tall ones
     each_panel = math.prod(plan.block[:-1]) * sum(
-        count * (NEAR * p.depth * one.cycles(costs) + costs.tile)
+        count * (NEAR * p.depth * one.cycles(busy) + costs.tile * one.rows / TALL)
         for count, one in shape.covering(plan.block[-1])
     )
     wide = ceil_div(p.columns, shape.columns)

@@ -331,7 +331,9 @@ class PackedProduct:
             a_base = first * row_stride
         else:
             a_base, row_stride, step_stride = first * steps, 1, shape.rows
-        # The next panel arrives in the second-level cache while this one is used.
+        # The next panel arrives in the second-level cache while tiles use this one; where there is
+        # one tile, panels are read from end to end, and machines see that by themselves.
+        prefetches = self.shared and blocking.rows > 1
         distance = (
             b_base
             + self._steps(program.num("padded", self.packer.depth)) * shape.columns
@@ -345,7 +347,7 @@ class PackedProduct:
             a, panels = (replace(x, dtype="i32") for x in (a, panels))
 
         def load_a(s: Value, r: int) -> Value:
-            if r == 0 and self.shared:
+            if r == 0 and prefetches:
                 k.prefetch(panels, distance + s * prefetch_step, level=2)
             return k.load(a, a_base + s * step_stride + r * row_stride)
 
