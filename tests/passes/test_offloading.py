@@ -184,6 +184,15 @@ def test_the_next_argument_comes_while_one_is_used():
     assert in_turn.memory_analysis().temp_size_in_bytes < 1.5 * one
 
 
+@pytest.mark.devices
+def test_calls_that_are_replayed():
+    ws, f = list(weights(4, 128)), amdjax.jit(layers, compiler_options=OPTIONS)
+    ws, x = amdjax.device_put((ws, rows(ws)), Space.Host)
+    wanted = np.asarray(f(ws, x))
+    for _ in range(6):  # which may be a graph, once addresses come again
+        np.testing.assert_array_equal(f(ws, x), wanted)
+
+
 def test_what_leaves_is_waited_for_before_it_is_overwritten():
     ws = list(weights(6, 16))
     x = np.ones((1 << 12, 16), np.float32)
