@@ -58,12 +58,12 @@ def tail_mask(k: Builder, base: Value, count: int, stop: Value) -> Value:
 
 def lane_loop(
     k: Builder, start: Value | int, stop: Value | int, count: int, body: Callable[..., Any],
-    carried: Sequence[Value] = (),
+    carried: Sequence[Value] = (), *, masked: bool = False,
 ) -> Sequence[Value]:  # fmt: skip
     """Loop over a range in tiles of `count` lanes: `carried = body(base, mask, *carried)`.
 
     The mask is None for whole tiles; the last, unfinished tile has one. A range of a symbolic end
-    that one tile holds at the sizes at hand is written once, with masks.
+    that one tile holds at the sizes at hand is written once, with masks, as others are if `masked`.
     """
     carried = list(carried)
     if isinstance(start, int) and isinstance(stop, int):
@@ -77,12 +77,13 @@ def lane_loop(
             )
         return carried
     low, high = k.index(start), k.index(stop)
-    if isinstance(start, int) and isinstance(stop, Dim) and fits(stop - start, count):
+    one = isinstance(start, int) and isinstance(stop, Dim) and fits(stop - start, count)
+    if one or masked:
 
-        def masked(base: Value, *values: Value) -> Sequence[Value]:
+        def some(base: Value, *values: Value) -> Sequence[Value]:
             return body(base, tail_mask(k, base, count, high), *values) or ()
 
-        return k.for_(low, high, count, masked, carried)
+        return k.for_(low, high, count, some, carried)
     whole_end = high - ((high - low) % count)
     carried = list(_whole(k, low, whole_end, count, body, carried))
     if count == 1:

@@ -341,13 +341,11 @@ class Along(Scan):
             return values
 
         wide, carried = k.const("index", 0), carry.parts
-        if self.splits == 1 and isinstance(self.n, Dim) and fits(self.n, count):
-            lane_loop(k, 0, self.n, count, vector, carried)
-            return self.kernel.launch(self.rows, self.cost)
-        if self.unroll > 1:
+        symbolic = isinstance(self.n, Dim)
+        if self.unroll > 1 and not (symbolic and fits(self.n, count * self.unroll - 1)):
             wide = length - (length % k.const("index", count * self.unroll))
             carried = k.for_(0, wide, count * self.unroll, block, carried)
-        lane_loop(k, wide, length, count, vector, carried)
+        lane_loop(k, wide, length, count, vector, carried, masked=symbolic)
         return self.kernel.launch(self.rows * self.splits, self.cost)
 
     def _prefix(self, x: El) -> El:
