@@ -468,8 +468,10 @@ def fits_at_hand(size: DimSize, room: int) -> bool:
     If it is, that is a guard of a symbolic size. If not, other sizes that are at most it are as
     right here, and better off elsewhere: a preference.
     """
-    with choosing(size_hint(size) > room):
-        return bool(size <= room)
+    at_hand = bool(size_hint(size) <= room)
+    with choosing(not at_hand):
+        bool(size <= room)  # noted
+    return at_hand
 
 
 #: Sizes between which another plan may be the best one.
