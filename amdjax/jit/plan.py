@@ -62,6 +62,7 @@ from amdjax.schedule.gpu.calls import fit_gpu
 from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.horizontal import made_of, run_together
 from amdjax.schedule.regions import lower_region
+from amdjax.schedule.transposes import lower_transposes
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
@@ -501,6 +502,11 @@ class Body:
     def region(self, step: Region) -> Sequence[Call | Copy]:
         fusion, p = self.fusion, self.p
         resident = self.hoisted.resident
+        is_alike = isinstance(p.target, CpuTarget) and not p.by_line
+        is_once = is_alike and self.hoisted.fixed.issuperset(step_writes(step))
+        turning = lower_transposes(step, fusion, p.target) if is_once else None
+        if turning is not None:
+            return turning
         lower = lambda: p.fitted(lower_region(step, fusion, p.target, resident))
         return p.repeats.region(step, fusion, resident, lower)
 
