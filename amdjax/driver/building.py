@@ -13,9 +13,9 @@ import amdjax.numpy as jnp
 from amdjax.core.dims import scope_of
 from amdjax.core.jaxpr import jaxpr_as_fun
 from amdjax.core.pytree import tree_leaves
-from amdjax.driver.compiling import device_of, open_constraints, open_sizes, traced
+from amdjax.driver.compiling import check_targets, device_of, open_constraints, open_sizes, traced
 from amdjax.driver.errors import BadUsage
-from amdjax.driver.inputs import arguments, shapes
+from amdjax.driver.inputs import arguments, samples, shapes
 from amdjax.driver.output import Answer, Table, in_bytes, in_time, progress
 from amdjax.driver.precision import Runnable, runnable
 from amdjax.driver.reading import read_model
@@ -28,21 +28,21 @@ def compile_model(options: argparse.Namespace) -> Answer:
     """What a model is compiled to."""
     subject = read_model(options)
     sizes = shapes(subject, options)
-    given = arguments(subject, options, sizes)
+    examples = [arguments(subject, options, at) for at in samples(sizes)]
+    given = examples[0]
     check_saving(options)
     with device_of(options) as device:
         model = runnable(subject, options)
         is_open = any(isinstance(n, str) for shape in sizes.values() for n in shape)
-        if is_open and (model.precision or options.exhaustive_tune):
-            flag = model.precision.replace("_", "-") or "exhaustive-tune"
-            raise BadUsage(f"--{flag} needs sizes, and --dyn-input-dim leaves some open")
-        if options.exhaustive_tune:
-            tune_steps(model, given, device, FOREVER, exhaustive=True, quiet=True)
+        for example in examples if options.exhaustive_tune else []:
+            tune_steps(model, example, device, FOREVER, exhaustive=True, quiet=True)
         targets = options.targets or [target_of(device)]
-        check_targets(targets)
+        check_targets(targets, "--targets")
         rows, texts = [], []
         start = time.perf_counter()
-        lowered = traced(subject, options).lower() if is_open else model.lower(**given)[0]
+        lowered = (
+            traced(subject, options, model.model).lower() if is_open else model.lower(**given)[0]
+        )
         traced_in = time.perf_counter() - start
         with progress("compiling", len(targets)) as step:
             for target in targets:
@@ -83,7 +83,7 @@ def compile_model(options: argparse.Namespace) -> Answer:
         shown: list[str | Table] = [*texts, Table(headings, cells, title)]
         if options.output:
             constraints = open_constraints(subject, sizes) if is_open else ()
-            save(model, options.output, targets, given, constraints)
+            save(model, options.output, targets, examples, constraints)
             data["output"] = options.output
             shown.append(f"written to {options.output}")
     return Answer(data, shown)
@@ -93,19 +93,6 @@ def target_of(device: Any) -> str:
     """The name of what a device is compiled for."""
     target = getattr(device, "target", None)
     return "cpu" if target is None else target.name
-
-
-def check_targets(targets: Sequence[str]) -> None:
-    """Raise BadUsage unless all are known."""
-    # late: they load with the compiler
-    from amdjax.targets import get
-
-    for name in targets:
-        if name != "cpu":
-            try:
-                get(name)
-            except ValueError as e:
-                raise BadUsage(f"--targets: {e}") from None
 
 
 def compiled_for(lowered: Any, target: str) -> tuple[Any, float]:
@@ -171,11 +158,12 @@ def check_saving(options: argparse.Namespace) -> None:
 
 
 def save(
-    model: Runnable, path: str, targets: Sequence[str], given: Mapping[str, Any],
+    model: Runnable, path: str, targets: Sequence[str], examples: Sequence[Mapping[str, Any]],
     constraints: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Write a compiled program, of sizes of which constraints hold."""
-    model.model.save(path, targets=tuple(targets), example=dict(given), constraints=constraints)
+    """Write a compiled program, of sizes of which constraints hold, with code for some inputs'."""
+    given = list(map(dict, examples))
+    model.model.save(path, targets=tuple(targets), example=given, constraints=constraints)
 
 
 # Tuning
@@ -184,24 +172,40 @@ def save(
 def tune_model(options: argparse.Namespace) -> Answer:
     """What searching for faster plans gains."""
     subject = read_model(options)
-    given = arguments(subject, options, shapes(subject, options))
+    sizes = shapes(subject, options)
+    examples = [arguments(subject, options, at) for at in samples(sizes)]
     budget = BUDGET if options.budget is None else options.budget
+    budget /= len(examples)
+    told: list[dict[str, Any]] = []
+    shown: list[str | Table] = []
     with device_of(options) as device:
         model = runnable(subject, options)
         quiet = options.json or not sys.stdout.isatty()
-        found = tune_steps(model, given, device, budget, exhaustive=options.exhaustive, quiet=quiet)
+        for given in examples:
+            found = tune_steps(
+                model, given, device, budget, exhaustive=options.exhaustive, quiet=quiet
+            )
+            at = open_sizes(subject, sizes, given)
+            told.append({"at": at, **_tuned(found)})
+            rows = told[-1]["solutions"]
+            cells = [[r["problem"], in_time(r["seconds"]), r["solver"], r["plan"]] for r in rows]
+            title = ", ".join(f"{name} = {n}" for name, n in at.items())
+            shown += [Table(("problem", "time", "solver", "plan"), cells, title)]
+            shown += [str(found)] if quiet else []
+    data = {"file": str(subject.path), "device": str(device), **told[0]}
+    return Answer(data if len(told) == 1 else {**data, "sizes": told}, shown)
+
+
+def _tuned(found: Any) -> dict[str, Any]:
+    """What a search found, as data."""
     rows = [
         {"problem": s.problem.name, "seconds": s.time, "solver": s.solver, "plan": s.plan}
         for s in found.solutions
     ]
-    data: dict[str, Any] = {
-        "file": str(subject.path), "device": str(device), "before": found.before,
-        "after": found.after, "speedup": found.speedup, "solutions": rows,
+    return {
+        "before": found.before, "after": found.after, "speedup": found.speedup, "solutions": rows,
         "unsolved": [{"problem": p.name, "reason": reason} for p, reason in found.unsolved],
     }  # fmt: skip
-    cells = [[r["problem"], in_time(r["seconds"]), r["solver"], r["plan"]] for r in rows]
-    table = Table(("problem", "time", "solver", "plan"), cells)
-    return Answer(data, [table, str(found)] if quiet else [table])
 
 
 def tune_steps(

@@ -109,22 +109,28 @@ def open_constraints(subject: Subject, sizes: Mapping[str, Shape]) -> list[str]:
     return list(found)
 
 
-def traced(subject: Subject, options: argparse.Namespace) -> Any:
-    """The program of a model, traced for the sizes that flags say."""
+def traced(subject: Subject, options: argparse.Namespace, model: Any = None) -> Any:
+    """The program of a model, traced for the sizes that flags say.
+
+    Args:
+      subject: what was read.
+      options: the flags.
+      model: another model of the same inputs; the one that was read if None.
+    """
     # late: loads the compiler
     from amdjax.export.saving import for_all_sizes
 
-    sizes = shapes(subject, options)
+    sizes, model = shapes(subject, options), subject.model if model is None else model
     with amdjax.enable_x64(True):
         return for_all_sizes(
-            amdjax.jit(subject.function).trace, subject.model, weights(subject),
+            amdjax.jit(model.function).trace, model, weights(model),
             lambda known: types(subject, sizes, known),
         )  # fmt: skip
 
 
-def weights(subject: Subject) -> dict[str, Any]:
+def weights(model: Any) -> dict[str, Any]:
     """Types of the parameters."""
-    return {name: struct(x.shape, x.dtype) for name, x in subject.params.items()}
+    return {name: struct(x.shape, x.dtype) for name, x in model.params.items()}
 
 
 @contextlib.contextmanager
@@ -166,6 +172,19 @@ def check_passes(names: Sequence[str], flag: str) -> None:
             raise BadUsage(f"{flag}: there is no pass {name!r}.{did_you_mean(name, known)}")
         if known[name].is_needed:
             raise BadUsage(f"{flag}: no program can do without the pass {name!r}")
+
+
+def check_targets(targets: Sequence[str], flag: str) -> None:
+    """Raise BadUsage unless all are known."""
+    # late: they load with the compiler
+    from amdjax.targets import get
+
+    for name in targets:
+        if name != "cpu":
+            try:
+                get(name)
+            except ValueError as e:
+                raise BadUsage(f"{flag}: {e}") from None
 
 
 def _device(options: argparse.Namespace) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -156,15 +157,42 @@ def arguments(
             if "optional" not in getattr(value, "kind", ""):
                 raise BadUsage(f"input {value}: nothing can be drawn for it; --load-arg gives it")
         else:
-            shape = tuple(n if isinstance(n, int) else _example(n) for n in sizes[name])
+            shape = tuple(n if isinstance(n, int) else _examples(n)[0] for n in sizes[name])
             found[name] = _values(generator, shape, np.dtype(value.dtype), fills.get(name))
     return found
 
 
-def _example(size: str) -> int:
-    """A size for a dimension that is open."""
-    least, dots, _ = size.rpartition(":")[2].partition("..")
-    return max(int(least), 1) if dots else 1
+def samples(sizes: Mapping[str, Shape]) -> list[dict[str, Shape]]:
+    """Shapes in place of open ones, for which there is calibration, tuning and machine code.
+
+    The least, a middle and the greatest size of a range, of all open dimensions together; small
+    ones of a dimension that has a name alone. The last ones are left out where inputs would be of
+    more than `MOST` elements.
+    """
+    found: list[dict[str, Shape]] = []
+    for place in range(3):
+        at: dict[str, Shape] = {
+            name: tuple(n if isinstance(n, int) else _examples(n)[place] for n in shape)
+            for name, shape in sizes.items()
+        }
+        if at not in found and (
+            not found or sum(math.prod(map(int, s)) for s in at.values()) <= MOST
+        ):
+            found.append(at)
+    return found
+
+
+#: Elements of the inputs of a sample.
+MOST = 1 << 24
+
+
+def _examples(size: str) -> tuple[int, int, int]:
+    """Sizes for a dimension that is open, the least first."""
+    least, dots, most = size.rpartition(":")[2].partition("..")
+    if not dots:
+        return 1, 2, 8
+    low, high = max(int(least), 1), int(most)
+    return low, min(max(math.isqrt(low * high), low), high), high
 
 
 def _values(generator: Any, shape: tuple[int, ...], dtype: np.dtype, fill: int | None) -> Any:

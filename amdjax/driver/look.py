@@ -11,7 +11,7 @@ from typing import Any
 
 from amdjax.core.config import State
 from amdjax.core.dims import Dim
-from amdjax.driver.compiling import check_passes, described, traced
+from amdjax.driver.compiling import check_passes, check_targets, described, traced
 from amdjax.driver.errors import BadUsage
 from amdjax.driver.output import Answer, Table, in_bytes
 from amdjax.driver.reading import Subject, read_model
@@ -44,7 +44,9 @@ def _text(subject: Subject, options: argparse.Namespace) -> str:
             raise BadUsage(f"--python: {subject.path} cannot be written as Python source")
         return str(subject.model.to_python(options.output))
     if options.optimize or options.passes:
-        return _after_passes(traced(subject, options).jaxpr, options.passes)
+        return _after_passes(traced(subject, options).jaxpr, options.passes, options.target)
+    if options.target:
+        raise BadUsage("--target goes with --optimize or --passes, which it shows for a machine")
     if options.jaxpr:
         return str(traced(subject, options).jaxpr)
     if subject.kind == "amdjax":
@@ -53,18 +55,29 @@ def _text(subject: Subject, options: argparse.Namespace) -> str:
     return str(subject.model)
 
 
-def _after_passes(closed: Any, names: Sequence[str] | None) -> str:
-    """What passes change in a program; or the program after those that were named."""
+def _after_passes(closed: Any, names: Sequence[str] | None, target: str | None = None) -> str:
+    """What passes change in a program; or the program after those that were named.
+
+    Those for one kind of machine are those of this computer, or of a target.
+    """
     # late: they load with the compiler
     from amdjax.find.machines import default_machine
+    from amdjax.jit.cpu.program import cpu_target
     from amdjax.jit.plan import facts_of
     from amdjax.passes import PASSES, Changed, Facts, changes_text, prepare
+    from amdjax.targets import get
 
     sizes = (
         n for aval in (*closed.in_avals, *closed.out_avals) for n in getattr(aval, "shape", ())
     )
     is_sized = not any(isinstance(n, Dim) for n in sizes)
-    facts = replace(facts_of(default_machine()) if is_sized else Facts(), is_whole=True)
+    machine: Any = default_machine()
+    if target is not None:
+        check_targets([target], "--target")
+        machine = cpu_target() if target == "cpu" else get(target)
+        if not is_sized:
+            raise BadUsage("--target: what passes do for it depends on sizes that flags leave open")
+    facts = replace(facts_of(machine) if is_sized else Facts(), is_whole=True)
     if names is None:
         changes: list[Changed] = []
         after = prepare(closed, facts, lambda *changed: changes.append(Changed(*changed)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from amdjax.core.pytree import tree_unflatten
 from amdjax.driver.errors import BadUsage
-from amdjax.driver.inputs import Shape, arguments, load_arrays, shapes
+from amdjax.driver.inputs import Shape, arguments, load_arrays, samples, shapes
 from amdjax.driver.reading import Subject
 from amdjax.export.model import FileModel
 from amdjax.tree_util import keystr, tree_flatten_with_path
@@ -117,10 +117,10 @@ def calibration(subject: Subject, options: argparse.Namespace) -> Iterator[dict[
     """Inputs by name that scales are taken from."""
     where = options.calibrate or "random"
     if where == "random":
-        sizes = shapes(subject, options)
+        at = samples(shapes(subject, options))
         for n in range(BATCHES):
             options_of = argparse.Namespace(**{**vars(options), "seed": (options.seed or 0) + n})
-            yield arguments(subject, options_of, sizes)
+            yield arguments(subject, options_of, at[n % len(at)])
         return
     path = Path(where)
     files = sorted(path.glob("*.np[yz]")) if path.is_dir() else [path]

@@ -7,9 +7,9 @@ import math
 from typing import Any
 
 from amdjax.driver.building import save
-from amdjax.driver.compiling import device_of
+from amdjax.driver.compiling import device_of, open_constraints
 from amdjax.driver.errors import BadUsage
-from amdjax.driver.inputs import arguments, shapes
+from amdjax.driver.inputs import arguments, samples, shapes
 from amdjax.driver.output import Answer, Table, in_bytes, in_time
 from amdjax.driver.precision import Runnable, calibration, chosen, quantized
 from amdjax.driver.reading import Subject, read_model
@@ -75,5 +75,7 @@ def _write(subject: Subject, options: argparse.Namespace, model: Runnable, endin
 
         write_qdq(subject.path, options.output, model.quantized)
         return
-    given = arguments(subject, options, shapes(subject, options))
-    save(model, options.output, options.targets or ["cpu"], given)
+    sizes = shapes(subject, options)
+    examples = [arguments(subject, options, at) for at in samples(sizes)]
+    constraints = open_constraints(subject, sizes)
+    save(model, options.output, options.targets or ["cpu"], examples, constraints)

@@ -128,6 +128,7 @@ COMMANDS: dict[str, Command] = {
             Flag(("--text",), "the graph, a node a line (the default)"),
             Flag(("--optimize", "-O"), "what each pass changes in that program"),
             Flag(("--passes", "-p"), "the program after these passes only", "NAME", "words"),
+            Flag(("--target",), "cpu, or a GPU: also the passes for this kind of machine", "NAME"),
             Flag(("--python",), "the model as Python source, with a file of weights beside it: -o"),
             Flag(("--svg",), "draw the graph: -o graph.svg"),
             Flag(("--graphviz",), "the graph as text for Graphviz"),

@@ -7,6 +7,8 @@ from onnx import reference
 
 import amdjax
 from amdjax import onnx, quantize
+from amdjax.core.config import State
+from amdjax.driver import building
 from amdjax.driver.look import _after_passes
 from amdjax.driver.tables import STAGES
 from amdjax.passes import PASSES
@@ -49,10 +51,30 @@ def test_compile_for_open_sizes(network, ok, amdjax_command, tmp_path):
     assert "kernels and workspace at b = 2" in said and "40*b" in said
 
 
-@pytest.mark.parametrize("flag", ["--int8", "--fp16", "--exhaustive-tune"])
-def test_what_needs_sizes_says_so(network, amdjax_command, flag):
-    done = amdjax_command("compile", network, "--dyn-input-dim", "@x", "b", 3, 8, 8, flag)
-    assert done.code == 2 and f"{flag} needs sizes" in done.err
+@pytest.mark.parametrize("command", ["compile", "quantize"])
+def test_open_sizes_of_quantized_models(affine, ok, tmp_path, command):
+    """Calibrated with samples of the range, and compiled for them; it serves all of it."""
+    path = tmp_path / "m.amdjax"
+    ok(command, affine, "--dyn-input-dim", "@x", "b:2..18", 4, "--int8", "-o", path)
+    artifact = amdjax.load_artifact(path, trust=True)
+    assert artifact.manifest["targets"]["cpu"]["sizes"] == [{"n": n} for n in (2, 6, 18)]
+    assert artifact.manifest["dimensions"]["constraints"] == ["n >= 2", "n <= 18"]
+    x = np.random.default_rng(0).normal(size=(18, 4)).astype(np.float32)
+    want = np.asarray(onnx.load(affine)(x)["y"])
+    for n in (2, 5, 18):
+        assert quantize.sqnr(want[:n], artifact(x[:n])["y"]) > 25
+
+
+def test_plans_are_searched_at_samples_of_open_sizes(affine, ok, tmp_path, monkeypatch):
+    words = "--dyn-input-dim", "@x", "n:1..32", 4
+    with State("db_path")(str(tmp_path / "find.db")):
+        found = ok("tune", affine, *words, "--budget", "1s")
+    assert [x["at"] for x in found["sizes"]] == [{"n": n} for n in (1, 5, 32)]
+    assert all(x["solutions"] or x["unsolved"] for x in found["sizes"])
+    tuned = []
+    monkeypatch.setattr(building, "tune_steps", lambda model, given, *_, **__: tuned.append(given))
+    ok("compile", affine, *words, "--exhaustive-tune")
+    assert [given["x"].shape for given in tuned] == [(1, 4), (5, 4), (32, 4)]
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -92,6 +114,31 @@ def test_passes_of_one_kind_of_machine_are_shown():
     assert "# read_narrow_operands: " in _after_passes(closed, None)
     narrow = _after_passes(closed, ["read_narrow_operands"])
     assert "convert_element_type" not in narrow
+
+
+def test_read_shows_passes_for_a_machine(network, ok, amdjax_command, tmp_path):
+    """Two convolutions with channels first, which a CPU computes with channels last."""
+    info = onnx_package.helper.make_tensor_value_info
+    kernels = [
+        onnx_package.numpy_helper.from_array(np.ones((64, 64, 3, 3), np.float32), f"k{i}")
+        for i in range(2)
+    ]
+    node = lambda x, k, y: onnx_package.helper.make_node("Conv", [x, k], [y], pads=[1, 1, 1, 1])
+    graph = onnx_package.helper.make_graph(
+        [node("x", "k0", "h"), node("h", "k1", "y")], "g", [info("x", 1, [8, 64, 56, 56])],
+        [info("y", 1, [8, 64, 56, 56])], kernels,
+    )  # fmt: skip
+    path = tmp_path / "m.onnx"
+    onnx_package.save(onnx_package.helper.make_model(graph), path)
+    cpu, gpu = (ok("read", path, "-O", "--target", t)["text"] for t in ("cpu", "gfx942"))
+    assert "# choose_layouts" in cpu and "# choose_layouts" not in gpu
+    for words, said in (
+        (["-O", "--target", "gfx94"], "--target: unknown GPU target"),
+        (["--target", "cpu"], "goes with --optimize or --passes"),
+        (["-O", "--target", "cpu", "--dyn-input-dim", "@x", "b", 3, 8, 8], "depends on sizes"),
+    ):
+        done = amdjax_command("read", network, *words)
+        assert done.code == 2 and said in done.err
 
 
 def test_passes_may_be_left_out(network, ok, amdjax_command):
