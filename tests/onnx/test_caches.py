@@ -197,6 +197,35 @@ def test_buffers_that_past_and_present_share(mask, new):
     assert np.array_equal(present[..., whole:, :], pair[..., whole:, :])
 
 
+@pytest.mark.parametrize("op", ["whole", "window", "scores", "shared"])
+def test_anything_may_lie_behind_the_ends_of_caches(op):
+    rng = np.random.default_rng(8)
+    heads = N if op == "shared" else K
+    q, k, v = (floats(rng, 2, 1, n * H) for n in (N, heads, heads))
+    lengths, found = np.int32([4, 2] if op != "shared" else [4, 4]), []
+    past = floats(rng, 2, heads, ROOM, H)
+    for rest in (0, np.nan):
+        for b, length in enumerate(lengths):
+            past[b, :, length - 1 :] = rest
+        if op == "shared":
+            given = [q, k, v, None, None, None, past, past, np.int32([3])]
+            made = run_node("MultiHeadAttention", given, 3, domain=MS, num_heads=N)
+        else:
+            form = (
+                {"sliding_window_cache": 1}
+                if op == "window"
+                else {"softcap": 3.0 * (op == "scores")}
+            )
+            given = [q, k, v, past, past, lengths - 1, np.int32(4)]
+            made = run_node(
+                "GroupQueryAttention", given, 3, domain=MS, num_heads=N, kv_num_heads=K,
+                local_window_size=3, **form,
+            )  # fmt: skip
+        found.append(made[0])
+    assert np.isfinite(found[0]).all()
+    close(*found)
+
+
 def test_lengths_beside_their_sums():
     rng = np.random.default_rng(6)
     given = {n: floats(rng, 2, 4, N * H) for n in ("query", "key", "value")}

@@ -86,6 +86,11 @@ def _behind(new: Any, pasts: Any, length: Any) -> tuple[list[Any], Visible]:
     return made, Visible(offset=before, lengths=lengths)
 
 
+def _values(v: Any, seen: Visible) -> Any:
+    """Values that sums of weights that are 0 may read."""
+    return v if seen.lengths is None else known_rows(v, seen.lengths)
+
+
 @contrib("Attention")
 def attention(
     x: Any, w: Any, b: Any = None, mask: Any = None, past: Any = None, bias: Any = None,
@@ -110,7 +115,7 @@ def attention(
     (k, v), seen = _behind((k, v), pasts, length)
     hidden = _mask_of_keys(node, mask, q, k, mask_filter_value)
     visible = seen._replace(bias=_added(k.shape[1], bias, hidden), is_causal=bool(unidirectional))
-    y = join_heads(attend(Heads(q, k, v), visible, scale or None))
+    y = join_heads(attend(Heads(q, k, _values(v, seen)), visible, scale or None))
     if node.outputs == 1:
         return y
     return y, jnp.stack([jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)])
@@ -158,7 +163,7 @@ def multi_head_attention(
     (k, v), seen = _behind((k, v), (past_key, past_value), past_length)
     hidden = _mask_of_keys(node, mask, q, k, mask_filter_value)
     visible = seen._replace(bias=_added(k.shape[1], bias, hidden), is_causal=bool(unidirectional))
-    heads = Heads(q, k, v)
+    heads = Heads(q, k, _values(v, seen))
     if node.outputs <= 3:
         y, shown = attend(heads, visible, scale or None), None
     else:
@@ -179,6 +184,13 @@ def _packed(node: Any, q: Any, k: Any, v: Any, heads: int) -> tuple[Any, Any, An
     if k.ndim == 4:  # (batch, heads, positions, features)
         return q, jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)
     return q, split_heads(k, heads), split_heads(v, heads)
+
+
+def known_rows(cache: Any, lengths: Any) -> Any:
+    """A cache `(batch, positions, heads, features)`, 0 behind its ends, where anything may lie."""
+    rows = jnp.arange(cache.shape[1], dtype=np.int32)
+    is_known = (rows < lengths[:, None])[..., None, None]
+    return jnp.where(is_known, cache, jnp.zeros((), cache.dtype))
 
 
 def stored(new: Any, cache: Any, at: Any) -> Any:

@@ -11,7 +11,7 @@ from amdjax.core.dims import max_dim
 
 from ..registry import integer
 from .contrib import contrib
-from .contrib_attention import stored, to_width, turned
+from .contrib_attention import known_rows, stored, to_width, turned
 from .language import Heads, Visible, attend, attend_by_scores, join_heads, split_heads
 from .quantization import quantized
 
@@ -146,7 +146,8 @@ def group_query_attention(
             bias=to_width(bias, caches[0].shape[1]), offset=places.before,
             is_causal=bool(causal), lengths=places.lengths, window=window,
         )  # fmt: skip
-    heads = Heads(q, *(form.read(x, q.dtype) for form, x in zip(formats, held)))
+    k, v = (form.read(x, q.dtype) for form, x in zip(formats, held))
+    heads = Heads(q, k, v if visible.lengths is None else known_rows(v, visible.lengths))
     if smooth_softmax and sink is None:
         sink = jnp.zeros((num_heads,), q.dtype)
     shown = None
@@ -214,6 +215,8 @@ def _windowed(
     known, kept = resident(before), resident(lengths)
     order = jnp.arange(capacity, dtype=np.int32)
     position = jnp.concatenate([jnp.where(order < known, before - known + order, -1), places.at], 1)
+    is_known = (position >= 0)[:, :, None, None]  # behind, anything may lie
+    held = [jnp.where(is_known, x, jnp.zeros((), x.dtype)) for x in held]
     key, query = position[:, None], places.at[:, :, None]
     seen = (key >= 0) & (key <= query) & (key > query - window)
     if bias is not None:
