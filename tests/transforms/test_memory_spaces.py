@@ -93,29 +93,30 @@ def test_arrays(made):
     assert amdjax.typeof(x).memory_space is Space.Host
 
 
-@pytest.mark.parametrize(
-    "f, expected",
-    {
-        "add": (lambda x: x + 1.0, "float32<host>[4]"),
-        "both": (lambda x: x * x, "float32<host>[4]"),
-        "slice": (lambda x: x[1:3], "float32<host>[2]"),
-        "reshape": (lambda x: x.reshape(2, 2).T, "float32<host>[2,2]"),
-        "sum": (jnp.sum, "float32<host>[]"),
-        "dot": (lambda x: x @ x, "float32<host>[]"),
-        "convert": (lambda x: x.astype(jnp.float16), "float16<host>[4]"),
-        "concatenate": (lambda x: jnp.concatenate([x, x]), "float32<host>[8]"),
-        "scatter": (lambda x: x.at[jnp.array([1])].set(0.0), "float32<host>[4]"),
-        "zeros": (jnp.zeros_like, "float32[4]"),
-        "put": (lambda x: to_device(x) + jnp.ones(4), "float32[4]"),
-        "sharding": (lambda x: amdjax.device_put(x, sharding()) + jnp.ones(4), "float32[4]"),
-        "any": (lambda x: amdjax.device_put(x, Space.Any), "float32<host>[4]"),
-        "cond": (lambda x: lax.cond(True, lambda x: x, lambda x: 2 * x, x), "float32<host>[4]"),
-        "jit": (amdjax.jit(lambda x: x + 1), "float32<host>[4]"),
-        "custom": (lambda x: amdjax.nn.relu(x), "float32<host>[4]"),
-    }.values(),
-    ids=str,
-)
-def test_types_of_results(f, expected):
+#: Of an array in the host's memory; what the result is.
+TYPES = {
+    "add": (lambda x: x + 1.0, "float32<host>[4]"),
+    "both": (lambda x: x * x, "float32<host>[4]"),
+    "slice": (lambda x: x[1:3], "float32<host>[2]"),
+    "reshape": (lambda x: x.reshape(2, 2).T, "float32<host>[2,2]"),
+    "sum": (jnp.sum, "float32<host>[]"),
+    "dot": (lambda x: x @ x, "float32<host>[]"),
+    "convert": (lambda x: x.astype(jnp.float16), "float16<host>[4]"),
+    "concatenate": (lambda x: jnp.concatenate([x, x]), "float32<host>[8]"),
+    "scatter": (lambda x: x.at[jnp.array([1])].set(0.0), "float32<host>[4]"),
+    "zeros": (jnp.zeros_like, "float32[4]"),
+    "put": (lambda x: to_device(x) + jnp.ones(4), "float32[4]"),
+    "sharding": (lambda x: amdjax.device_put(x, sharding()) + jnp.ones(4), "float32[4]"),
+    "any": (lambda x: amdjax.device_put(x, Space.Any), "float32<host>[4]"),
+    "cond": (lambda x: lax.cond(True, lambda x: x, lambda x: 2 * x, x), "float32<host>[4]"),
+    "jit": (amdjax.jit(lambda x: x + 1), "float32<host>[4]"),
+    "custom": (lambda x: amdjax.nn.relu(x), "float32<host>[4]"),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_types_of_results(name):
+    f, expected = TYPES[name]
     x = host(4)
     assert types(f, x) == [expected]
     out, plain = amdjax.jit(f)(x), to_device(x)
