@@ -359,6 +359,26 @@ def test_inputs_with_names_and_several():
     assert sqnr(g(PARAMS, X[:, :12], X[:, 4:]), q(q.params, X[:, :12], X[:, 4:])) > 38
 
 
+@pytest.mark.parametrize("mode", ["static", "dynamic"])
+@pytest.mark.parametrize(("form", "least"), [("int8", 28), ("fp8", 19)])
+def test_products_of_attention_if_a_rule_says_so(mode, form, least):
+    """Queries with keys, and weights with values, of which neither follows from parameters."""
+
+    def f(params, x):
+        split = lambda w: (x @ w).reshape(2, 16, 4, 8).transpose(0, 2, 1, 3)
+        q, k, v = map(split, params)
+        return nn.softmax(q @ k.swapaxes(-1, -2) / 8**0.5) @ v
+
+    params, x = list(normal(3, 32, 32) / 6), normal(2, 16, 32)
+    usual = quantize(f, params, [x], mode=mode, dtype=form)
+    assert sum(d.recipe is not None for d in usual.decisions.values()) == 3
+    q = quantize(f, params, [x], mode=mode, dtype=form, rules={"dot_general": True})
+    assert sum(d.recipe is not None for d in q.decisions.values()) == 5
+    text = str(amdjax.make_jaxpr(q)(q.params, x))
+    assert text.count("preferred_element_type=int32") == (5 if form == "int8" else 0)
+    assert least < sqnr(f(params, x), q(q.params, x)) < sqnr(f(params, x), usual(usual.params, x))
+
+
 # Loops and branches
 
 
