@@ -24,16 +24,20 @@ _IN_PLACE = frozenset(("reshape", "squeeze", "expand_dims"))
 
 
 def lower_transposes(region: Region, fusion: Fusion, target: Machine) -> list[Call] | None:
-    """Kernels for a region of transpositions, which are told the sizes; None for another region.
+    """Kernels for a region of transpositions, which are told the sizes.
+
+    None for another region, for one of symbolic sizes, and for one without elements.
 
     Args:
-      region: what is computed, of known sizes.
+      region: what is computed.
       fusion: of the program.
       target: the machine.
     """
+    if region.axes is not None or not all(isinstance(n, int) and n for n in region.domain):
+        return None
     calls: list[Call] = []
     for root in region.roots:
-        found = None if region.axes is not None else _turned(root.eqn, fusion)
+        found = _turned(root.eqn, fusion)
         result = root.vars[0]
         if found is None or result not in fusion.stored:
             return None

@@ -126,3 +126,22 @@ def test_threads_and_narrow_vectors(threads, monkeypatch):
         got = amdjax.jit(turned(*weights))(0.0)[1:]
         for x, (w, order) in zip(got, weights, strict=True):
             np.testing.assert_array_equal(np.asarray(x), w.transpose(order))
+
+
+def test_sizes_that_are_symbolic_or_nothing():
+    """Such arrays are turned like any other value."""
+    c, none = jnp.asarray(drawn((5, 1)) / 50), jnp.zeros((0, 5))
+
+    def f(x):
+        # Of constants alone, and read twice: kept in memory.
+        steps = lax.iota(np.float32, x.shape[0])
+        wide = jnp.exp(lax.broadcast_in_dim(c, (5, x.shape[0]), (0, 1)) * steps * -0.1)
+        return x, wide, lax.sort(wide.T, dimension=0), none.T
+
+    run = amdjax.jit(f, symbolic="n")
+    for n in (3, 50):
+        got = run(np.ones(n, np.float32))
+        wanted = np.exp(np.asarray(c) * np.arange(n, dtype=np.float32) * np.float32(-0.1))
+        np.testing.assert_allclose(np.asarray(got[1]), wanted, rtol=1e-4)
+        np.testing.assert_array_equal(np.asarray(got[2]), np.sort(np.asarray(got[1]).T, 0))
+        assert got[3].shape == (5, 0)
