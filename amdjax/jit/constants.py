@@ -24,6 +24,7 @@ from amdjax.jit.instructions import (
     Storage,
     View,
     Zeros,
+    first_operand,
     packed,
 )
 from amdjax.passes.switches import is_on
@@ -114,7 +115,7 @@ def _launches(instruction: Instruction) -> Iterator[tuple[tile.Kernel, list[View
     words = instruction.words
     for n, word in enumerate(words):
         if isinstance(word, tile.Kernel):
-            start = n + (4 if instruction.opcode == vm.CALL else 3)
+            start = first_operand(instruction, n)
             yield word, words[start : start + words[start - 1]]
 
 

@@ -21,7 +21,7 @@ from amdjax.targets.cpu import PARALLEL_FROM
 
 __all__ = [
     "ALIGN", "HostCall", "Instruction", "Kept", "Label", "Launch", "Parallel", "Plan", "Storage",
-    "View", "Word", "Zeros", "packed", "places",
+    "View", "Word", "Zeros", "first_operand", "packed", "places",
 ]  # fmt: skip
 
 ALIGN = 64
@@ -102,6 +102,11 @@ class Instruction:
     opcode: int
     words: list[Word]
     step: int = -1  # of the whole program, for which it works; -1 where it copies results
+
+
+def first_operand(launch: Instruction, n: int) -> int:
+    """Where the operands begin of the kernel at a place among the words; their number is before."""
+    return n + (4 if launch.opcode == vm.CALL else 3)
 
 
 @dataclass(frozen=True, eq=False)

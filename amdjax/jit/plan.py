@@ -48,6 +48,7 @@ from amdjax.jit.offloading import copy_near_use, prefetch_copies
 from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
+from amdjax.jit.shared_kernels import may_share, share_kernels
 from amdjax.jit.updates import changes_in_place, first_names, readers_first
 from amdjax.jit.workspace import FilledWorkspace
 from amdjax.kernels.shaped import ShapedContext, estimate, has_kernels, lower_shaped
@@ -142,6 +143,8 @@ class Planner:
         self.facts = facts_of(target)
         self.repeats, self.by_line = Repeats(by_line), by_line
         self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
+        #: whether kernels that differ in numbers alone become one
+        self.shares = isinstance(target, CpuTarget) and is_on("share_kernels")
         self.joins = True  # whether launches of the same code become one on a GPU
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
@@ -203,6 +206,7 @@ class Planner:
         fixed = frozenset(jaxpr.constvars if keeps else ())
         self.body(jaxpr, env, destinations, outermost=True, hoisted=Hoisted(fixed))
         self.emit(vm.HALT)
+        self.share_kernels()
         hosted = any(s.space is Space.Host for s in self.storages)
         host_slot = self.slot() if hosted else vm.ZERO
         if isinstance(self.target, GpuTarget):
@@ -279,7 +283,17 @@ class Planner:
         if self.loader is not None:
             if config.check:
                 tile.verify(kernel)
-            self.loader.add(kernel)
+            if not (self.shares and may_share(kernel)):
+                self.loader.add(kernel)
+
+    def share_kernels(self) -> None:
+        """Let kernels be compiled that waited for others of their structure."""
+        if not self.shares:
+            return
+        self.shares, self.instructions = False, share_kernels(self.instructions)
+        for kernel in (w for i in self.instructions for w in i.words):
+            if isinstance(kernel, tile.Kernel) and may_share(kernel):
+                self.load(kernel)
 
     @contextmanager
     def undecided(self) -> Iterator[Callable[[], None]]:

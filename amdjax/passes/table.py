@@ -191,6 +191,8 @@ PASSES: tuple[Pass, ...] = (
          None, "jit/constants.py", only="cpu"),
     Pass("fill_workspace_once", "what several products would pack alike is packed once",
          None, "jit/plan.py", only="cpu"),
+    Pass("share_kernels", "kernels of products that differ in numbers alone are compiled once",
+         None, "jit/plan.py", only="cpu"),
     Pass("update_in_place", "results take over the memory of values that are dead or donated",
          None, "jit/updates.py"),
     Pass("color_memory", "values that are not alive together share memory",

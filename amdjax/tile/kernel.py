@@ -11,6 +11,9 @@ from amdjax.tile.ir import Block, Op, nested_ops
 from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer, TileType
 
+#: Tiles that a loop carries from which on it is a micro-kernel.
+MANY_CARRIED = 8
+
 
 @dataclass(slots=True)
 class Kernel:
@@ -59,9 +62,19 @@ class Kernel:
         return self.params[: len(self.params) - len(self.sizes)]
 
     @property
+    def has_micro_kernel(self) -> bool:
+        """Whether a loop keeps many tiles in registers."""
+        return any(is_micro_kernel(op) for op in nested_ops(self.body))
+
+    @property
     def cooperative(self) -> bool:
         """Whether its programs wait for each other, so that all have to be resident at once."""
         return any(op.name == "grid_barrier" for op in nested_ops(self.body))
+
+
+def is_micro_kernel(op: Op) -> bool:
+    """Whether an operation is a loop that keeps many tiles in registers."""
+    return op.name == "for" and sum(bool(v.shape) for v in op.results) >= MANY_CARRIED
 
 
 def listing(kernel: Kernel) -> tuple[str, dict[int, int]]:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from amdjax.codegen.compile_worker import NO_STRENGTH_REDUCTION
-from amdjax.codegen.cpu.writer import MANY_CARRIED, emit_kernel
+from amdjax.codegen.cpu.writer import emit_kernel
 from amdjax.codegen.llvm import Module
+from amdjax.tile.kernel import MANY_CARRIED
 from tests.support.tile_runner import PROTOTYPE, compile_kernel, kernel, run_kernel
 
 IN, OUT = ("f32", "in"), ("f32", "out")

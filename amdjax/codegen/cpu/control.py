@@ -16,6 +16,7 @@ from amdjax.codegen.cpu.emitter import CpuEmitter, Rep
 from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.llvm import I1, I64, PTR, Function, Value, const
 from amdjax.tile import ops
+from amdjax.tile.kernel import is_micro_kernel
 
 __all__ = ["LOWERINGS", "program_loop"]
 
@@ -29,6 +30,8 @@ OUTER_STRETCH = 16  # of what has loops inside: programs of a kernel, rounds of 
 @LOWERINGS.of(ops.For)
 def lower_for(c: CpuEmitter, op: ops.For) -> list[Rep]:
     loop = partial(_long_loop, c.f, _stretch(op)) if op.users else None
+    if is_micro_kernel(op):
+        c.point(op)
     return emitter.lower_for(c, op, loop)
 
 

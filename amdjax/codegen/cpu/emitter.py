@@ -37,6 +37,8 @@ class CpuEmitter(Emitter[Rep]):
             self._addresses[p.name] = f.load(I64 if p.role == "size" else PTR, slot, 8)
         for s in kernel.scratch:
             self._addresses[s.name] = f.alloca(Type(memory_element(s.dtype)), s.size)
+        #: By buffer and offset: an address, and what is added to it (`point`).
+        self._moving: dict[tuple[tile.Buffer, int], tuple[Value, tile.Value]] = {}
         #: Metadata that marks streaming stores; None if there are none.
         self.streams = f.module.add_metadata("!{i32 1}") if _streams(kernel.body) else None
         #: Number of the program of the grid; the loop over programs says which.
@@ -48,6 +50,27 @@ class CpuEmitter(Emitter[Rep]):
         if offset is None:
             return start
         return self.f.gep(start, offset, Type(memory_element(buffer.dtype)))
+
+    def point(self, loop: ops.For) -> None:
+        """Write, before a loop, from where its reads move: the part of an offset that is still.
+
+        LLVM, whose loops' strength is not reduced in such kernels, would add it in each round.
+        """
+        sums = {op.result.number: op for op in loop.body.ops if op.name == "add"}
+        for op in loop.body.ops:
+            if isinstance(op, ops.Load) and (place := sums.get(op.offset.number)) is not None:
+                still, moving = place.operands
+                if still.number in self._reps and moving.number not in self._reps:
+                    start = self.address(op.buffer, self.scalar(still))
+                    self._moving[op.buffer, op.offset.number] = start, moving
+
+    def address_at(self, buffer: tile.Buffer, offset: tile.Value) -> Value:
+        """Where the element at an offset of the kernel is."""
+        known = self._moving.get((buffer, offset.number))
+        if known is None:
+            return self.address(buffer, self.scalar(offset))
+        start, moving = known
+        return self.f.gep(start, self.scalar(moving), Type(memory_element(buffer.dtype)))
 
     def flatten(self, reps: Sequence[Rep], types: Sequence[tile.TileType]) -> list[Value]:
         return [v for rep in reps for v in (rep if isinstance(rep, list) else [rep])]

@@ -52,6 +52,10 @@ def lower_load(c: CpuEmitter, op: ops.Load) -> list[Rep]:
     if len(t.shape) < 2:
         stride = strides[0] if strides else 0
         row_mask = _row_of(mask, 0)
+        if row_mask is None and (stride == 1 or not t.shape):
+            kind = Type(memory_element(t.dtype), t.shape[-1] if t.shape else 0)
+            x = c.f.load(kind, c.address_at(buffer, op.offset), kind.bits // 8)
+            return [_from_memory(c.f, x, t.dtype)]
         return [_load_row(c, buffer, t, offset, stride, row_mask, op.other)]
     rows, columns = t.shape
     if strides[0] == 1 and strides[1] != 1 and mask is None and rows > 1:

@@ -29,10 +29,6 @@ __all__ = ["LOWERINGS", "PASSES", "SCRATCH_LIMIT", "emit_kernel"]
 KERNEL_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
 )
-#: Vectors that a loop carries from which on it is a micro-kernel. Its addresses lie at constant
-#: distances as they are written: reducing their strength changes nothing that can be measured, and
-#: takes a third of the time to compile.
-MANY_CARRIED = 8
 #: Bytes of scratch, which lies on the stack: threads have 8 MiB of it.
 SCRATCH_LIMIT = 6 << 20
 #: What is found out of a kernel, and put into it, before it is written.
@@ -68,7 +64,9 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
         )
     arguments = [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
     attributes = KERNEL_ATTRIBUTES
-    if _has_micro_kernel(kernel):
+    if kernel.has_micro_kernel and not kernel.sizes:
+        # Its addresses move by constants as they are written: reducing their strength changes
+        # nothing that can be measured, and takes a third of the time to compile.
         attributes = f"{attributes} {NO_STRENGTH_REDUCTION}"
     f = module.function(name or kernel.name, arguments, attributes=attributes)
     kernel = passes.run(kernel, PASSES)
@@ -87,9 +85,3 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
     if c.streams is not None:
         f.emit("fence seq_cst")  # streaming stores are ordered with nothing else
     f.ret()
-
-
-def _has_micro_kernel(kernel: tile.Kernel) -> bool:
-    """Whether a loop keeps many vectors in registers."""
-    loops = (op for op in tile.nested_ops(kernel.body) if isinstance(op, tile.ops.For))
-    return any(sum(1 for v in op.results if v.shape) >= MANY_CARRIED for op in loops)

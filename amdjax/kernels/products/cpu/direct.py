@@ -377,12 +377,15 @@ class DirectProduct(PlainProduct):
         a_line, a_step = stride_of(p.a.lines), stride_of(p.a.depth)
         a_base, b_base = self.a_base + row * a_line, self.b_base + column
         starts, masks = self._vectors(column)
+        # Where rows and vectors begin is known before the loop over depth.
+        rows = [a_base + k.const("index", a_line) * r for r in range(self.rows)]
+        vectors = [b_base + start for start in starts]
 
         def load_a(s: Value, r: int) -> Value:
-            return self.load(self.a, a_base + s * a_step + r * a_line, 1, ())
+            return self.load(self.a, rows[r] + s * a_step, 1, ())
 
         def load_b(s: Value, v: int) -> Value:
-            at = b_base + s * stride_of(p.b.depth) + starts[v]
+            at = vectors[v] + s * stride_of(p.b.depth)
             return self.load(self.b, at, 1, (shape.lanes,), masks[v])
 
         if self.reads_in_place:
@@ -397,15 +400,15 @@ class DirectProduct(PlainProduct):
             aligned = whole and fills_lines(self.columns, self.writer.sink.dtype)
 
             def store() -> None:
-                for r, vectors in enumerate(accumulators):
-                    for start, mask, x in zip(starts, masks, vectors):
+                for r, line in enumerate(accumulators):
+                    for start, mask, x in zip(starts, masks, line):
                         self.writer.store(row + r, column + start, x, mask, aligned=aligned)
 
             self.writer.either_way(store)
             return
         zero = k.const("index", 0)
-        for r, vectors in enumerate(accumulators):
-            for start, x in zip(starts, vectors):
+        for r, line in enumerate(accumulators):
+            for start, x in zip(starts, line):
                 k.store(self.waiting, k.const("index", r * shape.columns + start), x, (1,))
         store_tile(
             k,

@@ -10,8 +10,10 @@ the input are left out where that is so for whole runs.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from amdjax import tile
@@ -210,6 +212,7 @@ class ImplicitProduct:
         self.rounds = problem.accumulate in tile.FLOATS
         most = range(ceil_div(self.run, 2 * LONG_SUM), 2 * ceil_div(self.run, 2 * LONG_SUM))
         parts = next((n for n in most if not self.run % (n * self.per)), 1) if self.rounds else 1
+        self.long = self.rounds and self.run >= LONG_SUM
         #: steps of a run that are summed at once
         self.part = self.run // parts
         tiles = ceil_div(math.prod(plan.block), plan.tile.rows)
@@ -294,15 +297,13 @@ class ImplicitProduct:
         def nest(loops: list[_Taps], at: Value, depth: Value, sums: list[Value]) -> list[Value]:
             if not loops:
                 prefetched = fetched and fetched + depth * self.share
-                return self._run(shape, at, base + depth * columns, sums, prefetched)
+                run = partial(self._run, shape, at, base + depth * columns, prefetched)
+                # Long sums are begun anew.
+                return list(map(operator.add, sums, run(none))) if self.long else run(sums)
             taps, *inner = loops
 
             def tap(t: Value, *sums: Value) -> list[Value]:
-                here = at + t * taps.pitch, depth + t * taps.steps
-                if taps.steps < LONG_SUM or not self.rounds:
-                    return nest(inner, *here, list(sums))
-                # Long sums are begun anew.
-                return [x + y for x, y in zip(sums, nest(inner, *here, none), strict=True)]
+                return nest(inner, at + t * taps.pitch, depth + t * taps.steps, list(sums))
 
             return list(k.for_(taps.low, taps.high, 1, tap, sums))
 
@@ -327,7 +328,8 @@ class ImplicitProduct:
     def _loops(self, place: Sequence[Value]) -> list[_Taps]:
         """The loops over taps of positions at a place, the last one over parts of a run."""
         k, plan, steps = self.k, self.plan, self.run
-        loops = [_Taps(0, self.run // self.part, self.part, self.part)]
+        # Long runs are a loop even of one part, as others of the same code have more.
+        loops = [_Taps(0, self.run // self.part, self.part, self.part)] if self.long else []
         for d in reversed(self.looped):
             axis = plan.axes[d]
             inside: tuple[Value | int, Value | int] = 0, axis.taps
@@ -336,7 +338,7 @@ class ImplicitProduct:
                 inside = axis.taps_inside(k, self.first[d] + place[d])
             loops.insert(0, _Taps(*inside, axis.tap_shift * self.pitches[d], steps))
             steps *= axis.taps
-        return loops if self.part < self.run else loops[:-1]
+        return loops
 
     def _first_prefetch(self, base: Value, place: Sequence[Value]) -> Value | None:
         """What a tile asks for at its first step, of the panel behind the one at `base`.
@@ -353,7 +355,7 @@ class ImplicitProduct:
         return base + self.packer.depth * plan.tile.columns + tile * (p.depth * self.share)
 
     def _run(
-        self, shape: TileShape, at: Value, panel: Value, sums: list[Value], prefetched: Value | None
+        self, shape: TileShape, at: Value, panel: Value, prefetched: Value | None, sums: list[Value]
     ) -> list[Value]:
         """The micro-kernel along steps that follow one another in the copy and in a panel."""
         k, per = self.k, self.per
@@ -363,16 +365,18 @@ class ImplicitProduct:
         if per > 1:
             copy, panels = (replace(x, dtype="i32") for x in (copy, panels))
             at, panel, prefetched = at // per, panel // per, prefetched and prefetched // per
+        # Where rows and vectors begin is known before the loop over steps.
+        rows = [at + k.const("index", step) * r for r in range(shape.rows)]
+        vectors = [panel + v * shape.lanes for v in range(shape.vectors)]
 
         def load_b(s: Value, v: int) -> Value:
             if prefetched is not None and v == 0:
                 k.prefetch(panels, prefetched + s * self.share, level=2)
-            there = panel + s * shape.columns + v * shape.lanes
-            return k.load(panels, there, (shape.lanes,), (1,))
+            return k.load(panels, vectors[v] + s * shape.columns, (shape.lanes,), (1,))
 
         lines = multiply(
             k, shape, self.problem.accumulate, self.part // per,
-            lambda s, r: k.load(copy, at + s + r * step),
+            lambda s, r: k.load(copy, rows[r] + s),
             load_b,
             [sums[i : i + shape.vectors] for i in starts],
             self.add,

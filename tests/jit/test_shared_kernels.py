@@ -1,0 +1,137 @@
+"""Products and convolutions whose kernels differ in numbers alone share machine code."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax import lax
+from amdjax.core.config import disabled_passes
+from amdjax.jit.instructions import View
+from amdjax.jit.plan import plan_program
+from amdjax.jit.stored_plans import read_plan, written_plan
+from amdjax.targets.cpu import CpuTarget
+
+CPU = CpuTarget(vector_bits=512, threads=1)
+RNG = np.random.default_rng(0)
+
+
+def draw(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def conv(x, w, stride=1):
+    numbers = ("NHWC", "HWIO", "NHWC")
+    return lax.conv_general_dilated(x, w, (stride, stride), "SAME", dimension_numbers=numbers)
+
+
+def conv_in_numpy(x, w, stride):
+    side = -(-x.shape[1] // stride)
+    reach = (side - 1) * stride + 1
+    low = max(reach + 2 - x.shape[1], 0) // 2
+    x = np.pad(x, ((0, 0), (low, 2), (low, 2), (0, 0)))
+    taps = [(i, j) for i in range(3) for j in range(3)]
+    seen = [x[:, i : i + reach : stride, j : j + reach : stride] for i, j in taps]
+    return sum(s @ w[i, j] for s, (i, j) in zip(seen, taps))
+
+
+def kernels(f, *args, name="convolution"):
+    """How many kernels of a name are compiled, and how many launches they have."""
+    plan = plan_program(amdjax.make_jaxpr(f)(*args), CPU)
+    found = [k for k in plan.kernels() if k.name == name]
+    return len({id(k) for k in found}), len(found)
+
+
+def stages(x, *weights):
+    """Convolutions of stages of a network, half as large and of more features each."""
+    for n, w in enumerate(weights):
+        x = jnp.maximum(conv(x, w, 1 + n % 2), 0)
+    return x
+
+
+def weights(*features):
+    return [0.05 * draw(3, 3, a, b) for a, b in pairwise(features)]
+
+
+def alone(f, *args):
+    """The results where each kernel is compiled for its own sizes."""
+    with disabled_passes("share_kernels"):
+        return amdjax.jit(f)(*args)
+
+
+def test_stages_of_a_network_share_a_kernel():
+    x, ws = draw(1, 56, 56, 64), weights(64, 64, 128, 128, 256, 256)
+    count, launches = kernels(stages, x, *ws)
+    assert launches == 5 and count < launches
+    with disabled_passes("share_kernels"):
+        assert kernels(stages, x, *ws) == (5, 5)
+    got = amdjax.jit(stages)(x, *ws)
+    np.testing.assert_array_equal(got, alone(stages, x, *ws))
+    y = x.astype(np.float64)
+    for n, w in enumerate(ws):
+        y = np.maximum(conv_in_numpy(y, w, 1 + n % 2), 0)
+    np.testing.assert_allclose(got, y, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("side", "features"), [(13, 32), (14, 31), (15, 33), (27, 64), (28, 32), (29, 33)]
+)
+def test_sizes_around_those_of_tiles(side, features):
+    def f(x, y, v, w):
+        return conv(x, v) + 1, conv(y, w) + 1
+
+    x, y = draw(1, side, side, 64), draw(1, 28, 14, 80)
+    v, w = draw(3, 3, 64, features), draw(3, 3, 80, 64)
+    for got, expected in zip(amdjax.jit(f)(x, y, v, w), alone(f, x, y, v, w), strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_what_is_behind_a_convolution_tells_kernels_apart():
+    def f(x, y, v, w):
+        return conv(x, v) + 1, jnp.maximum(conv(y, w), 0)
+
+    args = draw(1, 28, 28, 64), draw(1, 14, 14, 128), draw(3, 3, 64, 64), draw(3, 3, 128, 64)
+    assert kernels(f, *args) == (2, 2)
+
+
+def test_products_of_several_depths_share_a_kernel():
+    def f(x, a, b, c):
+        for w in (a, b, c):
+            x = jnp.maximum(x @ w, 0)
+        return x
+
+    x, ws = draw(3136, 64), [0.1 * draw(64, 256), 0.1 * draw(256, 64), 0.1 * draw(64, 128)]
+    count, launches = kernels(f, x, *ws, name="direct")
+    assert count < launches
+    got = amdjax.jit(f)(x, *ws)
+    np.testing.assert_array_equal(got, alone(f, x, *ws))
+    expected = x.astype(np.float64)
+    for w in ws:
+        expected = np.maximum(expected @ w, 0)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_kernels_in_loops_and_branches_are_shared():
+    def f(x, y, v, w, many):
+        body = lambda i, x: jnp.maximum(conv(x, v), 0)
+        z = lax.fori_loop(0, 3, body, x)
+        return z, lax.cond(many, lambda: jnp.maximum(conv(y, w), 0), lambda: y)
+
+    args = draw(1, 28, 28, 128), draw(1, 14, 14, 192), 0.05 * draw(3, 3, 128, 128)
+    args = *args, 0.05 * draw(3, 3, 192, 192)
+    for many in (True, False):
+        pairs = zip(amdjax.jit(f)(*args, many), alone(f, *args, many), strict=True)
+        for got, expected in pairs:
+            np.testing.assert_array_equal(got, expected)
+
+
+def test_plans_are_kept_with_the_numbers():
+    x, ws = draw(1, 56, 56, 64), weights(64, 64, 128, 128)
+    plan = plan_program(amdjax.make_jaxpr(stages)(x, *ws), CPU)
+    keys = {id(k): bytes(31) + bytes([n]) for n, k in enumerate(plan.kernels())}
+    found = read_plan(written_plan(plan, [], keys), [])
+    places = lambda i: [w.offset for w in i.words if isinstance(w, View)]
+    kept = list(map(places, found.plan.instructions))
+    assert kept == list(map(places, plan.instructions)) and min(map(min, filter(None, kept))) < 0
