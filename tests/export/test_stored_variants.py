@@ -184,3 +184,27 @@ def test_data_that_is_no_plan_is_refused(tmp_path, made):
         except ValueError:
             refused += 1
     assert refused > 50
+
+
+def test_choices_of_gains_hold_where_they_are_the_greatest():
+    """What is chosen for its size, as an order of axes is, has costs below zero."""
+    (n,) = SizedScope({"n": 10}).variables().values()
+    choice = Choice((-100 * n, -64 * n, -300), 0)
+    assert [choice.excess({"n": at}) for at in (2, 3, 4, 100)] == [1 / 3, 0, 0, 0]
+    assert Choice((n, 0), 0).excess({"n": 2}) == np.inf and Choice((0, n), 0).holds({"n": 2})
+
+
+def test_a_network_whose_layouts_are_chosen_is_read(tmp_path, made):
+    """Where a CPU computes with channels last, too, whatever the batch."""
+    k = np.ones((64, 64, 3, 3), np.float32)
+
+    def f(x):
+        for _ in range(2):
+            x = lax.conv(x, k, (1, 1), "SAME")
+        return nn.relu(x) * 2
+
+    spec = amdjax.ShapeDtypeStruct(export.symbolic_shape("b, 64, 56, 56"), np.float32)
+    e = export.export(amdjax.jit(f))(spec)
+    e.save(tmp_path / "f", targets=["cpu"], example={"b": 2})
+    (variant,) = next(v for v in made if v is not None and v.known).known
+    assert variant.regrets({"b": 2}) == 0

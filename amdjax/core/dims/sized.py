@@ -264,7 +264,8 @@ class Choice(NamedTuple):
         """By what share of the least cost it costs more; 0 if it is about as much."""
         values = [at_sizes(cost, sizes) for cost in self.costs]
         mine, least = values[self.place], min(values)
-        return 0.0 if mine <= ABOUT * least else mine / least - 1 if least > 0 else math.inf
+        more, size = mine - least, abs(least)  # gains are costs below zero
+        return 0.0 if more <= (ABOUT - 1) * size else more / size if size else math.inf
 
     def __str__(self) -> str:
         return f"plan {self.place + 1} of {len(self.costs)}"
