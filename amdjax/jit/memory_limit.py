@@ -96,7 +96,7 @@ class Search:
     ) -> None:  # fmt: skip
         self.target, self.prepared, self.unsummed = target, prepared, unsummed
         self.cost = functools.cache(lambda eqn: _nanoseconds(eqn, target))
-        self._peak = functools.cache(self._peak_of)
+        self._peaks: dict[ClosedJaxpr, int] = {}  # of bodies
 
     def candidates(self, closed: ClosedJaxpr) -> list[Candidate]:
         """Programs that need less memory than all that cost less, cheapest first."""
@@ -153,10 +153,12 @@ class Search:
         # What a step carries is made beside what it was.
         return most + sum(v.aval.nbytes for v in eqn.outvars[: eqn.params.get("num_carry", 0)])
 
-    def _peak_of(self, closed: ClosedJaxpr) -> int:
-        body = self.prepared(closed)
-        held, passed = self._places(body)
-        return Liveness(body.eqns, (), held, passed, self._inside).peak()[1]
+    def _peak(self, closed: ClosedJaxpr) -> int:
+        if closed not in self._peaks:
+            body = self.prepared(closed)
+            held, passed = self._places(body)
+            self._peaks[closed] = Liveness(body.eqns, (), held, passed, self._inside).peak()[1]
+        return self._peaks[closed]
 
 
 def _renames(eqn: JaxprEqn) -> bool:

@@ -38,11 +38,10 @@ def lower_transposes(region: Region, fusion: Fusion, target: Machine) -> list[Ca
     calls: list[Call] = []
     for root in region.roots:
         found = _turned(root.eqn, fusion)
-        result = root.vars[0]
-        if found is None or result not in fusion.stored:
+        if found is None or not (root.vars and root.vars[0] in fusion.stored):
             return None
         source, turned = found
-        calls += _sized(turned, source, result, target)
+        calls += _sized(turned, source, root.vars[0], target)
     return calls
 
 
