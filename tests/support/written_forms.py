@@ -198,7 +198,7 @@ FORMS = [
     Form("attention of torch, mask added", f"{_TORCH} m=Add(l,bias) s=Softmax(m) {_SUMS}",
          ATTENTION, lambda a: _attention(a, a["bias"])),
     Form("attention of torch, boolean mask",
-         f"{_TORCH} c=Where(kept,f0,never) m=Add(l,c) w=Softmax(m) n=IsNaN(w) s=Where(n,f0,w) "
+         f"{_TORCH} c=Where(kept,f0,never) m=Add(l,c) sm=Softmax(m) n=IsNaN(sm) s=Where(n,f0,sm) "
          f"{_SUMS}",
          ("region", "attention", "region"), lambda a: _attention(a, allowed=a["kept"])),
     Form("attention of torch, causal",
@@ -233,11 +233,11 @@ FORMS = [
          "ru=Unsqueeze(r,last) iu=Unsqueeze(i,last) s=Concat(ru,iu;axis=-1) y=Reshape(s,together)",
          REGION, _one(_rope_of_pairs)),
     Form("layer norm",
-         "m=ReduceMean(x;axes=-1) d=Sub(x,m) q=Pow(d,f2) v=ReduceMean(q;axes=-1) e=Add(v,small) "
+         "m=ReduceMean(x;axes=-1) d=Sub(x,m) sq=Pow(d,f2) var=ReduceMean(sq;axes=-1) e=Add(var,small) "
          "s=Sqrt(e) n=Div(d,s) h=Mul(n,g) y=Add(h,b)", REGION,
          _one(lambda a: _norm(a, a["x"] - a["x"].mean(-1, keepdims=True)) + a["b"])),
     Form("RMS norm",
-         "q=Pow(x,f2) v=ReduceMean(q;axes=-1) e=Add(v,small) s=Sqrt(e) r=Div(f1,s) n=Mul(x,r) "
+         "sq=Pow(x,f2) var=ReduceMean(sq;axes=-1) e=Add(var,small) s=Sqrt(e) r=Div(f1,s) n=Mul(x,r) "
          "y=Mul(g,n)", REGION, _one(lambda a: _norm(a, a["x"]))),
     Form("GELU", "d=Div(x,sqrt2) e=Erf(d) p=Add(e,f1) m=Mul(x,p) y=Mul(m,f05)", REGION,
          _x(lambda x: x * (1 + _erf(x / np.sqrt(2))) / 2)),
