@@ -233,11 +233,11 @@ FORMS = [
          "ru=Unsqueeze(r,last) iu=Unsqueeze(i,last) s=Concat(ru,iu;axis=-1) y=Reshape(s,together)",
          REGION, _one(_rope_of_pairs)),
     Form("layer norm",
-         "m=ReduceMean(x;axes=-1) d=Sub(x,m) sq=Pow(d,f2) var=ReduceMean(sq;axes=-1) e=Add(var,small) "
+         "m=ReduceMean(x;axes=-1) d=Sub(x,m) p=Pow(d,f2) vr=ReduceMean(p;axes=-1) e=Add(vr,small) "
          "s=Sqrt(e) n=Div(d,s) h=Mul(n,g) y=Add(h,b)", REGION,
          _one(lambda a: _norm(a, a["x"] - a["x"].mean(-1, keepdims=True)) + a["b"])),
     Form("RMS norm",
-         "sq=Pow(x,f2) var=ReduceMean(sq;axes=-1) e=Add(var,small) s=Sqrt(e) r=Div(f1,s) n=Mul(x,r) "
+         "p=Pow(x,f2) vr=ReduceMean(p;axes=-1) e=Add(vr,small) s=Sqrt(e) r=Div(f1,s) n=Mul(x,r) "
          "y=Mul(g,n)", REGION, _one(lambda a: _norm(a, a["x"]))),
     Form("GELU", "d=Div(x,sqrt2) e=Erf(d) p=Add(e,f1) m=Mul(x,p) y=Mul(m,f05)", REGION,
          _x(lambda x: x * (1 + _erf(x / np.sqrt(2))) / 2)),
