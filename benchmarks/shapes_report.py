@@ -62,7 +62,8 @@ def section(files: list[Path]) -> str:
         programs = [row for row in rows if row["name"] in {p.name for p in PROGRAMS}]
         loops = [row for row in rows if row not in programs]
         lines += ["", *(f"- {label}: {text}" for label, text in about.items())]
-        lines += ["", *table(programs), "", *serving(loops)]
+        lines += ["", *table(programs)] if programs else []
+        lines += ["", *serving(loops)] if loops else []
         told = [(row["name"], lib, text) for row in rows for lib, text in row["errors"].items()]
         lines += [f"- {name}, {report.LABELS[lib]}: {text}" for name, lib, text in told]
     return "\n".join(lines) + "\n"

@@ -46,7 +46,7 @@ def inspect_array_sharding(value: Any, *, callback: Callable[[Sharding], None]) 
         traced ones when the program is compiled.
 
         >>> amdjax.debug.inspect_array_sharding(amdjax.numpy.ones(2), callback=print)
-        SingleDeviceSharding(device=CpuDevice(id=0))
+        SingleDeviceSharding(device=CpuDevice(id=0), memory_kind=device)
     """
     for x in tree_leaves(value):
         if isinstance(x, ConcreteArray):

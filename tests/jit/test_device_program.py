@@ -142,7 +142,8 @@ def test_an_emulator_sees_intermediates_one_by_one(device, monkeypatch):
         pytest.skip("for emulated GPUs")
     x = amdjax.device_put(normal(20, 20), device)
     asked, alloc = [], device.alloc
-    monkeypatch.setattr(device, "alloc", lambda nbytes: asked.append(nbytes) or alloc(nbytes))
+    make = lambda nbytes, *space: asked.append(nbytes) or alloc(nbytes, *space)
+    monkeypatch.setattr(device, "alloc", make)
     found = amdjax.jit(lambda x: (x @ x) @ (x @ jnp.tanh(x.T)))(x)
     assert found.device is device and len(asked) > 2
     assert set(asked) == {20 * 20 * 4}
