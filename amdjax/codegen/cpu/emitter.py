@@ -6,6 +6,7 @@ of rank 2 is a list of such rows.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 
 from amdjax import tile
@@ -59,10 +60,10 @@ class CpuEmitter(Emitter[Rep]):
         sums = {op.result.number: op for op in loop.body.ops if op.name == "add"}
         for op in loop.body.ops:
             if isinstance(op, ops.Load) and (place := sums.get(op.offset.number)) is not None:
-                still, moving = place.operands
-                if still.number in self._reps and moving.number not in self._reps:
-                    start = self.address(op.buffer, self.scalar(still))
-                    self._moving[op.buffer, op.offset.number] = start, moving
+                for still, moving in itertools.permutations(place.operands):
+                    if still.number in self._reps and moving.number not in self._reps:
+                        start = self.address(op.buffer, self.scalar(still))
+                        self._moving[op.buffer, op.offset.number] = start, moving
 
     def address_at(self, buffer: tile.Buffer, offset: tile.Value) -> Value:
         """Where the element at an offset of the kernel is."""

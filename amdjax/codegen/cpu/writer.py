@@ -64,8 +64,8 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
         )
     arguments = [("args", PTR), ("begin", I64), ("end", I64), ("worker", I64)]
     attributes = KERNEL_ATTRIBUTES
-    if kernel.has_micro_kernel and not kernel.sizes:
-        # Its addresses move by constants as they are written: reducing their strength changes
+    if kernel.has_micro_kernel:
+        # Its addresses are moved once a round as they are written: reducing their strength changes
         # nothing that can be measured, and takes a third of the time to compile.
         attributes = f"{attributes} {NO_STRENGTH_REDUCTION}"
     f = module.function(name or kernel.name, arguments, attributes=attributes)
