@@ -63,7 +63,7 @@ class Kernel:
 
     @property
     def has_micro_kernel(self) -> bool:
-        """Whether a loop keeps many tiles in registers."""
+        """Whether a loop is that of a product in registers."""
         return any(is_micro_kernel(op) for op in nested_ops(self.body))
 
     @property
@@ -73,8 +73,10 @@ class Kernel:
 
 
 def is_micro_kernel(op: Op) -> bool:
-    """Whether an operation is a loop that keeps many tiles in registers."""
-    return op.name == "for" and sum(bool(v.shape) for v in op.results) >= MANY_CARRIED
+    """Whether an operation is a loop of a product: many sums in registers, and factors spread."""
+    if op.name != "for" or sum(bool(v.shape) for v in op.results) < MANY_CARRIED:
+        return False
+    return any(x.name == "broadcast" for block in op.blocks for x in block.ops)
 
 
 def listing(kernel: Kernel) -> tuple[str, dict[int, int]]:

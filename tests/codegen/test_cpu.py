@@ -48,17 +48,20 @@ def test_the_grid_may_be_cut_anywhere():
     np.testing.assert_array_equal(y, [0, 0, 0, 0, 12, 15, 18, 0, 0, 0])
 
 
-@pytest.mark.parametrize("vectors", [1, MANY_CARRIED])
-def test_strength_is_not_reduced_in_kernels_that_keep_many_vectors_in_registers(vectors):
+@pytest.mark.parametrize("vectors, spread", [(1, True), (MANY_CARRIED, True), (16, False)])
+def test_strength_is_not_reduced_in_products_in_registers(vectors, spread):
+    """In those alone: rows of symbolic sizes whose sums are as many need it."""
+
     def write(k, y):
-        zero = k.const("f32", 0, (8,))
-        sums = k.for_(0, 9, 1, lambda i, *sums: [x + 1 for x in sums], [zero] * vectors)
+        zero, one = k.const("f32", 0, (8,)), k.const("f32", 1)
+        more = lambda x: x + (k.broadcast(one, (8,)) if spread else k.const("f32", 1, (8,)))
+        sums = k.for_(0, 9, 1, lambda i, *sums: [more(x) for x in sums], [zero] * vectors)
         for n, x in enumerate(sums):
             k.store(y, 8 * n, x)
 
     module = Module()
     emit_kernel(module, kernel(write, {"y": OUT}))
-    assert (NO_STRENGTH_REDUCTION in str(module)) is (vectors > 1)
+    assert (NO_STRENGTH_REDUCTION in str(module)) is (vectors == MANY_CARRIED)
 
 
 def lone_page():
