@@ -13,7 +13,8 @@ Row = dict[str, Any]
 SHAPES_MARK = "<!-- below: written by python -m benchmarks.shapes_report -->"
 MODELS_MARK = "<!-- below: written by python -m benchmarks.onnx_models -->"
 GPU_MARK = "<!-- below: written by python -m benchmarks.gpu -->"
-MARKS = (SHAPES_MARK, MODELS_MARK, GPU_MARK)
+NETWORKS_MARK = "<!-- below: written by python -m benchmarks.gpu_models -->"
+MARKS = (SHAPES_MARK, MODELS_MARK, GPU_MARK, NETWORKS_MARK)
 
 LABELS = {
     "amdjax": "amdjax",
