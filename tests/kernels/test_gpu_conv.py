@@ -68,6 +68,25 @@ def test_taps_are_counted_from_the_last(gfx, layout, options):
     check(gfx, layout, 1, (6, 7), (32, 16), (1, 3), (1, 1), [(0, 0), (2, 1)], **options)
 
 
+# Each of them takes another plan: few features in or out, one of each, taps as many as pixels.
+@pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("features", "size", "window"),
+    [
+        ((3, 32), (9, 8), (3, 3)), ((1, 32), (9, 8), (3, 2)), ((32, 3), (9, 8), (3, 3)),
+        ((1, 1), (9, 8), (3, 3)), ((1, 8), (5, 6), (5, 5)), ((16, 16), (8, 8), (7, 7)),
+        ((3, 32), (8, 8), (7, 6)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_plan_reads_reversed_kernels(gfx, layout, features, size, window):
+    check(
+        gfx, layout, 2, size, features, window, (1, 1), [(1, 1), (1, 0)], reversal=(True, True),
+        **HALF,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize("gfx", EMULATED)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("strides", [(1, 1), (2, 1)])

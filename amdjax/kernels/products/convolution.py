@@ -173,6 +173,10 @@ class Convolution:
     def spatial(self) -> int:
         return len(self.strides)
 
+    def kernel_start(self, phases: Sequence[Phase]) -> int:
+        """Where the phases' first taps lie in the kernel."""
+        return self.rhs_offset + phase_offset(phases, self.rhs_strides, "tap")
+
     def phases(self) -> Iterator[tuple[Phase, ...]]:
         """Of all axes, in every combination."""
         return itertools.product(*self._axis_phases())
@@ -230,7 +234,7 @@ class Convolution:
         )  # fmt: skip
         b = Source(
             weights, part_dtype(_dtype(weights)),
-            self.rhs_offset + phase_offset(loops.phases, self.rhs_strides, "tap"),
+            self.kernel_start(loops.phases),
             _axes(batch, 1), (columns.weights,), _axes(depth, 1), fixed=weights in ctx.fixed,
         )  # fmt: skip
         sink = Sink(

@@ -51,7 +51,7 @@ class KernelGradient(LaneConvolution):
         start = chunk * self.chunk
         stop = k.min(start + self.chunk, self.phases[0].taps)
         x_at = image * conv.lhs_strides[1] + phase_offset(self.phases, conv.lhs_strides, "start")
-        w_at = image * conv.rhs_strides[1] + phase_offset(self.phases, conv.rhs_strides, "tap")
+        w_at = image * conv.rhs_strides[1] + conv.kernel_start(self.phases)
 
         def block(c: Value) -> None:
             mask = None

@@ -116,7 +116,7 @@ class LaneConvolution:
         return nest(
             0,
             k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start")),
-            k.const("index", phase_offset(self.phases, self.conv.rhs_strides, "tap")),
+            k.const("index", self.conv.kernel_start(self.phases)),
             accumulators,
         )
 

@@ -282,7 +282,7 @@ class DirectConvolution:
         """Offsets of the first tile's first element in input and kernel, at the first tap."""
         k = self.k
         x = k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start"))
-        w = k.const("index", phase_offset(self.phases, self.conv.rhs_strides, "tap"))
+        w = k.const("index", self.conv.kernel_start(self.phases))
         loops = (*self.outer, self.slow, self.fast, self.run)
         for loop, place in zip(loops, (*digits, *self.bases, self.start), strict=True):
             x = x + place * loop.x if loop.x else x

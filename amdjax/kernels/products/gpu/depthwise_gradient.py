@@ -322,7 +322,7 @@ class KernelGradient:
         places = [*outer_places, *bases, run * self.length]
         self.places = {loop.axis: at for loop, at in zip(loops, places) if loop.axis >= 0}
         x = k.const("index", phase_offset(self.phases, self.conv.lhs_strides, "start"))
-        w = k.const("index", phase_offset(self.phases, self.conv.rhs_strides, "tap"))
+        w = k.const("index", self.conv.kernel_start(self.phases))
         for loop, at in zip(loops, places, strict=True):
             x, w = x + at * loop.x, w + at * loop.w
         tops = [self._load(self.w, w + u * self.run.w, (self.slow.w, self.fast.w), ())

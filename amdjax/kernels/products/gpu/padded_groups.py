@@ -94,9 +94,9 @@ def _few_features(ctx: ShapedContext, conv: Convolution, dtype: str) -> Plans | 
     axes += [Axis(n, s, (0, 0)) for n, s in zip(taps[:-1], along[:-1], strict=True)]
     axes += [Axis(taps[-1], along[-1], (1, 0)), Axis(more, into, (0, 1))]
     limits = Limit(0, window[-1]), Limit(0, features)
-    second, weights = into_workspace(ctx.inputs[1], axes, limits)
+    second, weights = into_workspace(ctx.inputs[1], axes, limits, conv.rhs_offset)
     across, *along, into = row_major((columns, *taps, more))
-    wide = replace(wide, rhs_strides=(across, into, *along))
+    wide = replace(wide, rhs_strides=(across, into, *along), rhs_offset=0)
     product = _product(ctx, wide, (x, weights, ctx.outputs[0]))
     return None if product is None else [first, second, *product]
 
@@ -198,11 +198,11 @@ def _padded_groups(ctx: ShapedContext, conv: Convolution, dtype: str) -> Plans |
     axes += [Axis(merged, columns * across, (-1,)), Axis(columns, across, (0,))]
     axes += [Axis(n, s, (0,)) for n, s in zip(window, along, strict=True)]
     axes += [Axis(merged, 0, (1,)), Axis(into, inside, (0,))]
-    first, weights = into_workspace(ctx.inputs[1], axes, [Limit(0, 1)])
+    first, weights = into_workspace(ctx.inputs[1], axes, [Limit(0, 1)], conv.rhs_offset)
     across, *along, inside = row_major((out, *window, merged * into))
     wide = replace(
         conv, rhs=(out, merged * into, *window), rhs_strides=(across, inside, *along),
-        feature_groups=conv.feature_groups // merged,
+        rhs_offset=0, feature_groups=conv.feature_groups // merged,
     )  # fmt: skip
     product = _product(ctx, wide, (ctx.inputs[0], weights, ctx.outputs[0]))
     return None if product is None else [first, *product]
