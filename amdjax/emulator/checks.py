@@ -13,7 +13,8 @@ class Checks(enum.Flag):
     of a workgroup at the same bytes without a barrier between, one of them writing. In global
     memory these are found where the writer ran first; waves take turns at that. `WAITS`: registers
     used before their load was waited for, stores to LDS not waited for at a barrier; with `RACES`,
-    stores to global memory too. `BARRIERS`: waves that wait at different barriers.
+    stores to global memory too. `BARRIERS`: waves that wait at different barriers, some more often
+    than others.
     """
 
     NONE = 0

@@ -5,9 +5,9 @@ from __future__ import annotations
 import bisect
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,20 @@ _USER_SGPRS = (("private_segment_buffer", 0, 4), ("dispatch_ptr", 1, 2), ("queue
                ("private_segment_size", 6, 1))  # fmt: skip
 
 
+class Preload(NamedTuple):
+    """Arguments that registers hold when a wave starts.
+
+    Attributes:
+        sgpr: the first register.
+        first: dword of the kernarg segment that is in it.
+        dwords: how many.
+    """
+
+    sgpr: int
+    first: int
+    dwords: int
+
+
 @dataclass(frozen=True, eq=False)
 class Kernel:
     """A kernel's descriptor, read. Addresses are those of the mapped image."""
@@ -46,7 +60,7 @@ class Kernel:
     kernarg_size: int
     user_sgprs: dict[str, int]
     scratch_offset_sgpr: int | None  # where the wave's offset in scratch memory is expected
-    kernarg_preload: int
+    preload: Preload | None
     id_places: tuple[int, int, int]  # of the workgroup, as bytes of a wave's state
     workitem_ids: int
     float_mode: int
@@ -54,11 +68,21 @@ class Kernel:
     accumulators: int  # where AGPRs begin among the vector registers
     registers: int  # vector registers, AGPRs included
     start: int  # of the code in the image
+    segment: slice  # of the image, in which the code and what it may call lie
     image: Any = field(repr=False, compare=False)
     debug: DebugInfo = field(repr=False, compare=False)
+    first: int = 0  # where the kernel begins in `code`
+
+    def with_callees(self) -> Kernel:
+        """The same with all code of the segment."""
+        begin = self.segment.start
+        return replace(
+            self, code=self.image[self.segment].tobytes(), entry=self.entry - self.start + begin,
+            start=begin, first=self.start - begin,
+        )  # fmt: skip
 
     def source_of(self, pc: int) -> str:
-        """The line the instruction `pc` bytes behind the entry was made from; "" if unknown."""
+        """The line the instruction at `pc` of the code was made from; "" if unknown."""
         return _last(self.debug.lines, self.start + pc, "")
 
     def chain_of(self, pc: int) -> Chain:
@@ -144,6 +168,12 @@ class CodeObject:
             )
         return image
 
+    def _segment_of(self, address: int) -> slice:
+        for kind, _, _, start, _, size, _, _ in self._headers(32, 54, "<IIQQQQQQ"):
+            if kind == _PT_LOAD and start <= address < start + size:
+                return slice(start, start + size)
+        raise EmulatorError(f"no code at 0x{address:x} of the image")
+
     def _debug_sections(self) -> dict[str, bytes]:
         """Contents by name of the sections that say where code comes from."""
         if b".debug_line" not in self._data:
@@ -213,12 +243,12 @@ class CodeObject:
             lanes=32 if wave32 else 64, vgprs=vgprs,
             group_segment=group, private_segment=private, kernarg_size=kernarg,
             user_sgprs=user, scratch_offset_sgpr=_scratch_offset(isa, rsrc2),
-            kernarg_preload=preload,
+            preload=Preload(index, preload >> 7, preload & 127) if preload & 127 else None,
             id_places=_id_places(isa, rsrc2), workitem_ids=rsrc2 >> 11 & 3,
             float_mode=rsrc1 >> 12 & 0xFF, accumulators=accumulators,
             has_several_caches=_has_several_caches(isa, rsrc1, rsrc3),
             registers=2 * vgprs if isa.accumulators == "separate" else max(vgprs, accumulators),
-            start=start, image=self.image, debug=self.debug,
+            start=start, segment=self._segment_of(start), image=self.image, debug=self.debug,
         )  # fmt: skip
 
 

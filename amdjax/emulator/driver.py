@@ -5,7 +5,7 @@ Workgroups that are resident together take turns: each runs until one of its wav
 
 from __future__ import annotations
 
-from amdjax.codegen.llvm import I8, I32, I64, PTR, Function, Module, Type, Value, const
+from amdjax.codegen.llvm import I1, I8, I32, I64, PTR, Function, Module, Type, Value, const
 from amdjax.emulator import state
 from amdjax.emulator.memory.write_log import FORGET
 
@@ -18,7 +18,7 @@ TURN = "amdjax_emulator_run_turn"
 # has BEGUN, and whether a wave SLEPT when they last ran, so that the others' barrier still waits.
 (STATES, STATE_BYTES, WAVES, TEMPLATE, LDS_MEMORY, LDS_BYTES, GRID_X, GRID_Y, FIRST, LAST,
  ID_X, ID_Y, ID_Z, FAULTED, WRITTEN, WRITTEN_BYTES, RACES, RACES_BYTES, ONE_BARRIER, GROUP,
- CONTEXT, LONGEST, BEGUN, SLEPT, LAUNCH_WORDS) = range(25)  # fmt: skip
+ CONTEXT, LONGEST, BEGUN, SLEPT, APART, LAUNCH_WORDS) = range(26)  # fmt: skip
 
 # What nothing wrote is recognizable.
 _LDS_FILL = 0xCC
@@ -56,6 +56,7 @@ class _Driver:
         """Waves and LDS of a workgroup as they start."""
         f = self.f
         f.store(index, f.gep(self.launch, GROUP, I64), 8)
+        f.store(const(I64, 0), f.gep(self.launch, APART, I64), 8)
         size = f.mul(self.stride, self.waves)
         template = self._pointer(TEMPLATE)
         f.emit(f"call void @llvm.memcpy.p0.p0.i64({self.states}, {template}, {size}, i1 false)")
@@ -121,8 +122,8 @@ class _Driver:
     def _stretch(self, w: Value, carried: list[Value]) -> list[Value]:
         """Run a wave that has not ended and need not wait.
 
-        Carries where waves of this turn wait, 0 for nowhere, whether they left stores behind, and
-        whether one sleeps.
+        Carries where waves of this turn wait, 0 for nowhere, whether they left stores behind,
+        whether one sleeps, the last wave that waits, and whether one has ended.
 
         Every other workgroup goes through its waves backwards: a wave that overwrites what another
         reads is found when it comes first.
@@ -131,7 +132,7 @@ class _Driver:
         odd = f.and_(self._word(GROUP), const(I64, 1))
         backwards = f.sub(f.sub(self.waves, const(I64, 1)), w)
         w = f.select(f.icmp("ne", odd, const(I64, 0)), backwards, w)
-        wave, (place, unsettled, asleep) = self._wave(w), carried
+        wave, (place, unsettled, asleep, waits, ends) = self._wave(w), carried
         ended, barrier, sleeping = (
             const(I32, int(s))
             for s in (state.Status.ENDED, state.Status.BARRIER, state.Status.ASLEEP)
@@ -145,19 +146,20 @@ class _Driver:
         fault = f.and_(f.icmp("ugt", status, barrier), f.not_(sleeps))
         self._stop_if(fault, wave, status)
         asleep = f.or_(asleep, f.cast("zext", sleeps, "i64"))
+        ends = f.or_(ends, f.icmp("eq", status, ended))
 
         def wait() -> list[Value]:
             mine = f.load(I64, f.gep(wave, state.PC, I8), 8)
             zero = const(I64, 0)
             differs = f.and_(f.icmp("ne", place, zero), f.icmp("ne", place, mine))
-            wanted = f.icmp("ne", self._word(ONE_BARRIER), zero)
-            divergent = const(I32, int(state.Status.DIVERGENT_BARRIER))
-            self._stop_if(f.and_(differs, wanted), wave, divergent)
+            apart = f.or_(self._word(APART), f.cast("zext", differs, "i64"))
+            f.store(apart, f.gep(self.launch, APART, I64), 8)
             left = f.load(I32, f.gep(wave, state.UNSETTLED, I8), 4)
-            return [mine, f.or_(unsettled, left)]
+            return [mine, f.or_(unsettled, left), wave]
 
-        waiting = f.if_(f.icmp("eq", status, barrier), wait, lambda: [place, unsettled])
-        return [*waiting, asleep]
+        goes_on = lambda: [place, unsettled, waits]
+        place, unsettled, waits = f.if_(f.icmp("eq", status, barrier), wait, goes_on)
+        return [place, unsettled, asleep, waits, ends]
 
     def _turn(self) -> tuple[Value, Value]:
         """One stretch of every wave; ended waves do not hold up the others' barrier.
@@ -165,9 +167,14 @@ class _Driver:
         Returns where waves wait, 0 for nowhere, and whether one sleeps: then they go on waiting.
         """
         f, zero = self.f, const(I64, 0)
-        start = [zero, const(I32, 0), zero]
-        place, unsettled, asleep = f.loop(zero, self.waves, 1, start, self._stretch)
+        start = [zero, const(I32, 0), zero, Value(PTR, "null"), const(I1, False)]
+        place, unsettled, asleep, waits, ends = f.loop(zero, self.waves, 1, start, self._stretch)
         f.store(asleep, f.gep(self.launch, SLEPT, I64), 8)
+        different = [self._word(word) for word in (ONE_BARRIER, APART)]
+        uneven = f.and_(ends, f.icmp("ne", place, zero))
+        for word in different:
+            uneven = f.and_(uneven, f.icmp("ne", word, zero))
+        self._stop_if(uneven, waits, const(I32, int(state.Status.DIVERGENT_BARRIER)))
 
         def forget() -> list[Value]:
             self._forget_stores()

@@ -92,4 +92,4 @@ class MissingWait(KernelFault):
 
 
 class DivergentBarrier(KernelFault):
-    """Waves of one workgroup wait at different barriers."""
+    """Waves of one workgroup wait at different barriers, some more often than others."""

@@ -53,6 +53,9 @@ _INSTRUCTIONS_PER_THREAD = 50_000
 _TAGGED_WORKERS = 7
 # Instructions of a wave without a barrier; half a minute of them.
 _LONGEST = 1 << 31
+_UNEVEN = (
+    "waves of the workgroup wait at different barriers, and another that has ended came to fewer"
+)
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 # Rounds of turns after which workgroups are asked whether they still get somewhere, and
 # instructions of each in a turn in which it only looks whether others have.
@@ -147,7 +150,7 @@ class _Worker:
         for w in range(launch.waves):
             row = words[w]
             wide = row[:32].view(np.uint64)
-            wide[state.PC // 8] = self.records.ctypes.data
+            wide[state.PC // 8] = self.records.ctypes.data + state.RECORD * launch.program.first
             row[state.LDS_SIZE // 4] = launch.lds_bytes
             row[state.SCRATCH_SIZE // 4] = kernel.private_segment
             row[state.MODE // 4] = kernel.float_mode
@@ -175,6 +178,9 @@ class _Worker:
             count = {"private_segment_buffer": 4, "private_segment_size": 1}.get(name, 2)
             for i in range(count):
                 registers[index + i] = value >> 32 * i & 0xFFFFFFFF
+        if (preload := kernel.preload) is not None:
+            given = launch.kernarg[4 * preload.first :][: 4 * preload.dwords].view(np.uint32)
+            registers[preload.sgpr : preload.sgpr + preload.dwords] = given
         x, y, z = launch.workgroup
         first = wave * kernel.lanes
         active = (1 << max(0, min(kernel.lanes, x * y * z - first))) - 1
@@ -235,7 +241,7 @@ class _Worker:
     def _stop(self, index: int, place: Place) -> EmulatorError:
         program = self.launch.program
         if self.status == state.Status.DIVERGENT_BARRIER:
-            return DivergentBarrier("another wave of the workgroup waits at another barrier", place)
+            return DivergentBarrier(_UNEVEN, place)
         if (problem := program.problems.get(index)) is not None:
             return UnknownInstruction(f"kernel {place.kernel}: {problem}")
         if self.status == state.Status.UNKNOWN and index in program.waits.hazards:
@@ -459,8 +465,6 @@ def execute(own: Launch) -> None:
 
 
 def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int, int]) -> None:
-    if kernel.kernarg_preload:
-        raise EmulatorError(f"kernel {kernel.name} wants preloaded arguments: no emulation")
     if not 0 < math.prod(workgroup) <= 1024 or math.prod(grid) < 0:
         raise EmulatorError(f"workgroup {workgroup} is not of 1 to 1024 work-items")
 

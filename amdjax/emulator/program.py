@@ -18,28 +18,29 @@ from amdjax.emulator.isa.access import access_of
 from amdjax.emulator.isa.decode import Instruction, decoder
 from amdjax.emulator.lower import lower, mode_after
 from amdjax.emulator.records import Lowered, Wave
-from amdjax.emulator.waits import Findings, find_hazards
+from amdjax.emulator.waits import CALLS, FUNCTION_ENDS, Findings, find_hazards
+
+# Bytes of code that load arguments in the place of firmware that preloads them.
+_BEHIND_LOADS = 256
 
 
 class Program:
     """A kernel ready to run.
 
     Attributes:
-        kernel: what it was made from.
+        kernel: what it was made from, with what it calls.
         instructions: decoded, one for each record.
         problems: for the index of a record, why it must not be reached.
         wave_cost: about how many instructions a wave runs.
     """
 
     def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
-        self.instructions: list[Instruction] = []
-        self.problems: dict[int, str] = {}
-        self.wave = Wave(
-            kernel.isa, kernel.lanes, kernel.entry, kernel.accumulators, kernel.name,
-            kernel.float_mode,
-        )  # fmt: skip
-        self._lowered = lowered = self._decode()
+        self._start(kernel)
+        lowered = self._decode()
+        if any(inst.name in CALLS for inst in self.instructions):
+            self._start(kernel.with_callees())
+            lowered = self._decode(with_callees=True)
+        self._lowered = lowered
         variants = [x.variant for x in lowered]
         addresses = native.HANDLERS.addresses([*variants, self._unknown().variant])
         # Instructions that a wave runs: those there are, until a launch knows better.
@@ -58,7 +59,16 @@ class Program:
                 branches.append((i, index.get(x.target, len(lowered) - 1)))
         self._branches = np.array(branches, np.int64).reshape(-1, 2)
 
-    def _decode(self) -> list[Lowered]:
+    def _start(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+        self.instructions: list[Instruction] = []
+        self.problems: dict[int, str] = {}
+        self.wave = Wave(
+            kernel.isa, kernel.lanes, kernel.entry, kernel.accumulators, kernel.name,
+            kernel.float_mode,
+        )  # fmt: skip
+
+    def _decode(self, with_callees: bool = False) -> list[Lowered]:
         code, pc = self.kernel.code, 0
         lowered: list[Lowered] = []
         decode = decoder(self.kernel.isa).decode
@@ -70,6 +80,8 @@ class Program:
             try:
                 inst = decode(code, pc)
                 low = lower(wave, inst)
+                if inst.name in CALLS and wave.float_mode != self.wave.float_mode:
+                    raise EmulatorError("a call where floats are rounded otherwise: no emulation")
                 wave = self._in_mode(mode_after(inst, wave.float_mode))
                 mode = _index_mode(inst, mode)
                 if mode and inst.format.startswith("VOP"):
@@ -85,7 +97,10 @@ class Program:
             modes.append(wave.float_mode)
             furthest = max(furthest, low.target or 0)
             pc = inst.next_pc
-            if inst.name == "s_endpgm" and furthest < pc:
+            if with_callees:
+                if inst.name in FUNCTION_ENDS:
+                    wave = self.wave
+            elif inst.name == "s_endpgm" and furthest < pc:
                 break
         # Where code runs off its end.
         self.problems[len(lowered)] = "the program counter left the kernel"
@@ -113,9 +128,18 @@ class Program:
         return Lowered(Variant("unknown", self.wave.isa, self.wave.lanes))
 
     @cached_property
+    def first(self) -> int:
+        """Index of the record that waves start at.
+
+        Where arguments are preloaded, code for firmware that does not know of it comes before.
+        """
+        pc = self.kernel.first + (_BEHIND_LOADS if self.kernel.preload else 0)
+        return int(self.code_table[pc // 4])
+
+    @cached_property
     def waits(self) -> Findings:
         """By index of a record: what it uses too early; barriers that leave stores outstanding."""
-        return find_hazards(self.wave, self.instructions, self._lowered)
+        return find_hazards(self.wave, self.instructions, self._lowered, self.first)
 
     def text(self, index: int) -> str:
         """The instruction of a record as text."""

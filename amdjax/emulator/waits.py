@@ -28,7 +28,10 @@ _LDS_STORE, _GLOBAL_STORE = 1 << 1023, 1 << 1022
 # What may come back in another order; only a wait for 0 says that it came.
 _UNORDERED = ("scalar", "flat", "flat_lds")
 _LONGEST = 64  # no counter goes further
-_JUMPS = ("s_branch", "s_endpgm", "s_setpc_b64", "s_trap")
+#: What goes on elsewhere and comes back, and what stands at the end of functions and kernels.
+CALLS = ("s_swappc_b64", "s_call_b64")
+FUNCTION_ENDS = ("s_setpc_b64", "s_endpgm")
+_JUMPS = ("s_branch", "s_trap", *FUNCTION_ENDS)
 
 Queues = dict[str, tuple[int, ...]]
 
@@ -104,14 +107,22 @@ class _Step:
     forgets: bool = False
 
 
-def find_hazards(wave: Wave, instructions: list[Instruction], lowered: list[Lowered]) -> Findings:
-    """What instructions use too early on some path to them."""
-    return _Analysis(wave, instructions, lowered).run()
+def find_hazards(
+    wave: Wave, instructions: list[Instruction], lowered: list[Lowered], first: int = 0
+) -> Findings:
+    """What instructions use too early on some path to them, from the first or from a call."""
+    return _Analysis(wave, instructions, lowered, first).run()
 
 
 class _Analysis:
-    def __init__(self, wave: Wave, instructions: list[Instruction], lowered: list[Lowered]) -> None:
+    def __init__(
+        self, wave: Wave, instructions: list[Instruction], lowered: list[Lowered], first: int
+    ) -> None:
         self.wave, self.instructions, self.lowered = wave, instructions, lowered
+        names = [inst.name for inst in instructions]
+        self.entries = {first}
+        if any(name in CALLS for name in names):
+            self.entries |= {0, *(i + 1 for i, x in enumerate(names[:-1]) if x in FUNCTION_ENDS)}
         self.groups = _groups(wave.isa)
         # Loads and stores share a counter on GCN.
         self.shared = ISAS[wave.isa].generation == 9
@@ -120,8 +131,8 @@ class _Analysis:
 
     def run(self) -> Findings:
         blocks = self._blocks()
-        entry: dict[int, Queues] = {0: {}}
-        work = [0]
+        entry: dict[int, Queues] = {at: {} for at in self.entries}
+        work = list(entry)
         while work:
             at = min(work)
             work.remove(at)
@@ -144,7 +155,7 @@ class _Analysis:
                    for i, low in enumerate(self.lowered) if low.target is not None}  # fmt: skip
         ends = {i for i, inst in enumerate(self.instructions)
                 if i in targets or inst.name in _JUMPS}  # fmt: skip
-        starts = sorted({0, *targets.values(), *(i + 1 for i in ends if i < last)})
+        starts = sorted({0, *self.entries, *targets.values(), *(i + 1 for i in ends if i < last)})
         blocks = {}
         for start, following in zip(starts, [*starts[1:], last + 1]):
             steps = [s for i in range(start, following) if (s := self._step(i)) is not None]
@@ -164,7 +175,7 @@ class _Analysis:
                 return _Step(index, waits=waits)
             if name.startswith("s_barrier"):
                 return _Step(index, barrier=True)
-            if name in ("s_swappc_b64", "s_call_b64"):
+            if name in CALLS:
                 return _Step(index, forgets=True)
         reads, writes = registers(self.wave, low)
         step = _Step(index, reads, writes)

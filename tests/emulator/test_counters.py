@@ -37,6 +37,19 @@ define amdgpu_kernel void @strided(ptr addrspace(1) %out, ptr addrspace(1) %in, 
 )
 
 
+_RESOURCE = "@llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1)"
+_BUFFER = "@llvm.amdgcn.raw.ptr.buffer"
+BUFFERS = f"""
+define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %x, i64 %n) {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %o = mul i32 %t, 4
+  %rx = call ptr addrspace(8) {_RESOURCE} %x, i16 0, i64 %n, i32 0)
+  %ro = call ptr addrspace(8) {_RESOURCE} %out, i16 0, i64 256, i32 0)
+  %v = call i32 {_BUFFER}.load.i32(ptr addrspace(8) %rx, i32 %o, i32 0, i32 0)
+  call void {_BUFFER}.store.i32(i32 %v, ptr addrspace(8) %ro, i32 %o, i32 0, i32 0)
+  ret void
+}}
+{IDS}"""
 COUNTED = (
     """
 define amdgpu_kernel void @counted(ptr addrspace(1) %out) {
@@ -46,6 +59,18 @@ define amdgpu_kernel void @counted(ptr addrspace(1) %out) {
 """
     + IDS
 )
+
+
+def test_traffic_of_buffers(gfx):
+    """Bytes beyond a buffer's size do not move."""
+    a, out = np.arange(64, dtype=np.int32), np.zeros(64, np.int32)
+    counters = run(compiled(BUFFERS, gfx), 1, 64, out, a, np.uint64(160), profile=True)
+    np.testing.assert_array_equal(out, np.where(np.arange(64) < 40, a, 0))
+    assert counters.bytes_read == 160 and counters.bytes_written == 256
+    waves = 64 // LANES[gfx]
+    assert counters.accesses == 2 * waves and counters.ideal_64 == 3 + 4
+    none = run(compiled(BUFFERS, gfx), 1, 64, out, a, np.uint64(0), profile=True)
+    assert none.bytes_read == 0 and none.accesses == waves and (out == 0).all()
 
 
 def test_a_sample(gfx):

@@ -42,8 +42,16 @@ class _BufferAccess(WaveAccess):
             offset = f.load(I32, h.at(h.wave, h.slot(SCALAR_OFFSET)), 4)
             self.extra = f.cast("zext", offset, "i64")
 
-    def count(self) -> None:
-        """Scratch is not counted, and its buffers are the ones that compilers make."""
+    def _counted(self) -> tuple[Value, Value]:
+        """What lies beyond the buffer's size does not move, and scratch is not counted."""
+        h, f = self.h, self.h.f
+        end = f.add(self.addresses, h.splat(const(I64, self.access.size)))
+        inside = h.bits_of(f.icmp("ule", end, h.splat(self.records)))
+        addresses = f.alloca(self.addresses.type)
+        start = h.splat(f.add(self.base, self.extra))
+        f.store(f.add(self.addresses, start), addresses, 64)
+        lanes = f.and_(inside, h.exec_bits())
+        return addresses, f.select(self.private, const(lanes.type, 0), lanes)
 
     def run(self) -> None:
         vector_memory.for_active_lanes(self.h, self._one_lane)

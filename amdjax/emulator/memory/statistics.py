@@ -150,7 +150,7 @@ class _Note:
         f = self.f
         self.row = self._row()
         active = f.unary_intrinsic("ctpop", self.mask)
-        self._add(state.ACCESSES, const(I64, 1))
+        self._add(state.ACCESSES, f.cast("zext", f.icmp("ne", active, const(I64, 0)), "i64"))
         self._add(state.ACTIVE, active)
 
         def lds() -> list[Value]:

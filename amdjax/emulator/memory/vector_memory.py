@@ -190,12 +190,17 @@ class WaveAccess:
 
         def note() -> list[Value]:
             kind = const(I32, 1 if access.space == "lds" else 0)
-            mask = f.int_resize(h.exec_bits(), "i64", False)
-            f.call(NOTE, Type("void"), context, h.record, self.buffer, mask,
+            addresses, lanes = self._counted()
+            mask = f.int_resize(lanes, "i64", False)
+            f.call(NOTE, Type("void"), context, h.record, addresses, mask,
                    const(I32, access.size), kind)  # fmt: skip
             return []
 
         f.if_(_is_set(h, statistics), note, weights=(1, 1 << 10))
+
+    def _counted(self) -> tuple[Value, Value]:
+        """Addresses of all lanes, and which of them move something."""
+        return self.buffer, self.h.exec_bits()
 
     def run(self) -> None:
         """Check and make the access."""

@@ -94,8 +94,8 @@ class GpuExecutable:
         device = emulated_device(self.target.name)
         program = self._program(device)
         with recording() as launches:
-            program.runner(device.uncommitted)([x.copy() for x in args])
-        return Profile(self.target.name, launches)
+            results = program.runner(device.uncommitted)([x.copy() for x in args])
+        return Profile(self.target.name, launches, results)
 
 
 def _gpu(placement: Placement) -> GpuDevice:

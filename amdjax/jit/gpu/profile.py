@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from amdjax.emulator.debug.counters import operations_table, table
 
 if TYPE_CHECKING:
+    from amdjax.core.array import ConcreteArray
     from amdjax.emulator.debug.counters import Counters
 
 
@@ -20,10 +21,12 @@ class Profile:
     Attributes:
       target: name of the GPU that was emulated.
       launches: counters of each launch, in order.
+      results: the arrays that the run returned, in the order of the results' leaves.
     """
 
     target: str
     launches: list[Counters] = field(repr=False)
+    results: list[ConcreteArray] = field(repr=False)
 
     @property
     def total(self) -> Counters:
