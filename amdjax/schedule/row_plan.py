@@ -21,7 +21,7 @@ from amdjax.schedule.index import Index, LoopVar
 from amdjax.schedule.reads import FEW, SHARED
 from amdjax.schedule.reduction import Reduction
 from amdjax.schedule.search import Family, Solver, busy_time, shares
-from amdjax.schedule.writer import Machine, lane_count
+from amdjax.schedule.writer import PREFETCH_DISTANCE, Machine, is_large, lane_count
 from amdjax.targets import GpuTarget
 
 STASH_LIMIT = 8192  # elements of a row kept in scratch between passes
@@ -30,7 +30,9 @@ SPLIT_WORK = 1 << 15  # elements below which a reduction is not split
 FAR = 1 << 20  # bytes beyond the nearer caches, from where long pieces come faster
 WRITTEN = 400  # operations of them together
 STACKED = 12  # steps of a loop that are written one after the other where each reads elsewhere
-TOGETHER = 8  # elements of a row that are added before its sum goes to scratch
+LEAST_SPLIT = 64  # elements of a row that are worth a program
+LONG_RUN = 4 * PREFETCH_DISTANCE  # bytes side by side from which some are asked for ahead
+TOGETHER = 8  # elements of a row in caches that are added before its sum goes to scratch
 STRIDED = 1.25  # times as long as elements that lie in a row take others
 CHEAP = 8  # cost of an element that takes less than its way from there
 MASKED = 12  # cost of an element beside which a mask takes little
@@ -197,6 +199,8 @@ class CpuRowPlan(RowPlan):
       steps: of it in a program.
       chunk: neighboring rows whose sums a program keeps in scratch, where it reads elements of all
         of them as they lie in memory; 0 where sums stay in registers.
+      in_order: whether all rows take a step of the split loop before any takes the next, as they
+        lie in memory.
     """
 
     lane_var: LoopVar | None
@@ -206,6 +210,7 @@ class CpuRowPlan(RowPlan):
     row_var: LoopVar | None = None
     steps: int = 1
     chunk: int = 0
+    in_order: bool = False
 
     @property
     def row_elements(self) -> int:
@@ -260,6 +265,34 @@ class CpuRowPlan(RowPlan):
             return ()
         return (self.count,) if self.row_var is None else (self.steps, self.count)
 
+    @cached_property
+    def streamed(self) -> list[Var]:
+        """What is read from beyond the caches as it lies, in long runs."""
+        runs = [(v, self._run(o) * v.aval.dtype.itemsize) for v, o in self.domain.loads]
+        return list(dict.fromkeys(v for v, nbytes in runs if is_large(v) and nbytes >= LONG_RUN))
+
+    def _run(self, offset: Index) -> int:
+        """Elements that are read one after the other and lie side by side."""
+        if self.chunk and self.bundles > 1:
+            return self.chunk
+        outer = [v for v in self.outer if v is not self.lane_var]
+        inner = [v for v in self.inner if v is not self.lane_var]
+        first = [inner.pop(0)] if self.in_order else []
+        run = 1
+        for var in reversed([*first, *outer, *inner, self.lane_var]):
+            if var is None or not surely_equal(offset.coefficient(var), run):
+                break
+            run *= var.extent
+        return size_hint(run)
+
+    @property
+    def scratch_step(self) -> int:
+        """Elements of a row that are added before its sum goes to scratch.
+
+        What lies beyond the caches comes fastest as one stream.
+        """
+        return 1 if self.streamed else TOGETHER
+
     @property
     def split(self) -> LoopVar:
         """The reduced loop that programs share."""
@@ -294,6 +327,7 @@ class CpuRowPlan(RowPlan):
         out += f", {counted(self.levels + 1, 'pass', 'passes')}"
         if self.splits > 1:
             out += f", split {self.splits} ways along {self.split.name}"
+            out += " in the order of memory" if self.in_order else ""
         if self.stashed:
             out += f", scratch holds {names_of(self.stashed)}"
         return out
@@ -337,7 +371,12 @@ def cpu_row_plans(domain: Domain, target: Machine) -> list[CpuRowPlan]:
             plan = replace(plan, row_var=row_var, steps=steps) if steps > 1 else plan
     plans = [plan]
     if lane_var is not None and (chunk := _scratch_rows(plan, lane_var, target)):
-        plans.append(replace(plan, chunk=chunk))
+        by_scratch = replace(plan, chunk=chunk)
+        if by_scratch.scratch_step == 1:
+            by_scratch = replace(by_scratch, count=lane_count(domain, target, lane_var.extent))
+        plans.append(by_scratch)
+    if _lies_across(plan):
+        return [replace(plan, splits=plan.split.extent, in_order=True)]
     split = (_split(p, n) for p in plans for n in shares(_most_splits(p, target)))
     return list({(p.chunk, p.splits): p for p in split}.values())
 
@@ -463,6 +502,25 @@ def _segmented(domain: Domain) -> Domain | None:
     if not all(rule.is_simple for rule in reductions_of(domain.region).values()):
         return None
     return domain.segmented()
+
+
+def _lies_across(plan: CpuRowPlan) -> bool:
+    """Whether rows beyond the caches are pieces, between which pieces of all other rows lie.
+
+    As many programs as there are pieces read them as they lie, in one stream.
+    """
+    inner, outer, order = plan.inner, plan.outer, plan.domain.vars
+    if not plan.lanes_reduce or plan.levels or not outer or len(inner) < 2 or plan.segment > 1:
+        return False
+    if order.index(inner[0]) > order.index(outer[-1]) or not is_on("split_reductions"):
+        return False
+    if not isinstance(plan.split.extent, int):
+        return False
+    with choosing():
+        if extent(inner[1:]) < LEAST_SPLIT:
+            return False
+    far = {v for v, _ in plan.domain.loads if is_large(v)} - set(plan.streamed)
+    return any(v in far for v in replace(plan, in_order=True).streamed)
 
 
 def _most_splits(plan: CpuRowPlan, target: Machine) -> int:

@@ -20,7 +20,7 @@ from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Root
 from amdjax.schedule.index import Index, LoopVar, Symbol, linear
 from amdjax.schedule.reduction import Reduction
-from amdjax.schedule.row_plan import TOGETHER, CpuRowPlan, RowPlan
+from amdjax.schedule.row_plan import CpuRowPlan, RowPlan
 from amdjax.schedule.values import El, Lanes, flat_parts, regroup, short_dtype
 from amdjax.schedule.writer import RegionWriter
 
@@ -227,6 +227,9 @@ class CpuRowEmitter(RowEmitter):
 
     def split_number(self) -> tuple[tile.Value, tile.Value]:
         number, rows = super().split_number()
+        if self.plan.in_order:
+            pid = self.k.program_id()
+            number, rows = pid // self.plan.grid, pid % self.plan.grid
         self.part = self.bounds(number)
         return number, rows
 
@@ -344,7 +347,8 @@ class CpuRowEmitter(RowEmitter):
                 return innermost(None, values)
 
             values = [k.load(buffer, place, shape) for buffer in self.sums]
-            put(place, k.for_(low, high, 1, b.nested(one), values))
+            single = plan.scratch_step == 1
+            put(place, one(low, *values) if single else k.for_(low, high, 1, b.nested(one), values))
             return ()
 
         def nest(depth: int) -> None:
@@ -356,10 +360,11 @@ class CpuRowEmitter(RowEmitter):
                     b.scalars[var] = i
                     nest(depth + 1)
                     return
-                end = k.min(i + TOGETHER, high)
-                w.lane_loop(lane_var, count, start, stop, (), lambda lanes: some(i, end, lanes))
+                end = k.min(i + plan.scratch_step, high)
+                tile_of = lambda lanes: some(i, end, lanes)
+                w.lane_loop(lane_var, count, start, stop, (), tile_of, streamed=plan.streamed)
 
-            k.for_(low, high, TOGETHER if var is plan.inner[-1] else 1, b.nested(step))
+            k.for_(low, high, plan.scratch_step if var is plan.inner[-1] else 1, b.nested(step))
 
         k.for_(0, plan.chunk, count, lambda i: put(i, flat))
         nest(0)
@@ -420,9 +425,11 @@ class CpuRowEmitter(RowEmitter):
             if var is lane_var:
                 masked = self.plan.is_masked(self.level)
                 element = lambda l, *c: innermost(l.mask, c)
+                streamed = self.plan.streamed if self.level == 0 else ()  # rows are in caches later
                 return self.w.lane_loop(
-                    var, self.plan.count, low, high, values, element, masked=masked
-                )
+                    var, self.plan.count, low, high, values, element, masked=masked,
+                    streamed=streamed,
+                )  # fmt: skip
 
             def body(i: tile.Value, *now: tile.Value) -> Sequence[tile.Value]:
                 b.scalars[var] = i

@@ -25,6 +25,10 @@ from amdjax.tile.types import CACHE_LINE
 
 Machine = CpuTarget | GpuTarget
 
+#: Bytes until what is asked for is read, of memory that is read as it lies: two pages, and not the
+#: very set of the nearest cache that is being read.
+PREFETCH_DISTANCE = 2 * 4096 - CACHE_LINE
+
 
 class RegionWriter:
     """The kernel of a region while it is written.
@@ -96,13 +100,13 @@ class RegionWriter:
     def lane_loop(
         self, var: LoopVar, count: int, start: tile.Value | int, stop: tile.Value | int,
         carried: Sequence[tile.Value], body: Callable[..., Sequence[tile.Value]],
-        *, masked: bool = False,
+        *, masked: bool = False, streamed: Sequence[Var] = (),
     ) -> Sequence[tile.Value]:  # fmt: skip
         """Loop over `range(start, stop)` in tiles of `count`; the last, unfinished one is masked.
 
         `body(lanes, *carried)` returns the next carried values. Of a length known at run time it
         is written twice, with masks and without; once, with masks, if `masked`, or where the length
-        at hand is that of one tile.
+        at hand is that of one tile. What is read of `streamed` in whole tiles is asked for ahead.
         """
         k = self.k
 
@@ -115,7 +119,7 @@ class RegionWriter:
         if isinstance(start, int) and isinstance(stop, int):
             whole = start + (stop - start) // count * count
             if whole > start:
-                carried = self._whole_tiles(start, whole, count, carried, run)
+                carried = self._whole_tiles(start, whole, count, carried, run, streamed)
             if whole < stop:
                 last = k.const("index", whole)
                 carried = self.b.nested(run)(
@@ -133,7 +137,7 @@ class RegionWriter:
             return k.for_(low, high, count, self.b.nested(some), carried)
         span = high - low
         end = high - (span % count)
-        carried = self._whole_tiles(low, end, count, carried, run)
+        carried = self._whole_tiles(low, end, count, carried, run, streamed)
         if whole:
             return carried
 
@@ -142,11 +146,16 @@ class RegionWriter:
 
         return k.if_(end < high, tail, lambda: carried)
 
-    def _whole_tiles(self, start: Any, stop: Any, count: int, carried: Any, run: Any) -> Any:
+    def _whole_tiles(
+        self, start: Any, stop: Any, count: int, carried: Any, run: Any, streamed: Sequence[Var]
+    ) -> Any:
         if isinstance(start, int) and isinstance(stop, int) and stop - start == count:
             return self.b.nested(run)(self.k.const("index", start), None, carried)  # no loop
         body = self.b.nested(lambda base, *values: run(base, None, values))
-        return self.k.for_(start, stop, count, body, carried)
+        size = min((v.aval.dtype.itemsize for v in streamed), default=PREFETCH_DISTANCE)
+        rounds = PREFETCH_DISTANCE // (count * size)
+        memory = (self.buffers[v] for v in streamed if v in self.buffers)  # once it is written
+        return self.k.for_(start, stop, count, body, carried, False, memory, rounds)
 
     def bind_outer(self, variables: Sequence[LoopVar], position: tile.Value) -> None:
         """Give scalar values to variables from their row-major position."""

@@ -566,10 +566,13 @@ class Builder:
         fn: Callable[..., Any],
         init: Iterable[Value] = (),
         users: bool = False,
-        prefetch: Sequence[Buffer] = (),
+        prefetch: Iterable[Buffer] = (),
         prefetch_distance: int = 0,
     ) -> tuple[Value, ...]:
-        """`for i in range(start, stop, step): carried = fn(i, *carried)`; see `ops.For`."""
+        """`for i in range(start, stop, step): carried = fn(i, *carried)`; see `ops.For`.
+
+        `prefetch` is not looked at before the body is written.
+        """
         init = tuple(init)
         block = self._body([INDEX, *(v.type for v in init)], fn)
         operands = (self.index(start), self.index(stop), self.index(step), *init)

@@ -120,7 +120,8 @@ def test_pieces_of_large_tables_are_long(count, lanes):
 @pytest.mark.parametrize(
     "f, shape, lanes",
     [
-        (lambda x: x.sum(0), (2048, 2048), 64),
+        (lambda x: x.sum(0), (1024, 2048), 64),
+        (lambda x: x.sum(0), (2048, 2048), 32),  # beyond the caches, in one stream
         (lambda x: x.sum(0), (64, 64), 32),  # in the caches
         (lambda x: x.sum(0), (8192, 96), 32),  # of which 64 lanes would leave many idle
         (lambda x: jnp.argmax(x, 0), (2048, 2048), 32),  # two accumulators

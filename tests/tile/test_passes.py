@@ -391,6 +391,31 @@ def test_far_reads_are_asked_for_rounds_ahead(distance, far):
     assert HEAD + after(passes.place_prefetches, text) + "}" == expected
 
 
+STREAM = """\
+  %0: index = const 0
+  %1: index = size n
+  %2: index = const 32
+  for prefetch=(x) prefetch_distance={rounds} %0, %1, %2 (%3: index) {{
+{prefetch}    %{value}: f32[32] = load x strides=(1) %3
+    store y strides=(1) %3, %{value}
+  }}
+"""
+
+
+@pytest.mark.parametrize("rounds, next_page", [(62, True), (32, False)])
+def test_streams_are_asked_for_on_the_pages_that_follow(rounds, next_page):
+    """Rounds are two lines; hardware foresees those of the same page."""
+    asked = "".join(
+        f"    %{n}: index = const {32 * rounds + at}\n    %{n + 1}: index = add %3, %{n}\n"
+        f"    prefetch x level=1 %{n + 1}\n"
+        for n, at in ((4, 0), (6, 16))
+    )
+    found = after(passes.place_prefetches, STREAM.format(rounds=rounds, prefetch="", value=4))
+    expected = STREAM.format(rounds=rounds, prefetch=asked, value=8)
+    plain = STREAM.format(rounds=rounds, prefetch="", value=4)
+    assert found == (expected if next_page else plain)
+
+
 def test_reads_that_are_not_linear_in_the_round_are_left_alone():
     linear = AHEAD.format(distance=999, prefetch="")
     for offset in ("mul %7, %7", "xor %7, %8", "div %7, %8"):

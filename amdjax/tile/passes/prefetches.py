@@ -14,14 +14,16 @@ from amdjax.tile.types import CACHE_LINE, itemsize
 __all__ = ["place_prefetches"]
 
 _FAR = 1024  # bytes between reads of two rounds that no hardware foresees
+_PAGE = 4096  # bytes that hardware does not look beyond
 
 
 def place_prefetches(kernel: Kernel) -> Kernel:
     """Ask for what loops read, where they name memory to prefetch.
 
     A loop with a `prefetch_distance` asks beside each read for that of so many rounds later, if
-    rounds are far apart. Before a loop without, all is asked for that a loop inside it reads a line
-    at a time, along the lines: the rows of a matrix that it takes by columns.
+    rounds are far apart, or if they lie side by side and those are on another page. Before a loop
+    without, all is asked for that a loop inside it reads a line at a time, along the lines: the
+    rows of a matrix that it takes by columns.
     """
     loops = [op for op in nested_ops(kernel.body) if isinstance(op, ops.For) and op.prefetch]
     return rewritten(kernel, _Placement(kernel, loops).change) if loops else kernel
@@ -31,8 +33,8 @@ class _Placement:
     def __init__(self, kernel: Kernel, loops: Sequence[ops.For]):
         self.k = Builder(kernel.name, highest_number(kernel.body))
         self.made = {v.number: op for op in nested_ops(kernel.body) for v in op.results}
-        #: Elements between a read and that of later rounds, by numbers of what is read.
-        self.distances: dict[int, int] = {}
+        #: Elements between a read and lines of later rounds, by numbers of what is read.
+        self.distances: dict[int, Sequence[int]] = {}
         for loop in loops:
             self._measure(loop)
 
@@ -50,13 +52,19 @@ class _Placement:
         for op in loop.body.ops:
             if step and isinstance(op, ops.Load) and _names(loop, op):
                 (multiple,) = self._multiples(op.offset, loop)
-                elements = multiple * step
-                if abs(elements) * itemsize(op.buffer.dtype) >= _FAR:
-                    self.distances[op.result.number] = elements * loop.prefetch_distance
+                elements, size = multiple * step, itemsize(op.buffer.dtype)
+                later = elements * loop.prefetch_distance
+                if (op.result.shape, op.strides) == ((elements,), (1,)):
+                    if later * size > _PAGE:
+                        lines = range(later, later + elements, CACHE_LINE // size)
+                        self.distances[op.result.number] = lines
+                elif abs(elements) * size >= _FAR:
+                    self.distances[op.result.number] = [later]
 
     def _later(self, op: ops.Load) -> None:
-        k, distance = self.k, self.distances[op.result.number]
-        k.prefetch(op.buffer, k.op("add", op.offset, k.const("index", distance)))
+        k = self.k
+        for distance in self.distances[op.result.number]:
+            k.prefetch(op.buffer, k.op("add", op.offset, k.const("index", distance)))
 
     # Everything before the loop
 
