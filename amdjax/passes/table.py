@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
+from amdjax.passes.alignment import align_products
 from amdjax.passes.attention import recognize_attention
 from amdjax.passes.barriers import remove_barriers
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
@@ -153,6 +154,8 @@ PASSES: tuple[Pass, ...] = (
          _plain(read_narrow_operands), "passes/narrow_operands.py", only="cpu"),
     Pass("read_reversed_kernels", "convolutions read kernels from the last taps on, not reversed",
          _plain(read_reversed_kernels), "passes/reversals.py"),
+    Pass("align_products", "rows of what long products read begin where wide accesses may",
+         _plain(align_products), "passes/alignment.py", only="gpu"),
     Pass("pad_in_convolutions", "convolutions of bytes have zeros around them, not zero points",
          _paddings, "passes/paddings.py", only="cpu"),
     Pass("slice_products_in_loops", "loops make the slices of large products that they read",
