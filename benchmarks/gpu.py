@@ -38,6 +38,7 @@ class GpuWorkload:
       moved: bytes that have to move at least; 0 where memory is not the limit.
       flops: of products; 0 where they are not the limit.
       tolerance: greatest difference, as a fraction of the greatest magnitude.
+      precision: of products of float32; PyTorch has full precision and TF32.
     """
 
     name: str
@@ -48,6 +49,7 @@ class GpuWorkload:
     moved: int = 0
     flops: int = 0
     tolerance: float = 1e-4
+    precision: str = "highest"
 
 
 class JaxLike:
@@ -60,8 +62,6 @@ class JaxLike:
         self.module = importlib.import_module(name)
         for part in ("numpy", "lax", "nn"):
             importlib.import_module(f"{name}.{part}")
-        if name == "jax":  # full precision, as the others compute
-            self.module.config.update("jax_default_matmul_precision", "highest")
         platform = "gpu" if name == "jax" else "cuda"
         self.device = self.module.devices(platform)[0]
 
@@ -69,7 +69,12 @@ class JaxLike:
         module = self.module
         dtype = module.numpy.dtype(work.dtype)
         args = [module.device_put(module.numpy.asarray(x, dtype), self.device) for x in arrays]
-        function = module.jit(lambda *xs: work.jaxlike(module, *xs))
+
+        def run(*xs: Any) -> Any:
+            with module.default_matmul_precision(work.precision):
+                return work.jaxlike(module, *xs)
+
+        function = module.jit(run)
         return lambda: function(*args)
 
     def wait(self, result: Any) -> None:
@@ -91,12 +96,18 @@ class Torch:
         if not torch.cuda.is_available():
             raise RuntimeError("torch.cuda.is_available() is False")
         self.torch = torch
-        torch.backends.cuda.matmul.allow_tf32 = False
 
     def prepare(self, work: GpuWorkload, arrays: list[np.ndarray]) -> Callable[[], Any]:
         dtype = getattr(self.torch, work.dtype)
         args = [self.torch.from_numpy(x).to("cuda", dtype) for x in arrays]
-        return lambda: work.torch(self.torch, *args)
+        backends = self.torch.backends
+
+        def run() -> Any:
+            narrow = work.precision == "tensorfloat32"
+            backends.cuda.matmul.allow_tf32 = backends.cudnn.allow_tf32 = narrow
+            return work.torch(self.torch, *args)
+
+        return run
 
     def wait(self, result: Any) -> None:
         self.torch.cuda.synchronize()
@@ -350,6 +361,17 @@ def workloads() -> list[GpuWorkload]:
             dtype="bfloat16", flops=product, tolerance=1e-2,
         ),
     ]  # fmt: skip
+    precise = [
+        GpuWorkload(
+            f"{name} of float32, 4096²", ((m, m), (m, m)), lambda l, x, y: x @ y,
+            lambda t, x, y: x @ y, flops=product, tolerance=tolerance, precision=precision,
+        )
+        for name, precision, tolerance in (
+            ("TF32 matmul", "tensorfloat32", 2e-3), ("bfloat16 matmul", "BF16_BF16_F32", 1e-2),
+            ("3× bfloat16 matmul", "BF16_BF16_F32_X3", 1e-4),
+            ("6× bfloat16 matmul", "BF16_BF16_F32_X6", 1e-5),
+        )
+    ]  # fmt: skip
     images, kernel = (64, 56, 56, 64), (3, 3, 64, 64)
     deep, deep_kernel = (64, 56, 56, 128), (3, 3, 1, 128)
     plain, depthwise, stem = Conv(), Conv(groups=128), Conv(stride=2, padding=3)
@@ -371,6 +393,10 @@ def workloads() -> list[GpuWorkload]:
             dtype="float16", flops=2 * 64 * 56 * 56 * 64 * 64 * 9, tolerance=2e-3,
         ),
         GpuWorkload(
+            "TF32 conv 3×3 of float32, 64×56²×64", (images, kernel), plain.jaxlike, plain.torch,
+            flops=2 * 64 * 56 * 56 * 64 * 64 * 9, tolerance=2e-3, precision="tensorfloat32",
+        ),
+        GpuWorkload(
             "conv 7×7 stride 2 in float16, 64×224²×3", ((64, 224, 224, 3), (7, 7, 3, 64)),
             stem.jaxlike, stem.torch, dtype="float16", flops=2 * 64 * 112 * 112 * 64 * 3 * 49,
             tolerance=2e-3,
@@ -390,7 +416,7 @@ def workloads() -> list[GpuWorkload]:
             dtype="float16", flops=2 * 32 * 32 * 32 * 256 * 128 * 16, tolerance=2e-3,
         ),
     ]  # fmt: skip
-    return memory + products + _attention_workloads() + others
+    return memory + products + precise + _attention_workloads() + others
 
 
 def measure(work: GpuWorkload, libs: list[Any], rounds: int) -> report.Row:

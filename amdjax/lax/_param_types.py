@@ -1,9 +1,9 @@
 """Lets the parser of printed programs read the structured parameters of primitives."""
 
 from amdjax.core.jaxpr import register_param_type
+from amdjax.core.precision import DotAlgorithm, DotAlgorithmPreset, Precision
 from amdjax.core.sharding import ArrayCopySemantics, Space
 from amdjax.lax.conv import ConvDimensionNumbers
-from amdjax.lax.dot import DotAlgorithm, DotAlgorithmPreset, Precision
 from amdjax.lax.fft import FftType
 from amdjax.lax.index_vectors import (
     GatherDimensionNumbers,

@@ -14,6 +14,7 @@ from amdjax.core.array import Array
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dims import surely_equal
 from amdjax.core.lowering import Shaped
+from amdjax.core.precision import PrecisionLike, canonical_precision
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     ANY,
@@ -30,11 +31,7 @@ from amdjax.lax._rules import (
     transpose_from,
 )
 from amdjax.lax.casting import convert, convert_back
-from amdjax.lax.dot import (
-    PrecisionLike,
-    bind_product,
-    canonical_precision,
-)
+from amdjax.lax.dot import bind_product
 from amdjax.lax.filling import full
 from amdjax.lax.joining import rev
 from amdjax.lax.padding import (

@@ -10,6 +10,7 @@ import numpy as np
 
 from amdjax.core.array import Array
 from amdjax.core.integers import ceil_div
+from amdjax.core.precision import PrecisionLike
 from amdjax.lax._rules import Shape, as_axes, as_ints, scalar, shape_of
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.conv import (
@@ -21,7 +22,7 @@ from amdjax.lax.conv import (
     conv_padding,
     refuse_dilated,
 )
-from amdjax.lax.dot import PrecisionLike, dot_general
+from amdjax.lax.dot import dot_general
 from amdjax.lax.joining import rev, stack
 from amdjax.lax.padding import dilated, padded, padtype_to_pads, window_counts
 from amdjax.lax.shape import reshape, transpose

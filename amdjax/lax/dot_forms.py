@@ -10,12 +10,13 @@ import numpy as np
 
 from amdjax.core import dtypes
 from amdjax.core.array import Array
+from amdjax.core.precision import PrecisionLike
 from amdjax.lax._rules import Shape, dtype_of, filled_like, move_axis, shape_of
 from amdjax.lax.bitwise import bitwise_and
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import ge, lt
 from amdjax.lax.cumulative import cumsum
-from amdjax.lax.dot import DotDimensionNumbers, PrecisionLike, dot_general
+from amdjax.lax.dot import DotDimensionNumbers, dot_general
 from amdjax.lax.elementwise import mul, sub
 from amdjax.lax.filling import broadcasted_iota
 from amdjax.lax.selection import select

@@ -123,7 +123,7 @@ class MatrixInstruction:
 
 def _bits(llvm_type: str) -> int:
     count, _, element = llvm_type.strip("<>").rpartition(" x ")
-    names = {"half": 16, "bfloat": 16, "bf16": 16, "float": 32, "double": 64}
+    names = {"half": 16, "bfloat": 16, "bf16": 16, "float": 32, "xf32": 32, "double": 64}
     width = names.get(element) or int(element[1:])
     return int(count or 1) * width
 

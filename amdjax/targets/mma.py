@@ -55,7 +55,12 @@ def digits_of(digits: Digits, x: int) -> int:
 
 
 def _itemsize(dtype: str) -> int:
-    return dtype_from_short_name(dtype).itemsize
+    return 4 if dtype == "xf32" else dtype_from_short_name(dtype).itemsize
+
+
+def _terms(format: str) -> tuple[str, int]:
+    """The dtype of the parts of a format, and how many products of parts are added."""
+    return (format[:-2], int(format[-1])) if format[-2] == "x" else (format, 1)
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,7 @@ class MmaAtom:
       doubled: accumulators take twice the registers, as where multiply-adds of integers have 64
         bits.
       transposed: the instruction takes `b` for its left operand.
+      terms: products of parts of the operands that are added, where they are sums of parts.
     """
 
     name: str
@@ -99,6 +105,23 @@ class MmaAtom:
     instruction: MatrixInstruction | DotInstruction | None = None
     doubled: bool = False
     transposed: bool = False
+    terms: int = 1
+
+    @property
+    def format(self) -> str:
+        """In which operands are multiplied: their dtype, and the number of terms."""
+        return self.operand if self.terms == 1 else f"{self.operand}x{self.terms}"
+
+    @property
+    def parts(self) -> int:
+        """Whose sum an operand is."""
+        return 1 if self.terms == 1 else 2 if self.terms == 3 else 3
+
+    @property
+    def part_pairs(self) -> list[tuple[int, int]]:
+        """The parts of `a` and `b` that meet in each term, the least products first."""
+        pairs = [(i, j) for i in range(self.parts) for j in range(self.parts)]
+        return sorted(pairs, key=sum)[: self.terms][::-1]
 
     @property
     def from_lds(self) -> bool:
@@ -202,7 +225,7 @@ class Tiling:
         """Registers in which a lane holds what it multiplies at a time."""
         more = zip(self.fragments, self.atom.more, strict=True)
         lines = sum(fragments * len(distances) for fragments, distances in more)
-        return lines * self.atom.cells * CELL_BYTES // 4
+        return lines * self.atom.cells * self.atom.parts * CELL_BYTES // 4
 
 
 @dataclass(frozen=True)
@@ -253,15 +276,24 @@ class SharedLayout:
 # Atoms
 
 
-def mma_atoms(target: GpuTarget, operand: str, accumulator: str) -> list[MmaAtom]:
-    """What can multiply operands of a dtype, largest first; empty if they must be converted.
+def mma_atoms(target: GpuTarget, format: str, accumulator: str) -> list[MmaAtom]:
+    """What can multiply operands in a format, largest first; empty if they must be converted.
+
+    A format is a dtype, or one with the number of products of parts that make one product of what
+    is the sum of parts: `bf16x3`.
 
     Vector lanes multiply f32, f64 and integers of 32 or 64 bits; smaller operands only where the
     target sums several products in one instruction.
     """
+    operand, terms = _terms(format)
     name = MATRIX_NAMES.get(operand, operand)
     found = [matrix_atom(i, target) for i in target.matrix_for(name, accumulator)]
     found = [atom for atom in found if atom.operand == operand]  # the target's flavor of float8
+    if terms > 1:
+        return [
+            replace(x, name=f"{x.name}.x{terms}", terms=terms, flops=x.flops // terms)
+            for x in found
+        ]
     if found:
         return found
     return [x] if (x := lane_atom(target, operand, accumulator)) is not None else []

@@ -10,6 +10,7 @@ from amdjax.targets.gpu import NVPTX_DATA_LAYOUT, NVPTX_TRIPLE, Device, GpuTarge
 MATRIX = (
     mma("f32.f32", (16, 8, 16), "f16", "<2 x half>"),
     mma("bf16", (16, 8, 16), "bf16", "i32"),
+    mma("tf32", (16, 8, 8), "xf32", "i32"),
     mma("s8", (16, 8, 32), "i8", "i32", "i32"),
     mma("f64", (8, 8, 4), "f64", "double", "f64"),
 )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import i32, joined_words, lds_address, log2
+from amdjax.codegen.gpu.operand_formats import float_parts, rounded_to_xf32
 from amdjax.codegen.llvm import I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets.mma import CELL_BYTES, SharedLayout, Tiling
@@ -165,7 +166,7 @@ class Staging(ABC):
         self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
     ):
         self.g, self.f, self.operand, self.side = g, g.f, operand, operand.side
-        self.dtype = tiling.atom.operand
+        self.atom = tiling.atom
         self.layout, self.origin = layout, origin
         self._lines: dict[str, tuple[Value, tuple[Value, list[Value]]]] = {}
 
@@ -193,6 +194,16 @@ class Staging(ABC):
         return out
 
     @property
+    def part_bytes(self) -> int:
+        """LDS from one part of the operand to the next."""
+        return self.layout.cells * CELL_BYTES
+
+    @property
+    def nbytes(self) -> int:
+        """LDS of all parts."""
+        return self.part_bytes * self.atom.parts
+
+    @property
     def step(self) -> int:
         """Steps in depth of one load."""
         return self.side.vector if self.side.axis == "depth" else 1
@@ -208,20 +219,27 @@ class Staging(ABC):
     def _store(self, values: list[Value], stage: Value) -> list[Value]:
         each = self.depth_steps // self.step
         for slot, at in zip(self.slots, range(0, len(values), each), strict=True):
-            parts = [self._converted(x) for x in values[at : at + each]]
-            self._put_all(stage, slot.target, parts)
+            loads = [self._converted(x) for x in values[at : at + each]]
+            for i, parts in enumerate(zip(*loads, strict=True)):
+                place = lds_address(self.f, stage, i32(0), i * self.part_bytes)
+                self._put_all(place, slot.target, list(parts))
         return []
 
     @abstractmethod
     def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
         """The loads of one slot, to LDS."""
 
-    def _converted(self, x: Value) -> Value:
-        source, f = self.side.buffer.dtype, self.f
+    def _converted(self, x: Value) -> list[Value]:
+        """What was loaded as the parts that are multiplied."""
+        source, f, atom = self.side.buffer.dtype, self.f, self.atom
         if source == "bool":
             x = f.cast("trunc", x, "i1")
-        x = lower_convert(f, x, source, self.dtype) if source != self.dtype else x
-        return x
+        narrow = atom.terms > 1 or atom.operand == "xf32"
+        dtype = "f32" if narrow else atom.operand
+        x = lower_convert(f, x, source, dtype) if source != dtype else x
+        if atom.terms > 1:
+            return float_parts(f, x, atom.operand, atom.parts)
+        return [rounded_to_xf32(f, x)] if narrow else [x]
 
     def _put(self, stage: Value, target: Value, offset: int, parts: list[Value]) -> None:
         f = self.f

@@ -136,7 +136,7 @@ class _RegisterProduct(Product):
         for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True):
             staging = staging_of(g, tiling, operand, lines, origin)
             self.stagings.append(staging)
-            origin += staging.layout.cells * CELL_BYTES
+            origin += staging.nbytes
         self.stage = origin
         self.memory = self.lds(self.memory_bytes)
         self.reads = self._lane_offsets()
@@ -206,12 +206,17 @@ class _RegisterProduct(Product):
         lookahead = int(self._is_double_buffered)
         # LLVM would move what lanes multiply behind the last read of a tile.
         ordered = self.atom.by_lanes
-        held: list[list[list[list[list[Value]]]]] = []
+        held: list[list[list[list[list[list[Value]]]]]] = []
         for s in range(steps + lookahead):
             if s < steps:
                 if s and self._is_crowded:
                     self.g.isa.keep_lds_reads(f, ordered)
-                held.append([self._fragments(side, addresses[side], s) for side in (0, 1)])
+                held.append(
+                    [
+                        [self._fragments(side, address, s, p) for p in range(self.atom.parts)]
+                        for side, address in enumerate(addresses)
+                    ]
+                )
             if s >= lookahead:
                 if lookahead and self._is_crowded:
                     self.g.isa.keep_lds_reads(f, ordered)
@@ -219,18 +224,19 @@ class _RegisterProduct(Product):
         return sums
 
     def _step(
-        self, sums: list[Value], a: list[list[list[Value]]], b: list[list[list[Value]]]
+        self, sums: list[Value], a: list[list[list[list[Value]]]], b: list[list[list[list[Value]]]]
     ) -> None:
-        """Multiply the fragments of one step, each with each."""
+        """Multiply the fragments of one step, each with each, part by part."""
         atom = self.atom
         each = max(1, atom.cell_depth // atom.step)
-        for part in range(each):
-            for i, x in enumerate(a):
-                for j, y in enumerate(b):
-                    at = i * len(b) + j
-                    sums[at] = self._multiplier(
-                        self.f, _part(x, part, each), _part(y, part, each), sums[at]
-                    )
+        for left, right in atom.part_pairs:
+            for part in range(each):
+                for i, x in enumerate(a[left]):
+                    for j, y in enumerate(b[right]):
+                        at = i * len(b[right]) + j
+                        sums[at] = self._multiplier(
+                            self.f, _part(x, part, each), _part(y, part, each), sums[at]
+                        )
 
     @property
     def _branches(self) -> bool:
@@ -254,10 +260,11 @@ class _RegisterProduct(Product):
         held = 2 * tiling.fragment_registers + tiling.accumulator_registers
         return held < self.g.isa.target.vgprs * 3 // 4
 
-    def _fragments(self, side: int, address: Value, s: int) -> list[list[list[Value]]]:
-        """[fragment][line][word]: what a lane holds of an operand at one step in depth."""
+    def _fragments(self, side: int, address: Value, s: int, part: int) -> list[list[list[Value]]]:
+        """[fragment][line][word]: what a lane holds of an operand's part at one step in depth."""
         atom, layout = self.atom, self.stagings[side].layout
         distance = (atom.m, atom.n)[side] * self.tiling.waves[side]
+        first = part * self.stagings[side].part_bytes
         out = []
         for i in range(self.tiling.fragments[side]):
             lines = []
@@ -266,7 +273,7 @@ class _RegisterProduct(Product):
                 for p in range(atom.cells):
                     slice = s * atom.groups * atom.cells + p
                     cell = layout.place(i * distance + more, slice)
-                    words += self._words(self._at(address, cell * CELL_BYTES))
+                    words += self._words(self._at(address, first + cell * CELL_BYTES))
                 each = len(words) // atom.cell_lines
                 lines += [words[x : x + each] for x in range(0, len(words), each)]
             out.append(lines)

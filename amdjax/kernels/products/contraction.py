@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
+from amdjax.kernels.products.formats import sums_in_double
 from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuCosts, CpuTarget
 from amdjax.tile import FLOATS, Builder, Value
@@ -215,6 +216,7 @@ class Contraction:
     Args:
       accumulate: dtype of the sums.
       is_complex: operands and result hold pairs; their strides and offsets still count pairs.
+      formats: that may stand for float32 (`formats.py`).
     """
 
     a: Source
@@ -222,6 +224,7 @@ class Contraction:
     out: Sink
     accumulate: str
     is_complex: bool = False
+    formats: tuple[str, ...] = ()
 
     @cached_property
     def rows(self) -> int:
@@ -417,13 +420,13 @@ class ProductProblem(NamedTuple):
         return ProductProblem(problem, problem.merged(), windows, gradient)
 
 
-def accumulate_dtype(out: Any, *operands: Any) -> str:
+def accumulate_dtype(out: Any, *operands: Any, precision: Any = None) -> str:
     """The dtype in which products are summed: at least float32, and 32 or 64-bit integers."""
     name = part_dtype(short_dtype(out))
     ins = [compute_dtype(part_dtype(short_dtype(d))) for d in operands]
     name = compute_dtype(name)
     if name in FLOATS or any(d in FLOATS for d in ins):
-        return "f64" if "f64" in (name, *ins) else "f32"
+        return "f64" if "f64" in (name, *ins) or sums_in_double(precision) else "f32"
     bits = int("".join(ch for ch in name if ch.isdigit()))
     return "i64" if bits > 32 else "i32"
 

@@ -11,6 +11,7 @@ import numpy as np
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dtypes import to_inexact_dtype
 from amdjax.core.lowering import Host
+from amdjax.core.precision import Precision
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     INEXACT,
@@ -26,7 +27,7 @@ from amdjax.lax._rules import (
 from amdjax.lax.casting import convert_element_type
 from amdjax.lax.comparison import eq, le
 from amdjax.lax.complexes import conj as conj_, real as real_
-from amdjax.lax.dot import Precision, dot_general
+from amdjax.lax.dot import dot_general
 from amdjax.lax.elementwise import add, mul
 from amdjax.lax.filling import broadcasted_iota, full_like
 from amdjax.lax.gather import take_along

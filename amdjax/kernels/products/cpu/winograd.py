@@ -37,6 +37,7 @@ from amdjax.kernels.products.contraction import (
 from amdjax.kernels.products.convolution import Convolution, ConvolutionProblem, Phase
 from amdjax.kernels.products.cpu.costs import launch, nanoseconds
 from amdjax.kernels.products.cpu.lane_convolution import LaneConvolution
+from amdjax.kernels.products.formats import precision_name
 from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, Temp
 from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.values import short_dtype
@@ -195,7 +196,7 @@ def _applies(ctx: ShapedContext, conv: Convolution) -> bool:
         return False
     if any(n != 1 for n in (*conv.strides, *conv.dilation, *conv.window_dilation)):
         return False
-    if not all(str(p).upper().endswith("DEFAULT") for p in ctx.params["precision"] or ()):
+    if precision_name(ctx.params["precision"]) not in ("", "DEFAULT"):
         return False
     return conv.lhs_strides[1] == 1 == conv.out_strides[1]
 

@@ -85,7 +85,7 @@ def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
     """The plan of a real contraction; None where there are no kernels for it."""
     problem = problem.merged()
     choice = _warpgroup_atoms(target, problem) or operand_atoms(
-        target, problem.a.dtype, problem.b.dtype, problem.accumulate
+        target, problem.a.dtype, problem.b.dtype, problem.accumulate, problem.formats
     )
     if not choice:
         return None

@@ -61,13 +61,19 @@ class Plan:
 def matrix_tiling(tiling: Tiling) -> MatrixTiling:
     """The tiling as a tile program has it, which knows atoms by name."""
     atom, waves, fragments = tiling.atom, tiling.waves, tiling.fragments
-    return MatrixTiling(atom.name, atom.operand, waves, fragments, tiling.depth, tiling.stages)
+    return MatrixTiling(atom.name, atom.format, waves, fragments, tiling.depth, tiling.stages)
 
 
-def operand_atoms(target: GpuTarget, a: str, b: str, accumulate: str) -> list[MmaAtom]:
-    """What can multiply operands of two dtypes without loss; the fastest, in all its sizes."""
+def operand_atoms(
+    target: GpuTarget, a: str, b: str, accumulate: str, formats: Sequence[str] = ()
+) -> list[MmaAtom]:
+    """What can multiply operands of two dtypes; the fastest, in all its sizes.
+
+    Without loss, but that float32 may be taken in one of the `formats`.
+    """
     best: list[MmaAtom] = []
-    for dtype in _common_dtypes(a, b, accumulate):
+    may = formats if accumulate == "f32" in (a, b) else ()
+    for dtype in (*_common_dtypes(a, b, accumulate), *may):
         found = mma_atoms(target, dtype, accumulate)
         if found and (not best or found[0].flops > best[0].flops):
             best = found
@@ -276,7 +282,7 @@ def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
         interleave = vector if along == "lines" and not atom.across else 1
         slices = tiling.depth // atom.cell_depth
         cells += SharedLayout(lines, slices, interleave, atom.cell_lines).cells
-    return cells * CELL_BYTES
+    return cells * atom.parts * CELL_BYTES
 
 
 def adds_parts(problem: Contraction, plan: Plan) -> bool:

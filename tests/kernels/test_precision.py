@@ -1,0 +1,243 @@
+"""`precision` of products: errors within what its format has, and the instructions that it gets."""
+
+import re
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.kernels
+import amdjax.numpy as jnp
+from amdjax import grad, jit, lax, make_jaxpr, vmap
+from amdjax.codegen.gpu.amdgpu_object import assembly
+from amdjax.core.parse import parse_jaxpr
+from amdjax.core.precision import canonical_precision
+from amdjax.kernels.products.formats import operand_formats
+from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
+from amdjax.lax.dot import dot_general_p
+from tests.support.gpu_runner import GpuRunner
+from tests.support.turns import in_turn
+
+GPUS = ("gfx942", "gfx950", "gfx1100", "gfx1201")
+EPS = float(np.finfo(np.float32).eps)
+
+#: By how much a product of two numbers may be wrong, relative to it: both operands are rounded to
+#: the format; of two parts, the last bits of each and the product of the lesser parts are missing.
+ERRORS = {
+    "default": 2.0**-10, "high": 2.0**-10, "tensorfloat32": 2.0**-10, "TF32_TF32_F32": 2.0**-10,
+    "F16_F16_F32": 2.0**-10, "BF16_BF16_F32": 2.0**-7, "BF16_BF16_BF16": 2.0**-7,
+    "BF16_BF16_F32_X3": 3 * 2.0**-16, "BF16_BF16_F32_X6": EPS, "BF16_BF16_F32_X9": EPS,
+    "TF32_TF32_F32_X3": 3 * 2.0**-22, "float32": 0.0, "highest": 0.0, "F32_F32_F32": 0.0,
+    "DEFAULT": 2.0**-10,
+}  # fmt: skip
+
+NUMBERS = (((1,), (0,)), ((), ()))
+LAST = ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+
+
+def dot(gfx, x, y, precision, numbers=NUMBERS):
+    params = {
+        "dimension_numbers": numbers, "precision": canonical_precision(precision),
+        "preferred_element_type": None, "out_sharding": None,
+    }  # fmt: skip
+    return GpuRunner(dot_general_p, [x, y], params, gfx)
+
+
+def conv(gfx, x, w, precision):
+    params = {
+        "window_strides": (1, 1), "padding": ((1, 1), (1, 1)), "lhs_dilation": (1, 1),
+        "rhs_dilation": (1, 1), "dimension_numbers": LAST, "feature_group_count": 1,
+        "batch_group_count": 1, "precision": canonical_precision(precision),
+        "preferred_element_type": None, "out_sharding": None,
+    }  # fmt: skip
+    return GpuRunner(conv_general_dilated_p, [x, w], params, gfx)
+
+
+def check(got, x, y, precision, product):
+    """Against the product in float64; sums of `depth` numbers add their own rounding."""
+    wide = x.astype(np.float64), y.astype(np.float64)
+    want, scale = product(*wide), product(*map(np.abs, wide))
+    depth = product(np.ones_like(x), np.ones_like(y)).max()
+    error = np.abs(got.astype(np.float64) - want)
+    assert (error <= (ERRORS[precision] + depth * EPS) * scale).all(), np.max(error / scale)
+    return np.max(error / scale)
+
+
+def numbers(shape, seed):
+    """Positive numbers, whose errors do not cancel, of many magnitudes."""
+    rng = np.random.default_rng(seed)
+    return (rng.uniform(1, 2, shape) * 2.0 ** rng.integers(-6, 7, shape)).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("gfx", "precision"), in_turn([(g, p) for g in GPUS for p in ERRORS], 3, "dot")
+)
+def test_errors_of_products(gfx, precision):
+    x, y = numbers((37, 50), 0), numbers((50, 44), 1)
+    error = check(dot(gfx, x, y, precision)(x, y), x, y, precision, np.matmul)
+    if not operand_formats(canonical_precision(precision)):
+        assert np.array_equal(dot(gfx, x, y, precision)(x, y), dot(gfx, x, y, None)(x, y))
+    elif gfx == "gfx942" and ERRORS[precision] > 2.0**-11:
+        assert error > 2.0**-18
+
+
+@pytest.mark.parametrize("precision", ["TF32_TF32_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6"])
+@pytest.mark.parametrize("shape", [(64, 64, 48), (33, 17, 65), (5, 1, 3)])
+@pytest.mark.parametrize("turned", [(0, 1), (1, 0)])
+def test_transposed_operands(precision, shape, turned):
+    m, k, n = shape
+    x = numbers((k, m) if turned[0] else (m, k), 0)
+    y = numbers((n, k) if turned[1] else (k, n), 1)
+    got = dot("gfx942", x, y, precision, (((1 - turned[0],), (turned[1],)), ((), ())))(x, y)
+    check(got, x.T if turned[0] else x, y.T if turned[1] else y, precision, np.matmul)
+
+
+@pytest.mark.parametrize(
+    ("gfx", "precision"),
+    in_turn([(g, p) for g in GPUS for p in ERRORS if p.isupper()], 4, "conv"),
+)
+def test_errors_of_convolutions(gfx, precision):
+    x, w = numbers((2, 6, 5, 8), 0), numbers((3, 3, 8, 24), 1)
+
+    def product(x, w):
+        x = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)))
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (1, 2))
+        return np.einsum("nhwcij,ijco->nhwo", windows, w)
+
+    check(conv(gfx, x, w, precision)(x, w), x, w, precision, product)
+
+
+@pytest.mark.parametrize("narrow", [ml_dtypes.bfloat16, np.float16])
+@pytest.mark.parametrize("precision", ["TF32_TF32_F32", "BF16_BF16_F32_X3"])
+def test_one_operand_may_be_narrow(narrow, precision):
+    x, y = numbers((37, 50), 0), numbers((50, 44), 1).astype(narrow)
+    check(dot("gfx942", x, y, precision)(x, y), x, y, precision, np.matmul)
+
+
+@pytest.mark.parametrize("precision", ["TF32_TF32_F32", "BF16_BF16_F32_X3", "BF16_BF16_F32_X6"])
+def test_numbers_that_are_none_and_numbers_near_the_largest(precision):
+    x = np.ones((4, 8), np.float32)
+    x[0, 0], x[1, 0], x[2, 0], x[3, 0] = np.inf, np.nan, -np.inf, np.finfo(np.float32).min
+    y = np.full((8, 16), 0.125, np.float32)
+    got = dot("gfx942", x, y, precision)(x, y)
+    assert np.isposinf(got[0]).all() and np.isnan(got[1]).all() and np.isneginf(got[2]).all()
+    if precision != "TF32_TF32_F32":  # whose unit may round the largest number to infinity
+        np.testing.assert_allclose(got[3], x[3].astype(np.float64) @ y, rtol=1e-4)
+    y[0] = 0
+    got = dot("gfx942", x, y, precision)(x, y)
+    assert np.isnan(got[:3]).all()
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1100"])
+def test_sums_in_double(gfx):
+    x = np.array([[1e8, 1, -1e8]], np.float32)
+    y = np.ones((3, 2), np.float32)
+    assert dot(gfx, x, y, "F64_F64_F64")(x, y).tolist() == [[1, 1]]
+    assert lax.dot(x, y, precision="F64_F64_F64").tolist() == [[1, 1]]
+
+
+# Instructions
+
+INSTRUCTIONS = {
+    ("gfx942", None): r"v_mfma_f32_32x32x2_f32",
+    ("gfx942", "highest"): r"v_mfma_f32_32x32x2_f32",
+    ("gfx942", "tensorfloat32"): r"v_mfma_f32_32x32x4_xf32",
+    ("gfx942", "BF16_BF16_F32_X3"): r"v_mfma_f32_32x32x8_bf16",
+    ("gfx942", "BF16_BF16_F32"): r"v_mfma_f32_32x32x8_bf16",
+    ("gfx942", "F16_F16_F32"): r"v_mfma_f32_32x32x8_f16",
+    ("gfx942", "BF16_BF16_F32_X9"): r"v_mfma_f32_32x32x2_f32",  # is faster, and as good
+    ("gfx950", "high"): r"v_mfma_f32_32x32x16_bf16",  # which has no xf32
+    ("gfx1100", "high"): r"v_(dual_)?fma",
+    ("gfx1201", "high"): r"v_wmma_f32_16x16x16_bf16",
+    ("sm_80", None): r"fma\.rn\.f32",
+    ("sm_80", "highest"): r"fma\.rn\.f32",
+    ("sm_80", "tensorfloat32"): r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32",
+    ("sm_90a", "default"): r"\.tf32",
+    ("sm_90a", "BF16_BF16_F32_X3"): r"bf16\.bf16",
+}
+MATRIX = r"v_mfma_\w+|v_wmma_\w+|mma\.sync[\w.]+|wgmma\.mma_async[\w.]+"
+
+
+def instructions(kernel, gfx):
+    return kernel.code.decode() if kernel.format == "ptx" else assembly(kernel.llvm, gfx)
+
+
+def machine_code(compiled, gfx):
+    return compiled.as_text("ptx" if gfx.startswith("sm") else "amdgcn")
+
+
+@pytest.mark.parametrize(("gfx", "precision"), INSTRUCTIONS)
+def test_instructions_of_products(gfx, precision):
+    x = np.empty((1024, 1024), np.float32)
+    kernel, *_ = dot(gfx, x, x, precision).compiled()
+    assert kernel.scratch_bytes == 0
+    text, wanted = instructions(kernel, gfx), INSTRUCTIONS[gfx, precision]
+    assert len(re.findall(wanted, text)) >= 2
+    assert all(re.search(wanted, found) for found in re.findall(MATRIX, text))
+
+
+@pytest.mark.parametrize(("gfx", "name"), [("gfx942", "_xf32"), ("sm_80", ".tf32")])
+def test_instructions_of_convolutions_and_their_gradients(gfx, name):
+    x, w = jnp.ones((8, 14, 14, 64)), jnp.ones((3, 3, 64, 64))
+
+    def loss(x, w):
+        layout = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=layout).sum()
+
+    with amdjax.default_matmul_precision("tensorfloat32"):
+        text = machine_code(jit(grad(loss, (0, 1))).lower(x, w).compile(gfx), gfx)
+    found = re.findall(MATRIX, text)
+    assert len(found) >= 4 and all(name in x for x in found)
+
+
+def test_the_setting_is_part_of_what_a_program_depends_on():
+    x = jnp.ones((256, 256))
+    f = jit(lambda x: x @ x)
+    found = []
+    for setting in (None, "tensorfloat32", "highest", "tensorfloat32"):
+        with amdjax.default_matmul_precision(setting):
+            found.append("_xf32" in machine_code(f.lower(x).compile("gfx942"), "gfx942"))
+    assert found == [False, True, False, True]
+
+
+# Programs
+
+
+@pytest.mark.parametrize("precision", [*lax.DotAlgorithmPreset, lax.Precision.HIGH])
+def test_programs_keep_it(precision):
+    """Through batching, derivatives and the printed form."""
+    x, w = jnp.ones((2, 3, 6, 6)), jnp.ones((5, 3, 3, 3))
+
+    def f(x, w):
+        y = lax.conv(x, w, (1, 1), "SAME", precision=precision)
+        return lax.dot_general(y, y, (((3,), (2,)), ((), ())), precision=precision).sum()
+
+    many = jnp.stack([w, w])
+    programs = [
+        make_jaxpr(f)(x, w),
+        make_jaxpr(grad(f, (0, 1)))(x, w),
+        make_jaxpr(vmap(grad(f), (None, 0)))(x, many),
+    ]
+    for jaxpr in programs:
+        for closed in (jaxpr, parse_jaxpr(str(jaxpr))):
+            found = [e.params["precision"] for e in closed.eqns if "precision" in e.params]
+            assert len(found) >= 2 and set(found) == {canonical_precision(precision)}
+
+
+@pytest.mark.parametrize("precision", [*lax.DotAlgorithmPreset, *lax.Precision])
+def test_cpus_are_as_good(precision):
+    x, w = numbers((1, 8, 8, 16), 0), numbers((3, 3, 16, 16), 1)
+    layout = {"dimension_numbers": ("NHWC", "HWIO", "NHWC")}
+    want = lax.conv_general_dilated(x, w, (1, 1), "SAME", precision="highest", **layout)
+    got = lax.conv_general_dilated(x, w, (1, 1), "SAME", precision=precision, **layout)
+    np.testing.assert_allclose(got, want, rtol=64 * EPS)
+    got = lax.dot(x[0, 0], w[0, 0], precision=precision)
+    np.testing.assert_allclose(got, lax.dot(x[0, 0], w[0, 0]), rtol=16 * EPS)
+
+
+def test_algorithms_are_the_presets_that_they_spell():
+    bf16, f32 = ml_dtypes.bfloat16, np.float32
+    algorithm = lax.DotAlgorithm(bf16, bf16, f32, 2, 2, 3)
+    assert operand_formats(algorithm) == operand_formats(lax.DotAlgorithmPreset.BF16_BF16_F32_X3)
+    assert operand_formats(lax.DotAlgorithm(f32, f32, f32)) == ()
