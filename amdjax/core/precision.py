@@ -5,11 +5,15 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from amdjax.core.config import config
+from amdjax.core.dtypes import short_dtype_name
 from amdjax.typing import DTypeLike
 
 __all__ = [
     "DotAlgorithm", "DotAlgorithmPreset", "Precision", "PrecisionLike", "canonical_precision",
+    "precision_setting",
 ]  # fmt: skip
 
 _SPELLINGS = {
@@ -133,3 +137,25 @@ def canonical_precision(precision: Any) -> Any:
             f"{precision!r}."
         ) from None
     return left, right
+
+
+def precision_setting(precision: Any) -> str | None:
+    """The setting that asks for as much as a canonical precision: of a pair for the higher one.
+
+    An algorithm that is no preset asks for full precision.
+
+        >>> precision_setting((Precision.HIGH, Precision.DEFAULT))
+        'high'
+    """
+    if precision is None:
+        return None
+    if isinstance(precision, DotAlgorithmPreset):
+        name = precision.name
+    elif isinstance(precision, DotAlgorithm):
+        left, right, sums = (short_dtype_name(np.dtype(x)).upper() for x in precision[:3])
+        count = precision.num_primitive_operations
+        name = f"{left}_{right}_{sums}" + (f"_X{count}" if count > 1 else "")
+        name = name if name in DotAlgorithmPreset.__members__ else "HIGHEST"
+    else:
+        name = max(precision, key=lambda p: p.value).name
+    return name.lower() if name in ("DEFAULT", "HIGH", "HIGHEST") else name

@@ -9,11 +9,12 @@ import pytest
 import amdjax
 import amdjax.kernels
 import amdjax.numpy as jnp
-from amdjax import grad, jit, lax, make_jaxpr, vmap
+from amdjax import grad, jit, lax, make_jaxpr, nn, vmap
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.core.parse import parse_jaxpr
 from amdjax.core.precision import canonical_precision
 from amdjax.kernels.products.formats import operand_formats
+from amdjax.lax.attention import attention, attention_p
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.lax.dot import dot_general_p
 from tests.support.gpu_runner import GpuRunner
@@ -34,6 +35,17 @@ ERRORS = {
 
 NUMBERS = (((1,), (0,)), ((), ()))
 LAST = ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
+
+
+MATRIX = r"v_mfma_\w+|v_wmma_\w+|mma\.sync[\w.]+|wgmma\.mma_async[\w.]+"
+
+
+def instructions(kernel, gfx):
+    return kernel.code.decode() if kernel.format == "ptx" else assembly(kernel.llvm, gfx)
+
+
+def machine_code(compiled, gfx):
+    return compiled.as_text("ptx" if gfx.startswith("sm") else "amdgcn")
 
 
 def dot(gfx, x, y, precision, numbers=NUMBERS):
@@ -137,6 +149,80 @@ def test_sums_in_double(gfx):
     assert lax.dot(x, y, precision="F64_F64_F64").tolist() == [[1, 1]]
 
 
+# Attention
+
+ATTENTION = {"tensorfloat32": 2.0**-9, "BF16_BF16_F32": 2.0**-6, "highest": 2.0**-20}
+
+
+@pytest.mark.parametrize("precision", ATTENTION)
+def test_errors_of_attention(precision):
+    """Weights are rounded, too, and relatively off by as much as logits are."""
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.uniform(0.5, 1, (1, 40, 2, 32)).astype(np.float32) for _ in range(3))
+    with amdjax.default_matmul_precision(precision):
+        eqn = make_jaxpr(lambda *x: attention(*x, scale=0.05))(q, k, v).eqns[0]
+    assert (eqn.params.get("precision") or "") == precision.replace("tensorfloat32", "high")
+    got, *_ = GpuRunner(attention_p, [q, k, v], eqn.params, "gfx942")(q, k, v)
+    logits = 0.05 * np.einsum("btnh,bsnh->bnts", q.astype(np.float64), k)
+    weights = np.exp(logits - logits.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    want = np.einsum("bnts,bsnh->btnh", weights, v)
+    error = np.max(np.abs(got - want) / want)
+    assert error < ATTENTION[precision]
+    assert precision == "highest" or error > 2.0**-16
+
+
+def written(q, k, v):
+    weights = nn.softmax(jnp.einsum("btnh,bsnh->bnts", q, k))
+    return jnp.einsum("bnts,bsnh->btnh", weights, v)
+
+
+@pytest.mark.parametrize("attend", [nn.dot_product_attention, written])
+@pytest.mark.parametrize(
+    ("gfx", "precision", "wanted"),
+    [("gfx942", None, "_f32"), ("gfx942", "high", "xf32"), ("sm_90a", "high", ".tf32"),
+     ("gfx942", "BF16_BF16_F32", "_bf16"), ("gfx942", "BF16_BF16_F32_X3", "4_f32")],
+)  # fmt: skip
+def test_instructions_of_attention_and_its_gradient(attend, gfx, precision, wanted):
+    x = jnp.ones((1, 64, 2, 32))
+    gradient = grad(lambda *x: attend(*x).sum(), (0, 1, 2))
+    with amdjax.default_matmul_precision(precision):
+        compiled = jit(gradient).lower(x, x, x).compile(gfx)
+    assert "attention_gradient" in compiled.as_text("simplified")
+    found = re.findall(MATRIX, machine_code(compiled, gfx))
+    assert len(found) >= 7 and all(wanted in x for x in found)
+
+
+@pytest.mark.parametrize("mixed", [("high", "highest"), ("highest", "BF16_BF16_F32")])
+def test_products_of_attention_that_differ_are_of_float32(mixed):
+    def attend(q, k, v):
+        weights = nn.softmax(jnp.einsum("btnh,bsnh->bnts", q, k, precision=mixed[0]))
+        return jnp.einsum("bnts,bsnh->btnh", weights, v, precision=mixed[1])
+
+    x = jnp.ones((1, 64, 2, 32))
+    compiled = jit(attend).lower(x, x, x).compile("gfx942")
+    assert set(re.findall(MATRIX, machine_code(compiled, "gfx942"))) == {"v_mfma_f32_16x16x4_f32"}
+
+
+def test_attention_sums_in_double():
+    q, k = jnp.array([1e8, 1, 1e8]).reshape(1, 1, 1, 3), jnp.array([1.0, 1, -1]).reshape(1, 1, 1, 3)
+    both, v = jnp.concatenate([k, 0 * k], 1), jnp.arange(2.0).reshape(1, 2, 1, 1)
+    with amdjax.default_matmul_precision("F64_F64_F64"):
+        out, _ = attention(q, both, v, scale=1.0)
+    np.testing.assert_allclose(out.ravel(), 1 / (1 + np.e), rtol=4 * EPS)
+
+
+def test_what_attention_decomposes_to_keeps_its_precision():
+    """Whatever holds when it is compiled, as for more features than kernels have."""
+    x = jnp.ones((1, 64, 1, 512))
+    for precision in (None, "high"):
+        with amdjax.default_matmul_precision(precision):
+            lowered = jit(lambda x: nn.dot_product_attention(x, x, x)).lower(x)
+        with amdjax.default_matmul_precision("high" if precision is None else None):
+            code = machine_code(lowered.compile("gfx942"), "gfx942")
+        assert ("_xf32" in code) == (precision == "high")
+
+
 # Instructions
 
 INSTRUCTIONS = {
@@ -156,15 +242,6 @@ INSTRUCTIONS = {
     ("sm_90a", "default"): r"\.tf32",
     ("sm_90a", "BF16_BF16_F32_X3"): r"bf16\.bf16",
 }
-MATRIX = r"v_mfma_\w+|v_wmma_\w+|mma\.sync[\w.]+|wgmma\.mma_async[\w.]+"
-
-
-def instructions(kernel, gfx):
-    return kernel.code.decode() if kernel.format == "ptx" else assembly(kernel.llvm, gfx)
-
-
-def machine_code(compiled, gfx):
-    return compiled.as_text("ptx" if gfx.startswith("sm") else "amdgcn")
 
 
 @pytest.mark.parametrize(("gfx", "precision"), INSTRUCTIONS)

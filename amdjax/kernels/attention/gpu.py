@@ -353,7 +353,7 @@ class Forward:
         sums = sums * k.broadcast(k.expand(shrink, 1), sums.shape)
         kept = self.pairs.not_dropped(shape, *places)
         weights = weights if kept is None else k.select(kept, weights, zero)
-        weights = k.convert(weights, plan.cut.atom.operand)
+        weights = as_operand(k, weights, plan.cut)
         values = self._values(places[1], carried[3:])
         if masked:
             values = self.pairs.counted(values, places[1])

@@ -161,14 +161,23 @@ class Blocking:
         return out + (", some registers in memory" if self.spills else "")
 
 
-def multiplied(dtype: str, target: GpuTarget) -> str:
-    """What operands of a dtype are multiplied as: those of eight bits as float16, which has all.
+def multiplied(problem: Attention, target: GpuTarget) -> str:
+    """What operands are multiplied as: those of eight bits as float16, which has all.
 
     So weights, which are operands of the second product, are rounded no further either. Where only
-    lanes multiply, float32.
+    lanes multiply, float32, and that in the fastest format that may stand for it.
     """
+    dtype = problem.dtype
+    if dtype == "f32":
+        whole = (x for x in problem.formats if x[-2] != "x")  # no sums of parts
+        return max((dtype, *whole), key=lambda x: _rate(target, x))
     dtype = "f16" if dtype.startswith(("f8_e3", "f8_e4", "f8_e5")) else dtype
     return dtype if tile_atoms(target, dtype, compute_dtype(dtype)) else "f32"
+
+
+def _rate(target: GpuTarget, operand: str) -> int:
+    """Of what multiplies tiles; of lanes the rate of all targets that have them."""
+    return max((x.flops for x in tile_atoms(target, operand, "f32")), default=0)
 
 
 class Registers(NamedTuple):
@@ -267,7 +276,7 @@ def _kinds(problem: Attention, target: GpuTarget, rows: int) -> Iterator[list[Bl
     wide = max(problem.features, problem.value_features)
     if wide > MOST_FEATURES or problem.accumulate != "f32":
         return
-    atoms = tile_atoms(target, multiplied(problem.dtype, target), problem.accumulate)
+    atoms = tile_atoms(target, multiplied(problem, target), problem.accumulate)
     of_warps = [x for x in atoms if not x.from_lds]
     # Larger ones read less for what they multiply, where all waves have rows.
     large = [x for x in of_warps if x.m * WAVES < 2 * rows][:1] or of_warps[-1:]
@@ -349,7 +358,17 @@ def divided(number: Value, parts: int) -> tuple[Value | None, Value]:
 def as_operand(k: tile.Builder, x: Value, cut: Blocking) -> Value:
     """A tile as it is multiplied."""
     to = cut.atom.operand
+    if to == "xf32":
+        return _rounded_to_xf32(k, k.convert(x, "f32"))
     return x if to == x.dtype else k.convert(k.convert(x, "f32"), to)
+
+
+def _rounded_to_xf32(k: tile.Builder, x: Value) -> Value:
+    """To ten bits of mantissa, as `codegen.gpu.operand_formats` has it."""
+    most, half, mask = 3.4011621342146535e38, 1 << 12, 0xFFFFE000
+    below = k.op("abs", x) < k.const("f32", most, x.shape)
+    more = k.select(below, k.const("u32", half, x.shape), k.const("u32", 0, x.shape))
+    return k.bitcast((k.bitcast(x, "u32") + more) & k.const("u32", mask, x.shape), "f32")
 
 
 def inside(

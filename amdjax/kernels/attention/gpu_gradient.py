@@ -175,7 +175,7 @@ class Backward(GradientKernel):
             column = self._column(which, pairs, others, first, sum_.shape[1])
             if masked and part.of_queries:
                 column = pairs.counted(column, first)
-            x = k.convert(x, cut.atom.operand)
+            x = as_operand(k, x, cut)
             found.append(k.dot(x, column, sum_, cut.tiling(sum_.shape[1], cut.columns)))
         return found
 

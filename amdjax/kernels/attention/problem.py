@@ -8,6 +8,7 @@ from typing import Any
 
 from amdjax.core.jaxpr import JaxprEqn
 from amdjax.kernels.loops import row_major
+from amdjax.kernels.products.formats import operand_formats
 from amdjax.schedule.values import compute_dtype, short_dtype
 
 #: The logit of pairs that take no part, as in the definition (`lax/attention/operands.py`).
@@ -40,6 +41,7 @@ class Attention:
       window: how many keys before and behind the place of a query take part; None: all.
       rate: probability of a weight to be dropped.
       out_dtype: of the result, or of gradients of operands.
+      formats: that may stand for float32 in products (`products/formats.py`).
     """
 
     batch: int
@@ -59,6 +61,7 @@ class Attention:
     window: tuple[int, int] | None
     rate: float = 0.0
     out_dtype: str = ""
+    formats: tuple[str, ...] = ()
 
     @staticmethod
     def of(eqn: JaxprEqn) -> Attention:
@@ -72,7 +75,7 @@ class Attention:
             short_dtype(query.dtype), given, _strides(shapes.get("bias")),
             _strides(shapes.get("mask")), dtypes.get("bias", ""), float(params["scale"]),
             params["is_causal"], params["window"], params.get("rate", 0.0),
-            short_dtype(eqn.outvars[0].aval.dtype),
+            short_dtype(eqn.outvars[0].aval.dtype), operand_formats(params.get("precision")),
         )  # fmt: skip
 
     @property

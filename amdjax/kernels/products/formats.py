@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
+from amdjax.core.precision import precision_setting
 
-from amdjax.core.dtypes import short_dtype_name
-from amdjax.core.precision import DotAlgorithm
+__all__ = ["operand_formats", "sums_in_double"]
 
-__all__ = ["operand_formats", "precision_name", "sums_in_double"]
-
-#: Formats that are as good as a precision asks, by its name; float32 itself always is. `bf16x3` is
-#: the sum of three products of parts in bfloat16, `xf32` has ten bits of mantissa. A machine takes
-#: the one that it multiplies fastest (`tiling.operand_atoms`).
+#: Formats as good as a precision asks, by its setting; float32 itself always is. `bf16x3` is the
+#: sum of three products of parts in bfloat16, `xf32` has ten bits of mantissa. A machine takes the
+#: one that it multiplies fastest (`tiling.operand_atoms`).
 _FORMATS: dict[str, tuple[str, ...]] = {
-    "DEFAULT": ("xf32", "bf16x3"),
-    "HIGH": ("xf32", "bf16x3"),
+    "default": ("xf32", "bf16x3"),
+    "high": ("xf32", "bf16x3"),
     "TF32_TF32_F32": ("xf32", "bf16x3"),
     "TF32_TF32_F32_X3": ("xf32x3", "bf16x6"),
     "F16_F16_F16": ("f16", "xf32", "bf16x3"),
@@ -30,7 +27,7 @@ _FORMATS: dict[str, tuple[str, ...]] = {
 
 
 def operand_formats(precision: Any) -> tuple[str, ...]:
-    """Formats that may stand for float32 in a product of a precision.
+    """Formats that may stand for float32 in a product of a precision, or of a setting.
 
     Of two precisions the higher one counts.
 
@@ -40,22 +37,10 @@ def operand_formats(precision: Any) -> tuple[str, ...]:
         >>> operand_formats((Precision.HIGH, Precision.HIGHEST)), operand_formats(None)
         ((), ())
     """
-    return _FORMATS.get(precision_name(precision), ())
+    setting = precision if isinstance(precision, str) else precision_setting(precision)
+    return _FORMATS.get(setting or "", ())
 
 
 def sums_in_double(precision: Any) -> bool:
     """Whether a precision asks for sums in float64."""
-    return precision_name(precision) == "F64_F64_F64"
-
-
-def precision_name(precision: Any) -> str:
-    """The preset that an algorithm is, or the higher one of two precisions; empty for None."""
-    if precision is None:
-        return ""
-    if isinstance(precision, DotAlgorithm):
-        left, right, sums = (short_dtype_name(np.dtype(x)).upper() for x in precision[:3])
-        count = precision.num_primitive_operations
-        return f"{left}_{right}_{sums}" + (f"_X{count}" if count > 1 else "")
-    if isinstance(precision, tuple):
-        return str(max(precision, key=lambda p: p.value))
-    return str(precision)
+    return precision_setting(precision) == "F64_F64_F64"

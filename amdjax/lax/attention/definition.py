@@ -6,11 +6,13 @@ taken by blocks, so that nothing has an element for each pair.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
 
+from amdjax.core.config import default_matmul_precision
 from amdjax.core.integers import ceil_div
 from amdjax.lax._rules import Shape, aval_of, dtype_of, shape_of, sum_to
 from amdjax.lax.attention.blocks import Found, by_blocks
@@ -180,6 +182,18 @@ def _query_axis(x: Any) -> int | None:
     return 2 if x is not None and shape_of(x)[2] > 1 else None
 
 
+def _in_precision(composed: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Products in the precision that attention was called with, whichever holds by now."""
+
+    @wraps(composed)
+    def run(*args: Any, precision: str | None = None, **params: Any) -> list[Any]:
+        with default_matmul_precision(precision or "highest"):
+            return composed(*args, **params)
+
+    return run
+
+
+@_in_precision
 def composed_attention(
     *args: Any,
     given: Sequence[str],
@@ -230,6 +244,7 @@ def _weights(x: Operands, e: Extents, scale: float, keep: Any, maximum: Any, tot
     return div(exponentials, _to_pairs(_column(total), e))
 
 
+@_in_precision
 def composed_tangent(
     *args: Any,
     given: Sequence[str],
@@ -293,6 +308,7 @@ def _tangent(
     return out, mean
 
 
+@_in_precision
 def composed_gradient(
     *args: Any,
     given: Sequence[str],

@@ -3,7 +3,8 @@
 Three primitives that take the same leading operands: query, key and value, then those of
 `OPTIONAL` that `given` names. `attention_p` returns for each query also the greatest logit and the
 sum of the exponentials relative to it, of which the other two compute the weights anew, so that
-nothing of the size of all pairs needs to be kept. `definition.py` defines each by other
+nothing of the size of all pairs needs to be kept. A setting of precision that held where they were
+called is their `precision`. `definition.py` defines each by other
 operations: what machines without kernels run, and what derivatives of higher order are of.
 """
 
@@ -17,6 +18,7 @@ import numpy as np
 
 from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Decompose, Shaped
+from amdjax.core.precision import canonical_precision, precision_setting
 from amdjax.core.primitive import Primitive
 from amdjax.lax._rules import (
     FLOAT,
@@ -224,12 +226,16 @@ def attention(
       Arrays of shape `(batch, T, N, D)` and `(batch, N, T)`.
     """
     given = tuple(name for name in OPTIONAL if optional.get(name) is not None)
-    more = {} if out_dtype is None else {"out_dtype": np.dtype(out_dtype)}
+    more: dict[str, Any] = {} if out_dtype is None else {"out_dtype": np.dtype(out_dtype)}
+    if dtype_of(query) == np.float32 and (asked := precision_setting(canonical_precision(None))):
+        more["precision"] = asked
     if window is not None:  # no further than there are positions, whose sums are of 32 bits
         most = builtins.max(shape_of(query)[1], shape_of(key)[1])
         left, right = (min(builtins.max(n, -most), most) for n in window)
         window = left, right
-    out, maximum, total = attention_p.bind(
+    # No kernel sums float32 in float64.
+    bind = composed_attention if more.get("precision") == "F64_F64_F64" else attention_p.bind
+    out, maximum, total = bind(
         query, key, value, *(optional[name] for name in given),
         given=given, scale=scale, is_causal=is_causal, window=window, rate=rate, **more,
     )  # fmt: skip

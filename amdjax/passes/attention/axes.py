@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from amdjax.core.jaxpr import JaxprEqn
+from amdjax.core.precision import precision_setting
 
 
 class Axis:
@@ -132,7 +133,8 @@ def is_plain(eqn: JaxprEqn) -> bool:
     """Whether a product asks for nothing that attention does not know of."""
     if eqn.outvars[0].aval.dtype.itemsize == 1:
         return False
-    return all(eqn.params.get(name) is None for name in ("precision", "out_sharding"))
+    precision = precision_setting(eqn.params["precision"])
+    return precision != "F64_F64_F64" and eqn.params["out_sharding"] is None
 
 
 def of_product(eqn: JaxprEqn, out: Layout) -> tuple[Layout, Layout]:

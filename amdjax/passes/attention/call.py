@@ -139,6 +139,9 @@ class _Arrangement:
         self.operands = list(operands)
         self.scale = logits.scale
         self.narrowest = min(logits.narrowest, weights.narrowest)
+        precisions = weights.precisions | {logits.precision}
+        #: Of all products; where they differ float32, which is as good as any.
+        self.precision = next(iter(precisions)) if len(precisions) == 1 else None
         self.biases, self.distances = logits.biases, [d for d, _ in logits.distances]
         self.conditions = list(logits.conditions)
         if not all(self._is_of_positions(d) for d in self.distances):
@@ -308,6 +311,8 @@ class _Arrangement:
             "given": given, "scale": self.scale, "is_causal": right == 0 and window is None,
             "window": window, "rate": 0.0,
         }  # fmt: skip
+        if self.precision is not None and self.dtype == np.float32:
+            params["precision"] = self.precision
         return [*args, *(optional[name] for name in given)], params
 
     def _above_masked(self, bias: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.jaxpr import JaxprEqn
+from amdjax.core.precision import precision_setting
 from amdjax.passes.attention.axes import (
     STRUCTURAL,
     Axis,
@@ -87,6 +88,7 @@ class Logits:
       query: of the product, the operand that has no axis of keys.
       key: the other one.
       scale: factor of the products.
+      precision: of the products.
       biases: what is added, each with a factor.
       conditions: which pairs take part, by arrays ...
       distances: ... and by distance, with what says so.
@@ -100,6 +102,7 @@ class Logits:
     query: Placed
     key: Placed
     scale: float
+    precision: str | None
     biases: list[tuple[float, Placed]] = field(default_factory=list)
     conditions: list[Condition] = field(default_factory=list)
     distances: list[tuple[Distance, Condition]] = field(default_factory=list)
@@ -309,7 +312,7 @@ class _Traversal:
         # Of the logits' axes keys may have those of softmax alone, and what queries have too.
         if (set(flat(layout)) - set(query.axes)) != keys:
             return None
-        return Logits(query, key, factor)
+        return Logits(query, key, factor, precision_setting(eqn.params["precision"]))
 
     # Masks
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.core.precision import precision_setting
 from amdjax.passes.attention.axes import (
     STRUCTURAL,
     Axis,
@@ -146,6 +147,7 @@ class Weights:
       is_nan_zeroed: whether weights that are NaN, which all of a row are if one is, become zero.
       close: the relative difference of factors that are equal but for rounding.
       narrowest: the fewest bytes of a dtype that something made of exponentials is rounded to.
+      precisions: of all products.
     """
 
     products: list[Product] = field(default_factory=list)
@@ -158,6 +160,7 @@ class Weights:
     is_nan_zeroed: bool = False
     close: float = 0.0
     narrowest: int = 8
+    precisions: set[str | None] = field(default_factory=set)
 
 
 def find_weights(
@@ -380,6 +383,7 @@ class _Search:
         else:
             self.found.values = values
         self.cotangent_product, self.found.cotangent = (eqn, layout), cotangent
+        self.found.precisions.add(precision_setting(eqn.params["precision"]))
         return True
 
     # What leaves exponentials
@@ -397,6 +401,7 @@ class _Search:
                 return False
             self.found.values = product.other
         self.found.products.append(product)
+        self.found.precisions.add(precision_setting(eqn.params["precision"]))
         return True
 
     def _bias_sum(self, eqn: JaxprEqn) -> bool:

@@ -13,7 +13,7 @@ class Dot(Op, name="dot", traits=Trait.PURE):
     """`acc + a @ b` for tiles (M, K), (K, N), (M, N).
 
     With a `tiling` GPUs multiply by the matrix unit, each row of the result in one wave; operands
-    are then of the dtype that its instruction takes.
+    are then of the dtype that its instruction takes, xf32 of float32.
     """
 
     __slots__ = ()
@@ -29,8 +29,12 @@ class Dot(Op, name="dot", traits=Trait.PURE):
         (m, k), (depth, n), result = shapes
         expect(k == depth and result == (m, n), "shapes of dot do not fit: {}", shapes)
         if self.tiling is not None:
-            operands = self.tiling.operand, self.tiling.waves[1]
-            expect(operands == (self.a.dtype, 1), "{} is for operands of another kind", self.tiling)
+            operand = "f32" if self.tiling.operand == "xf32" else self.tiling.operand
+            expect(
+                (operand, self.tiling.waves[1]) == (self.a.dtype, 1),
+                "{} is for operands of another kind",
+                self.tiling,
+            )
 
 
 #: What `DotWords` multiplies, and in what it sums.

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from amdjax import tile
 from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div
+from amdjax.core.precision import precision_setting
 from amdjax.kernels.loops import tail_mask
 from amdjax.kernels.products.contraction import (
     Axis,
@@ -37,7 +38,6 @@ from amdjax.kernels.products.contraction import (
 from amdjax.kernels.products.convolution import Convolution, ConvolutionProblem, Phase
 from amdjax.kernels.products.cpu.costs import launch, nanoseconds
 from amdjax.kernels.products.cpu.lane_convolution import LaneConvolution
-from amdjax.kernels.products.formats import precision_name
 from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, Temp
 from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.values import short_dtype
@@ -196,7 +196,7 @@ def _applies(ctx: ShapedContext, conv: Convolution) -> bool:
         return False
     if any(n != 1 for n in (*conv.strides, *conv.dilation, *conv.window_dilation)):
         return False
-    if precision_name(ctx.params["precision"]) not in ("", "DEFAULT"):
+    if precision_setting(ctx.params["precision"]) not in (None, "default"):
         return False
     return conv.lhs_strides[1] == 1 == conv.out_strides[1]
 
