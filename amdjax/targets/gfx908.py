@@ -61,6 +61,7 @@ TARGETS = (
         vgprs=256,
         agprs=256,
         sgprs=102,
+        waits_at_barriers=True,
         max_waves=10,
         simds=4,
         vgpr_file=256,

@@ -235,6 +235,8 @@ class GpuTarget:
       unified_registers: VGPRs and AGPRs come from one file (CDNA2 and later).
       max_waves: waves that a SIMD holds at most.
       simds: SIMDs that share `lds_per_cu`.
+      waits_at_barriers: a wave may only come to a barrier when all its accesses of memory are done;
+        LLVM calls what later processors have a back-off barrier.
       max_workgroup: threads of a workgroup at most.
       max_workgroups: workgroups that share `lds_per_cu` at most, where they have more than a wave.
       matrix: matrix instructions.
@@ -275,6 +277,7 @@ class GpuTarget:
     lds_reserved: int = 0
     lds_wait: int | None = 0xC07F
     unified_registers: bool = False
+    waits_at_barriers: bool = False
     max_workgroup: int = 1024
     max_workgroups: int = 16
     matrix: tuple[MatrixInstruction, ...] = ()

@@ -8,7 +8,7 @@ import amdjax.kernels  # noqa: F401
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.targets import GpuTarget
 from tests.kernels.test_conv import convolutions, has_room, placed, plain_conv, specs
-from tests.support.gpu_runner import EMULATED, GpuRunner
+from tests.support.gpu_runner import DISTINCT, EMULATED, GpuRunner
 
 pytestmark = pytest.mark.share(4)
 
@@ -253,6 +253,24 @@ def test_gradient_for_few_features(gfx, layout, features, images, size, position
     padding = [(n // 2, n - n // 2) for n in reach]
     runner = check(gfx, layout, into, size, (images, columns), window, ones, padding, **options)
     assert names(runner)[0] == "arrange" and names(runner)[-1] == "extract"
+
+
+@pytest.mark.parametrize("gfx", DISTINCT)
+@pytest.mark.parametrize(
+    "features, size, window, strides, padding, options",
+    [
+        ((32, 24), (9, 7), (3, 2), (1, 1), [(1, 1), (0, 1)], HALF),
+        ((16, 40), (8, 9), (3, 3), (2, 1), [(2, 1)] * 2, {"window_dilation": (1, 2)}),
+        ((64, 16), (5, 6), (1, 3), (1, 1), [(0, 0), (2, 1)], {"reversal": (False, True), **HALF}),
+        ((32, 16), (4, 5), (4, 3), (1, 1), [(2, 1)] * 2, {"dilation": (2, 1)}),
+        ((64, 32), (7,), (3,), (1,), [(3, 0)], {"groups": 2, **HALF}),
+        ((32, 8), (3, 4, 5), (2, 1, 3), (1, 1, 1), [(1, 0)] * 3, HALF),
+    ],
+)  # fmt: skip
+def test_features_innermost(gfx, features, size, window, strides, padding, options):
+    """Taps outside of features, where positions lie side by side."""
+    runner = check(gfx, "first", 2, size, features, window, strides, padding, **options)
+    assert names(runner)[:2] == ["arrange", "product"]
 
 
 @pytest.mark.parametrize("gfx", EMULATED)

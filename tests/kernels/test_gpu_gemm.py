@@ -24,12 +24,11 @@ from amdjax.lax.elementwise import add_p, max_p
 from amdjax.lax.shape import broadcast_in_dim_p
 from amdjax.nn import gelu
 from amdjax.targets.mma import Tiling, mma_atoms
-from tests.support.gpu_runner import EMULATED, GpuRunner
+from tests.support.gpu_runner import DISTINCT, EMULATED, GpuRunner
 from tests.support.turns import in_turn
 
 pytestmark = pytest.mark.share(4)
 
-DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 MATMUL = (((1,), (0,)), ((), ()))
 
 

@@ -15,6 +15,8 @@ from amdjax.emulator import CodeObject, Memory, launch
 from amdjax.kernels.shaped import Call, Epilogue, ShapedContext, Temp, lower_shaped
 
 EMULATED = ("gfx942", "gfx1100")
+#: One of each generation.
+DISTINCT = ("gfx908", "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201")
 
 
 class GpuRunner:

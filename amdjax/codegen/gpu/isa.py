@@ -104,6 +104,9 @@ class Isa(ABC):
     def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
         """A word of bytes of two; 0 to 3 are those of `x`, 4 to 7 those of `y`."""
 
+    #: Whether loads add offsets of 32 bits, one of each lane, to an address that all share.
+    adds_offsets = False
+
     #: Whether `transposed_cells` is there.
     transposes_cells = False
 
@@ -126,7 +129,7 @@ class Isa(ABC):
         """LLVM's scheduler moves nothing over this."""
 
     def computed_here(self, f: Function, x: Value) -> Value:
-        """The same value, which LLVM may not compute in a later block instead."""
+        """The same value, made here: LLVM may use it neither earlier nor compute it later."""
         return x
 
     @abstractmethod
@@ -180,6 +183,7 @@ class Amdgcn(Isa):
     device_scope = 'syncscope("agent") '
     atomic_metadata = amdgpu_object.ATOMIC_METADATA
     native = frozenset({"bf16", "ldexp", "subnormal"})
+    adds_offsets = True
     estimates: ClassVar = {
         "exp2": "llvm.amdgcn.exp2.f32", "log2": "llvm.amdgcn.log.f32",
         "rcp": "llvm.amdgcn.rcp.f32", "rsqrt": "llvm.amdgcn.rsq.f32",
@@ -281,7 +285,14 @@ class Amdgcn(Isa):
         return f.call("llvm.amdgcn.perm", I32, y, x, selector)
 
     def computed_here(self, f: Function, x: Value) -> Value:
-        return f.op(f'call {x.type} asm sideeffect "", "=v,0"({x})', x.type)
+        bits = max(x.type.lanes, 1) * x.type.bits
+        if bits < 32:
+            raw = f.bitcast(x, Type(f"i{bits}"))
+            word = self.computed_here(f, f.cast("zext", raw, "i32"))
+            return f.bitcast(f.cast("trunc", word, raw.type.elem), x.type)
+        words = f.bitcast(x, I32.with_lanes(bits // 32 if bits > 32 else 0))
+        words = f.op(f'call {words.type} asm sideeffect "", "=v,0"({words})', words.type)
+        return f.bitcast(words, x.type)
 
     def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:
         crossing = _NEITHER_LDS_NOR_LANES if arithmetic else _ALL_BUT_LDS

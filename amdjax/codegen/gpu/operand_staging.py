@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import i32, joined_words, lds_address, log2
 from amdjax.codegen.gpu.operand_formats import float_parts, rounded_to_xf32
-from amdjax.codegen.llvm import I32, Function, Type, Value
+from amdjax.codegen.llvm import I8, I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets.mma import CELL_BYTES, SharedLayout, Tiling
 from amdjax.tile import Side, itemsize
@@ -55,26 +56,49 @@ class Operand:
         return offset, coords
 
     def tile(self, g: GpuEmitter, k: Value, limit: Value | None) -> Address:
-        """The tile whose depth begins at `k`: `address(offset, coords, step, behind)` in it.
+        """The tile whose depth begins at `k`: where steps of lines are in it.
 
-        Also whether something is there; None for always. Where nothing is, the address is that of
-        the buffer's first elements, which exist.
+        Where nothing is, the address is that of elements near the buffer's first, which exist.
         """
         f, side, run = g.f, self.side, self.run
         element = g.types.memory(side.buffer.dtype)
+        if (limit is not None or side.limits) and (run is None or side.run is not None):
+            return self._masked(g, k, limit)
         origin = f.gep(self.address, self.base, element)
-        moved: list[Value] = []
         if run is not None:
-            first, *moved = self.depth(k)
-            origin = f.gep(origin, first, element)
-
-        plain = side.run is not None and side.run >= 0 and not side.limits
-        if run is not None and side.run is None:
-            return self._chained(g, origin, k, limit)
+            origin = f.gep(origin, self.depth(k)[0], element)
+            if side.run is None:
+                return self._chained(g, origin, k, limit)
 
         def address(
-            offset: Value, coords: list[Value], step: Value, behind: int
+            offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
         ) -> tuple[Value, Value | None]:
+            step = f.add(depth, llvm.const(k.type, more))
+            offset = f.add(offset, f.mul(step, run) if run else self.depth(f.add(k, step))[0])
+            if side.run is not None and side.run >= 0:
+                # Not negative: a register besides an address that all threads share.
+                offset = f.int_resize(offset, "i64", False)
+            return f.gep(origin, offset, element), None
+
+        return address
+
+    def _masked(self, g: GpuEmitter, k: Value, limit: Value | None) -> Address:
+        """Addresses of lines and steps that may not be there.
+
+        Steps of a run are all there or none is, unless it ends in the tile or moves a coordinate;
+        then one choice is that of all, and where none is, the first elements of a run are read.
+        """
+        f, side, run, index = g.f, self.side, self.run, self.base.type
+        element = g.types.memory(side.buffer.dtype)
+        by_run = 0 if side.run is None else side.run
+        alike = run is not None and by_run >= 0 and limit is None and not any(side.shifts)
+        first, moved = self.base, list[Value]()
+        if run is not None:
+            start, *moved = self.depth(k)
+            first = f.add(first, start)
+        known: dict[tuple[str, str], tuple[Value, Value]] = {}
+
+        def place(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value]:
             shifts = moved
             if run is not None:
                 offset = f.add(offset, f.mul(step, run))
@@ -83,20 +107,32 @@ class Operand:
                     for x, by in zip(moved, side.shifts, strict=True)
                 ]
             else:
-                first, *shifts = self.depth(f.add(k, step))
-                offset = f.add(offset, first)
-            if plain:  # not negative: a register besides an address that all threads share
-                offset = f.int_resize(offset, "i64", False)
-            found = f.gep(origin, offset, element)
+                along, *shifts = self.depth(f.add(k, step))
+                offset = f.add(offset, along)
             valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
             for coordinate, shift, extent in zip(coords, shifts, self.limits, strict=True):
                 # Negative numbers are large unsigned ones: one comparison for both ends.
-                place = f.add(coordinate, shift)
-                inside = f.icmp("ult", place, extent)
+                inside = f.icmp("ult", f.add(coordinate, shift), extent)
                 valid = inside if valid is None else f.and_(valid, inside)
-            if valid is not None:
-                found = f.select(valid, found, self.address)
-            return found, valid
+            assert valid is not None
+            if not g.isa.adds_offsets:
+                found = f.gep(f.gep(self.address, first, element), offset, element)
+                return f.select(valid, found, self.address), valid
+            at = f.select(valid, f.add(first, offset), llvm.zero(index))
+            # Bytes of a buffer need no more bits than its elements.
+            at = f.op(f"shl nuw nsw {at}, {log2(itemsize(side.buffer.dtype))}", index)
+            return f.gep(self.address, f.int_resize(at, "i64", False), I8), valid
+
+        def address(
+            offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
+        ) -> tuple[Value, Value | None]:
+            if not alike:
+                return place(offset, coords, f.add(depth, llvm.const(k.type, more)))
+            key = offset.ref, depth.ref
+            if key not in known:
+                known[key] = place(offset, coords, depth)
+            found, valid = known[key]
+            return f.gep(found, more * by_run, element) if more else found, valid
 
         return address
 
@@ -110,8 +146,9 @@ class Operand:
         last: dict[str, tuple[Value, int]] = {}  # by offsets of lines
 
         def address(
-            offset: Value, coords: list[Value], step: Value, behind: int
+            offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
         ) -> tuple[Value, Value | None]:
+            step, behind = f.add(depth, llvm.const(k.type, more)), behind + more
             before = last.get(offset.ref)
             if before is None:
                 found = f.gep(origin, f.add(offset, f.mul(step, run)), element)
@@ -128,9 +165,20 @@ class Operand:
         return address
 
 
-#: `fn(offset of a line, its coordinates, step in depth, steps behind the first ones that a thread
-#: has of its lines) -> (address, validity)`.
-Address = Callable[[Value, list[Value], Value, int], tuple[Value, Value | None]]
+class Address(Protocol):
+    """Where a step of a line is, and whether something is there."""
+
+    def __call__(
+        self, offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
+    ) -> tuple[Value, Value | None]:
+        """The address and the condition; None for always.
+
+        Args:
+          offset, coords: of the line.
+          depth: the step.
+          behind: steps behind the first ones that a thread has of the line.
+          more: steps behind that one.
+        """
 
 
 def shared_layout(tiling: Tiling, side: Side, lines: int) -> SharedLayout:
@@ -177,20 +225,17 @@ class Staging(ABC):
             self._lines[number.ref] = line, self.operand.line(self.f, line)
         return self._lines[number.ref]
 
-    def load(self, k: Value, limit: Value | None) -> list[Value]:
-        """The thread's part of the tile whose depth begins at `k`; zero outside."""
+    def load(self, k: Value, limit: Value | None) -> list[Load]:
+        """The thread's part of the tile whose depth begins at `k`, on its way."""
         f, side = self.f, self.side
         place = self.operand.tile(self.g, k, limit)
         kind = self.g.types.memory(side.buffer.dtype).with_lanes(side.vector)
         out = []
         for slot in self.slots:
             for x in range(0, self.depth_steps, self.step):
-                step = f.add(slot.depth, llvm.const(k.type, x))
-                address, valid = place(slot.offset, slot.coords, step, slot.behind + x)
+                address, valid = place(slot.offset, slot.coords, slot.depth, slot.behind, x)
                 loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
-                if valid is not None:
-                    loaded = f.select(valid, loaded, llvm.zero(kind))
-                out.append(loaded)
+                out.append(Load(loaded, valid))
         return out
 
     @property
@@ -208,8 +253,17 @@ class Staging(ABC):
         """Steps in depth of one load."""
         return self.side.vector if self.side.axis == "depth" else 1
 
-    def store(self, values: list[Value], stage: Value) -> None:
-        """What `load` brought, as cells in LDS."""
+    def store(self, loads: list[Load], stage: Value) -> None:
+        """What `load` brought, zero outside, as cells in LDS.
+
+        LLVM would select and turn words where they are loaded, and so wait for them there.
+        """
+        f, values = self.f, []
+        for x in loads:
+            value = self.g.isa.computed_here(f, x.value)
+            if x.valid is not None:
+                value = f.select(x.valid, value, llvm.zero(value.type))
+            values.append(value)
         if self.parts < self.g.workgroup:  # threads that repeat the loads of others
             own = self.f.icmp("ult", self.g.threads.number, i32(self.parts))
             self.f.if_(own, lambda: self._store(values, stage))
@@ -372,6 +426,19 @@ class DepthStaging(Staging):
                     lines[line].append(turn(f, x, y, halves))
         kind = I32.with_lanes(len(words) // 4)
         return [[joined_words(f, line, kind)] for line in lines]
+
+
+@dataclass
+class Load:
+    """A load that may be on its way.
+
+    Args:
+      value: what comes; anything where it is not valid.
+      valid: whether it is of the operand; None for always.
+    """
+
+    value: Value
+    valid: Value | None
 
 
 @dataclass

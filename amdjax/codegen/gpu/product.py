@@ -19,7 +19,7 @@ from amdjax.codegen.gpu.accumulators import Accumulators, Product
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.layout_assignment import dot_tiling
 from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_address, multiplier
-from amdjax.codegen.gpu.operand_staging import Operand, Places, Staging, staging_of
+from amdjax.codegen.gpu.operand_staging import Load, Operand, Places, Staging, staging_of
 from amdjax.codegen.gpu.positions import Held, Rep
 from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.gpu.row_product import RowProduct
@@ -160,7 +160,8 @@ class _RegisterProduct(Product):
         return offsets
 
     def accumulated(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
-        f, depth = self.f, self.tiling.depth
+        f, isa, depth = self.f, self.g.isa, self.tiling.depth
+        waits = isa.target.waits_at_barriers
         limit = stop if ragged else None
         step = llvm.const(start.type, depth)
         self._store(self._load(start, limit), i32(0))
@@ -172,11 +173,17 @@ class _RegisterProduct(Product):
             following = f.add(k, step)
             if not ragged:  # the last tile is brought once more rather than what lies behind it
                 following = f.intrinsic("smin", k.type, following, last)
-            cells = self._load(following, limit)  # before the barrier, lest LLVM issue them late
-            self.barrier()
+            if waits:  # for loads too
+                self.barrier()
+                cells = self._load(following, limit)
+                isa.begin_region(f)
+            else:
+                cells = self._load(following, limit)  # before it, lest LLVM issue them late
+                self.barrier()
             sums = self._multiply(sums, stage)
             if self._branches:
-                sums = [self.g.isa.computed_here(f, x) for x in sums]
+                sums = [isa.computed_here(f, x) for x in sums]
+            isa.begin_region(f)  # nor would LLVM put loads away late
             if self.tiling.stages == 1:
                 self.barrier()
             else:
@@ -188,10 +195,10 @@ class _RegisterProduct(Product):
         _, *sums = f.loop(start, stop, step, carried, body, metadata=self.g.not_unrolled())
         return sums
 
-    def _load(self, k: Value, limit: Value | None) -> list[list[Value]]:
+    def _load(self, k: Value, limit: Value | None) -> list[list[Load]]:
         return [x.load(k, limit) for x in self.stagings]
 
-    def _store(self, cells: list[list[Value]], stage: Value) -> None:
+    def _store(self, cells: list[list[Load]], stage: Value) -> None:
         at = self._at(stage, 0)
         for x, values in zip(self.stagings, cells, strict=True):
             x.store(values, at)

@@ -218,7 +218,7 @@ class Convolution:
         loops = _Loops(self, phases, limited)
         batch = [loops.groups(), *loops.later_phases(every)]
         rows, columns = loops.rows(), loops.columns()
-        transposed = self._is_transposed()
+        transposed = self.is_transposed
         if transposed and rows[0].read.extent > 1:
             images = rows.pop(0)
             batch.append(images._replace(weights=Axis(images.read.extent, 0)))
@@ -256,7 +256,7 @@ class Convolution:
         taps = [(phases[d].taps, self.lhs_strides[2 + d] * phases[d].tap_shift) for d in order]
         written = [(self.lhs[0], self.out_strides[0])]
         written += [(phases[d].count, self.out_strides[2 + d] * phases[d].step) for d in order]
-        if not all(_descending(loops) for loops in (taps, written)) or self._is_transposed():
+        if not all(_descending(loops) for loops in (taps, written)) or self.is_transposed:
             return ()
         innermost = (
             self.lhs_strides[1] if self.rhs[1] > 1 or not order else self.lhs_strides[2 + order[-1]]
@@ -281,7 +281,7 @@ class Convolution:
         read += [(phases[d].taps, self.lhs_strides[2 + d] * phases[d].tap_shift) for d in order]
         written = [(phases[d].count, self.out_strides[2 + d] * phases[d].step) for d in order]
         written.append((self.out[0], self.out_strides[0]))
-        if not all(_descending(loops) for loops in (read, written)) or self._is_transposed():
+        if not all(_descending(loops) for loops in (read, written)) or self.is_transposed:
             return ()
         if self.lhs_strides[0] != 1:
             return ()
@@ -291,7 +291,8 @@ class Convolution:
         axes = (phases[d].window(self.lhs[2 + d], self.lhs_strides[2 + d]).turned() for d in order)
         return (images, *axes)
 
-    def _is_transposed(self) -> bool:
+    @property
+    def is_transposed(self) -> bool:
         """Whether positions, not features, lie side by side in the result."""
         return (
             self.out_strides[1] != 1

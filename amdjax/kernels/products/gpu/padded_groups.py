@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from amdjax.core.dims import is_multiple
 from amdjax.core.integers import power_of_two, round_up
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import Axis, Limit, accumulate_dtype
@@ -46,7 +47,7 @@ def plan_packed(ctx: ShapedContext, conv: Convolution) -> InOrder | None:
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     if any(d not in FLOATS for d in dtypes) or dtypes[0] != dtypes[1] or not conv.spatial:
         return None
-    attempts = [_padded_groups, _padded_groups_gradient]
+    attempts = [_padded_groups, _padded_groups_gradient, _features_innermost]
     if not any(u.by_lanes for u in operand_atoms(ctx.gpu, dtypes[0], dtypes[1], _accumulated(ctx))):
         attempts += [_few_features, _few_features_gradient]  # vector lanes need no whole cells
     for attempt in attempts:
@@ -179,6 +180,32 @@ def _packed_input(
         conv, lhs=(a, b, *extents), lhs_strides=(s, t, *along), padding=(0,) * conv.spatial
     )
     return plan, x, packed
+
+
+# Positions side by side
+
+
+def _features_innermost(ctx: ShapedContext, conv: Convolution, dtype: str) -> Plans | None:
+    """Kernels whose taps lie outside of features, where the input's positions lie side by side.
+
+    Depth is counted in the order of the kernel. With features innermost those of a tile share a
+    tap, hence a place in the input and whether that is inside.
+    """
+    columns, features, *window = conv.rhs
+    across, into, *along = conv.rhs_strides
+    inside = all(abs(into) < abs(s) for n, s in zip(window, along, strict=True) if n > 1)
+    if inside or not conv.is_transposed or _is_gradient(conv):
+        return None
+    if not is_multiple(features, RUN // itemsize(dtype)):
+        return None
+    axes = [Axis(columns, across)]
+    axes += [Axis(n, s) for n, s in zip(window, along, strict=True)]
+    axes.append(Axis(features, into))
+    first, weights = into_workspace(ctx.inputs[1], axes, offset=conv.rhs_offset)
+    across, *along, into = row_major((columns, *window, features))
+    turned = replace(conv, rhs_strides=(across, into, *along), rhs_offset=0)
+    product = _product(ctx, turned, (ctx.inputs[0], weights, ctx.outputs[0]))
+    return None if product is None else [first, *product]
 
 
 # Padded groups
