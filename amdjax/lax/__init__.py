@@ -30,7 +30,7 @@ from amdjax.lax.dynamic_slicing import *
 from amdjax.lax.joining import *
 from amdjax.lax.filling import *
 from amdjax.lax.dot import *
-from amdjax.lax.dot_forms import *
+from amdjax.lax.scaled_dot import *
 from amdjax.lax.padding import *
 from amdjax.lax.windows import *
 from amdjax.lax.general_windows import *
@@ -40,6 +40,7 @@ from amdjax.lax.staging import *
 from amdjax.lax.scatter import *
 from amdjax.lax.sorting import *
 from amdjax.lax.cumulative import *
+from amdjax.lax.ragged_dot import *
 from amdjax.lax.fft import *
 from amdjax.lax.counter_blocks import *
 from amdjax.lax.rng import *

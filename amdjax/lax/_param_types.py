@@ -10,6 +10,7 @@ from amdjax.lax.index_vectors import (
     GatherScatterMode,
     ScatterDimensionNumbers,
 )
+from amdjax.lax.ragged_dot import RaggedDotDimensionNumbers
 from amdjax.lax.rng import RandomAlgorithm
 from amdjax.lax.rounding import RoundingMethod
 from amdjax.lax.windows import Window
@@ -23,6 +24,7 @@ for _cls in (
     GatherDimensionNumbers,
     GatherScatterMode,
     Precision,
+    RaggedDotDimensionNumbers,
     RandomAlgorithm,
     RoundingMethod,
     ScatterDimensionNumbers,

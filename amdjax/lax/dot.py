@@ -50,7 +50,8 @@ DotDimensionNumbers = tuple[
 ]
 
 
-def _free_axes(ndim: int, contracted: Shape, batch: Shape) -> list[int]:
+def free_axes(ndim: int, contracted: Sequence[int], batch: Sequence[int]) -> list[int]:
+    """Axes that are neither contracted nor batched."""
     return [d for d in range(ndim) if d not in contracted and d not in batch]
 
 
@@ -70,8 +71,8 @@ def _dot_general_type(
     _check_pairs("batch", lhs, rhs, lhs_batch, rhs_batch)
     _check_pairs("contracting", lhs, rhs, lhs_contract, rhs_contract)
     shape = [lhs.shape[d] for d in lhs_batch]
-    shape += [lhs.shape[d] for d in _free_axes(lhs.ndim, lhs_contract, lhs_batch)]
-    shape += [rhs.shape[d] for d in _free_axes(rhs.ndim, rhs_contract, rhs_batch)]
+    shape += [lhs.shape[d] for d in free_axes(lhs.ndim, lhs_contract, lhs_batch)]
+    shape += [rhs.shape[d] for d in free_axes(rhs.ndim, rhs_contract, rhs_batch)]
     weak = lhs.weak_type and rhs.weak_type
     if preferred_element_type is not None:
         return ShapedArray(shape, preferred_element_type, weak)
@@ -112,13 +113,13 @@ def _cotangent_of(side: int) -> Any:
         (contract, other_contract), (batch, other_batch) = (
             pair if side == 0 else pair[::-1] for pair in dimension_numbers
         )
-        own_free = _free_axes(x.aval.ndim, contract, batch)
-        other_free = _free_axes(len(shape_of(other)), other_contract, other_batch)
+        own_free = free_axes(x.aval.ndim, contract, batch)
+        other_free = free_axes(len(shape_of(other)), other_contract, other_batch)
         # `ct` has the axes batch, free of lhs, free of rhs.
         first = len(batch) + (len(own_free) if side == 0 else 0)
         summed = tuple(range(first, first + len(other_free)))
         numbers = ((summed, tuple(other_free)), (tuple(range(len(batch))), other_batch))
-        params["precision"] = _swap(params["precision"], side)
+        params["precision"] = swapped_precision(params["precision"], side)
         if x.aval.dtype.kind == "c":  # a real result's slope has an imaginary part
             params["preferred_element_type"] = None
         out = dot_general_p.bind(ct, other, dimension_numbers=numbers, **params)
@@ -131,7 +132,7 @@ def _cotangent_of(side: int) -> Any:
     return rule
 
 
-def _swap(precision: Any, side: int) -> Any:
+def swapped_precision(precision: Any, side: int) -> Any:
     """Precisions of (ct, other); `ct` takes the place of the operand asked for."""
     if side == 1 and isinstance(precision, tuple) and not isinstance(precision, DotAlgorithm):
         return precision[::-1]
@@ -154,11 +155,11 @@ def _dot_general_batch(
         batch = (left, *batch[0]), (right, *batch[1])
         place = 0
     elif left is not None:  # one more free axis of lhs
-        free = _free_axes(len(shape_of(lhs)), contract[0], batch[0])
+        free = free_axes(len(shape_of(lhs)), contract[0], batch[0])
         place = len(batch[0]) + free.index(left)
     else:
-        free = _free_axes(len(shape_of(rhs)), contract[1], batch[1])
-        lhs_free = len(_free_axes(len(shape_of(lhs)), contract[0], batch[0]))
+        free = free_axes(len(shape_of(rhs)), contract[1], batch[1])
+        lhs_free = len(free_axes(len(shape_of(lhs)), contract[0], batch[0]))
         place = len(batch[0]) + lhs_free + free.index(right)
     return dot_general_p.bind(lhs, rhs, dimension_numbers=(contract, batch), **params), place
 

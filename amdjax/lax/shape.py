@@ -64,6 +64,8 @@ def _broadcast_in_dim_type(
         raise TypeError(
             f"broadcast_in_dim broadcast_dimensions must not contain duplicates, {given}."
         )
+    if list(broadcast_dimensions) != sorted(broadcast_dimensions):
+        raise TypeError(f"broadcast_in_dim_p takes broadcast_dimensions that rise, {given}.")
     if any(n not in (1, shape[d]) for n, d in zip(x.shape, broadcast_dimensions)):
         raise TypeError(
             "broadcast_in_dim operand dimension sizes must either be 1, or be equal to their "
@@ -131,6 +133,9 @@ def broadcast_in_dim(
     """
     shape = as_ints(shape, "broadcast_in_dim shape")
     dims = as_ints(broadcast_dimensions, "broadcast_in_dim broadcast_dimensions")
+    if list(dims) != sorted(dims) and len(dims) == len(shape_of(operand)):
+        operand = transpose(operand, sorted(range(len(dims)), key=dims.__getitem__))
+        dims = tuple(sorted(dims))
     if dims == tuple(range(len(shape))) and shape_of(operand) == shape:
         if isinstance(operand, Array):
             return operand

@@ -87,6 +87,10 @@ PROGRAMS = {
     "scan": (lambda x: lax.cumsum(x, axis=0), [(70_000,)]),
     "scatter": (add_rows, [(20, 32), (1000,), (1000, 32)]),
     "product": (lambda x, y: x @ y, [(100, 90), (90, 80)]),
+    "grouped product": (
+        lambda x, w, s: lax.ragged_dot(x, w, lax.convert_element_type(s, np.int32)),
+        [(100, 90), (5, 90, 80), (5,)],
+    ),
     "depthwise convolution": (lambda x, w: conv(x, w, groups=16), [(2, 9, 9, 16), (3, 3, 1, 16)]),
     "attention": (attend, [(1, 300, 2, 16)] * 3),
     "gradient of attention": (attention_gradient, [(1, 256, 2, 16), *[(1, 64, 2, 16)] * 2]),

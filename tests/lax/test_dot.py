@@ -153,63 +153,6 @@ def test_errors_of_short_forms():
         lax.batch_matmul(X[0], X[0])
 
 
-def test_ragged_products():
-    rng = np.random.default_rng(0)
-    x, w = rng.standard_normal((6, 3)), rng.standard_normal((2, 3, 4))
-    sizes = np.array([2, 3], np.int32)
-    fun = lambda p, q: lax.ragged_dot(p, q, sizes)
-    wanted = np.concatenate([x[:2] @ w[0], x[2:5] @ w[1], np.zeros((1, 4))])
-    np.testing.assert_allclose(fun(x.astype("float32"), w.astype("float32")), wanted, rtol=1e-4)
-    check_derivatives(fun, x, w)
-    contracted = lax.RaggedDotDimensionNumbers((((0,), (0,)), ((), ())), (0,), ())
-    found = lax.ragged_dot_general(x.astype("float32"), x.astype("float32"), sizes, contracted)
-    wanted = np.stack([x[:2].T @ x[:2], x[2:5].T @ x[2:5]])
-    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-
-
-def test_ragged_products_whose_groups_differ_along_a_batch():
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal((2, 6, 3)).astype(np.float32)
-    sizes = np.array([[2, 3], [1, 5]], np.int32)
-
-    def found(w, contract, batch, ragged, groups):
-        numbers = lax.RaggedDotDimensionNumbers((contract, batch), ragged, groups)
-        return lax.ragged_dot_general(x, w, sizes, numbers)
-
-    def cut(b):
-        """Each group's rows of one member of the batch, the others zero."""
-        group = np.repeat([0, 1, 2], [*sizes[b], 6 - sizes[b].sum()])
-        return [np.where((group == g)[:, None], x[b], 0) for g in range(2)]
-
-    w = rng.standard_normal((2, 2, 3, 4)).astype(np.float32)
-    rows = np.stack([sum(part @ w[g, b] for g, part in enumerate(cut(b))) for b in range(2)])
-    np.testing.assert_allclose(found(w, ([2], [2]), ([0], [1]), [1], [0]), rows, rtol=1e-4)
-    products = np.stack([[part.T @ x[b] for part in cut(b)] for b in range(2)], 1)
-    contracted = found(x, ([1], [1]), ([0], [0]), [1], [])
-    np.testing.assert_allclose(contracted, products, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    "ragged, groups, sizes, message",
-    [
-        ([0, 1], [0], (2,), "exactly one lhs ragged"),
-        ([2], [0], (2,), "less than the number of axes of the lhs"),
-        ([0], [], (2,), "exactly one rhs group"),
-        ([0], [3], (2,), "less than the number of axes of the rhs"),
-        ([0], [1], (2,), "distinct from contracting"),
-        ([1], [0], (2,), "zero group dimensions"),
-        ([0], [0], (), "at least one axis"),
-        ([0], [0], (6, 2), r"shape \(2,\), got \(6, 2\)"),
-        ([0], [0], (3,), "size to be 3, got 2"),
-    ],
-)
-def test_errors_of_ragged_products(ragged, groups, sizes, message):
-    numbers = lax.RaggedDotDimensionNumbers((((1,), (1,)), ((), ())), ragged, groups)
-    x, w = np.ones((6, 3), np.float32), np.ones((2, 3, 4), np.float32)
-    with pytest.raises(TypeError, match=message):
-        lax.ragged_dot_general(x, w, np.ones(sizes, np.int32), numbers)
-
-
 def test_scaled_product():
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((2, 4, 6)), rng.standard_normal((2, 6, 3))

@@ -22,6 +22,9 @@ On CPUs (`cpu/dispatch.py`) the solver is taken that is estimated to be fastest 
 - `cpu/packed.py`: all products, from packed panels (`packing.py`, `reading.py`) in blocks that fit
   the caches (`blocking.py`), by one micro-kernel (`micro_kernel.py`).
 
+Groups of rows or of depth whose sizes are known as a program runs (`grouped.py`) are packed
+products, whose programs find their group by halving.
+
 AMX and VNNI pack words (`words.py`).
 
 Which file is asked when, in this order:

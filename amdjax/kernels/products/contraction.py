@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
@@ -24,6 +24,7 @@ from amdjax.tile import FLOATS, Builder, Value
 
 MANY_TILES = 16  # of a matrix, at whose edge little is lost
 EVEN_GAIN = 0.98  # of the cycles of tiles of one height, below which two heights are worth it ...
+FEW_ROWS_OF_GROUP = 8  # as many as it takes for copying its other operand not to be all there is
 EVEN_WORK = 1 << 26  # ... where there are so many multiply-adds
 
 
@@ -142,6 +143,16 @@ def product(axes: Sequence[Axis]) -> int:
     return math.prod(axis.extent for axis in axes)
 
 
+def _part_of(axes: tuple[Axis, ...], count: int, least: int = 1) -> tuple[Axis, ...]:
+    """Loops over one of `count` parts, of `least` steps at least."""
+    if not axes:
+        return axes
+    first, *inner = axes
+    least = ceil_div(least, product(inner))
+    part = ceil_div(first.extent, count)
+    return (replace(first, extent=max(part, least) if size_hint(part) < least else part), *inner)
+
+
 def _without_ones(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
     return tuple(axis for axis in axes if axis.extent != 1)
 
@@ -210,6 +221,29 @@ def _merge_plain(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
 
 
 @dataclass(frozen=True)
+class Groups:
+    """How rows or depth are cut into groups, which is known as the program runs.
+
+    Args:
+      owner: the variable with where groups begin, and the last one ends, in the order of elements.
+      count: how many groups.
+      cut: what is cut.
+      strides: elements of `owner` from one step of each batch loop but that of groups to the next.
+      scale: rows or steps in depth of what is counted in `owner`.
+      outer: how often the cut depth is passed through, each time with bounds of its own ...
+      step: ... so many elements of `owner` further on.
+    """
+
+    owner: Any
+    count: int
+    cut: Literal["rows", "depth"]
+    strides: tuple[int, ...]
+    scale: int = 1
+    outer: int = 1
+    step: int = 0
+
+
+@dataclass(frozen=True)
 class Contraction:
     """`out = a @ b` over the loops of the three.
 
@@ -217,6 +251,8 @@ class Contraction:
       accumulate: dtype of the sums.
       is_complex: operands and result hold pairs; their strides and offsets still count pairs.
       formats: that may stand for float32 (`formats.py`).
+      groups: of the rows, which meet entries of `b`, or of the depth, which give entries of `out`.
+        The innermost batch loop counts them.
     """
 
     a: Source
@@ -225,6 +261,7 @@ class Contraction:
     accumulate: str
     is_complex: bool = False
     formats: tuple[str, ...] = ()
+    groups: Groups | None = None
 
     @cached_property
     def rows(self) -> int:
@@ -250,6 +287,29 @@ class Contraction:
         a, b, out = self.a.at_hand(), self.b.at_hand(), self.out.at_hand()
         return replace(self, a=a, b=b, out=out)
 
+    @property
+    def cuts_rows(self) -> bool:
+        """Whether rows are cut into groups."""
+        return self.groups is not None and self.groups.cut == "rows"
+
+    @property
+    def cuts_depth(self) -> bool:
+        """Whether the depth is."""
+        return self.groups is not None and self.groups.cut == "depth"
+
+    @cached_property
+    def typical(self) -> Contraction:
+        """The same if groups were of equal sizes: for estimates."""
+        if (groups := self.groups) is None:
+            return self
+        a, b = self.a, self.b
+        if groups.cut == "rows":
+            least = min(self.at_hand.rows, FEW_ROWS_OF_GROUP)
+            a = replace(a, lines=_part_of(a.lines, groups.count, least))
+        else:
+            a, b = (replace(x, depth=_part_of(x.depth, groups.count)) for x in (a, b))
+        return replace(self, a=a, b=b, groups=None)
+
     @cached_property
     def memo(self) -> dict[Any, Any]:
         """What is computed once of this product, by keys of those who compute it."""
@@ -268,6 +328,10 @@ class Contraction:
     def __str__(self) -> str:
         size = f"{self.rows}×{self.columns} over {self.depth}"
         many = f"{self.batches} of " if self.batches > 1 else ""
+        if (groups := self.groups) is not None:
+            count = self.batches // groups.count
+            many = f"{count} of " if count > 1 else ""
+            size += f" in {groups.count} groups of {groups.cut}"
         return f"{many}{size} in {self.accumulate}"
 
     def merged(self) -> Contraction:

@@ -72,7 +72,8 @@ def blockings(
       size: bytes of a packed element; by default those of a sum.
       grain: what the depth of blocks is a multiple of; by default what packing likes.
     """
-    symbolic, problem = problem, problem.at_hand
+    groups, cuts_depth = problem.groups, problem.cuts_depth
+    symbolic, problem = problem.typical, problem.typical.at_hand
     size = size or itemsize(problem.accumulate)
     lines = shape.columns
     if shape.columns * size <= target.costs.cache_rate * shape.cycles(target.costs):
@@ -88,17 +89,23 @@ def blockings(
         depth = _equal_parts(depth, panel, grain or (16 if granularity == 1 else granularity))
     if isinstance(symbolic.depth, Dim):
         depth = round_up(max(depth, panel), DEEP_GRAIN)
-    cuts = [*candidates(problem, target, shape, depth, size)]
-    cuts += _splits(problem, target, shape, depth, size)
+    in_parts = depth < problem.depth or cuts_depth
+    cuts = [*candidates(problem, target, shape, depth, size, in_parts)]
+    if groups is None:
+        cuts += _splits(problem, target, shape, depth, size)
     costs = _costs_of(problem, target, shape, size)
     cuts.sort(key=lambda cut: costs.cycles(problem, cut))
     return cuts[:MOST_BLOCKINGS]
 
 
 def candidates(
-    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
-) -> Iterator[Blocking]:
-    """Blocks of a depth whose packed elements, of `size` bytes, fit the second-level cache."""
+    problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int,
+    in_parts: bool,
+) -> Iterator[Blocking]:  # fmt: skip
+    """Blocks of a depth whose packed elements, of `size` bytes, fit the second-level cache.
+
+    Sums of a depth `in_parts` wait there, too.
+    """
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     kept = private_cache(target) // 4 // (depth * size)
     most_rows = high if problem.rows <= kept else max(1, kept // shape.rows)
@@ -109,7 +116,7 @@ def candidates(
     waiting = private_cache(target) // 4 // accumulators
     panel = depth * size * shape.columns
     for rows in extents(high, most_rows)[:MOST_EXTENTS]:
-        most_columns = max(1, waiting // rows) if depth < problem.depth else wide
+        most_columns = max(1, waiting // rows) if in_parts else wide
         shared = problem.b.fixed or ceil_div(high, rows) > 1
         if not shared:
             most_columns = min(most_columns, max(1, private_cache(target) // 3 // panel))
@@ -135,7 +142,7 @@ def block_cycles(
 ) -> float:
     """Cycles, about, of the thread that takes longest, packing of elements of a size included."""
     size = size or itemsize(problem.accumulate)
-    p = problem.at_hand
+    p = problem.typical.at_hand
     return _costs_of(p, target, blocking.tile, size).cycles(p, blocking)
 
 

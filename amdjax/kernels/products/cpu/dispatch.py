@@ -15,12 +15,13 @@ from amdjax.kernels.products.cpu.few_columns import FEW_COLUMNS
 from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
 from amdjax.kernels.products.cpu.implicit_words import IMPLICIT_WORDS
-from amdjax.kernels.products.cpu.packed import PACKED
+from amdjax.kernels.products.cpu.packed import GROUPED, PACKED
 from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
 from amdjax.kernels.products.cpu.streamed import STREAMED
 from amdjax.kernels.products.cpu.vnni import VNNI
 from amdjax.kernels.products.cpu.winograd import F23, F43, winograd_solver
 from amdjax.kernels.products.dot import dot_contraction
+from amdjax.kernels.products.grouped import grouped_contraction
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets.cpu import CpuTarget
@@ -32,6 +33,15 @@ def plan_dot_general(ctx: ShapedContext) -> KernelPlan:
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return InOrder()
     return plan_contraction(ctx.target, dot_contraction(ctx))
+
+
+@shaped("grouped_dot")
+def plan_grouped_dot(ctx: ShapedContext) -> KernelPlan | None:
+    """How a `grouped_dot` equation is computed; None where there are no kernels."""
+    if math.prod(ctx.outputs[0].aval.shape) == 0:
+        return InOrder()
+    problem = None if ctx.on_gpu else grouped_contraction(ctx)
+    return GROUPED_PRODUCTS.find(problem, ctx.target) if problem else None
 
 
 @shaped("conv_general_dilated")
@@ -88,6 +98,9 @@ PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
     PACKED,
 )
 PRODUCTS.solvers.append(explicit_columns(PRODUCTS))  # what it multiplies, the others do
+GROUPED_PRODUCTS: Family[Contraction, CpuTarget, KernelPlan] = Family(
+    "grouped product on a CPU", GROUPED
+)
 CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(
     "convolution on a CPU",
     DEPTHWISE,

@@ -26,6 +26,7 @@ from amdjax.kernels.products.contraction import (
     TileShape,
     best_even_tiles,
     best_tiles,
+    product,
 )
 from amdjax.kernels.products.cpu.blocking import (
     Blocking,
@@ -44,6 +45,7 @@ from amdjax.kernels.products.cpu.packing import (
     pack_lanes,
 )
 from amdjax.kernels.products.cpu.reading import Part, Reader
+from amdjax.kernels.products.grouped import GroupBounds, block_numbers
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import combine_parts, split_sink
 from amdjax.kernels.products.writing import Writer, store_sums
@@ -119,9 +121,9 @@ class PackedPlan:
         return f"packed product of {self.problem}, {self.blocking}"
 
 
-def packed_plans(product: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
+def packed_plans(problem: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
     """Plans of several tiles and blocks."""
-    p = product.merged
+    p = problem.merged
     if p.a.depth_contiguous:  # rows are packed one by one, and tiles begin at any of them
         shapes = best_even_tiles(p, target, p.at_hand.rows)
     else:
@@ -130,12 +132,30 @@ def packed_plans(product: ProductProblem, target: CpuTarget) -> list[PackedPlan]
     return [PackedPlan(p, cut) for cut in cuts]
 
 
+def grouped_plans(problem: Contraction, target: CpuTarget) -> list[PackedPlan]:
+    """Plans for groups of rows or of depth."""
+    if problem.a.depth_contiguous:
+        shapes = best_even_tiles(problem.typical, target, problem.typical.at_hand.rows)
+    elif problem.cuts_rows and len(problem.a.lines) > 1:  # lanes would hold rows of two loops
+        return []
+    else:
+        shapes = best_tiles(problem.typical, target)
+    cuts = (cut for shape in shapes[:MOST_TILES] for cut in blockings(problem, target, shape))
+    return [PackedPlan(problem, cut) for cut in cuts]
+
+
+def grouped_cost(problem: Contraction, plan: PackedPlan, target: CpuTarget) -> float:
+    """Nanoseconds, about."""
+    return nanoseconds(block_cycles(problem, target, plan.blocking), target)
+
+
 def packed_cost(product: ProductProblem, plan: PackedPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
     return nanoseconds(block_cycles(plan.problem, target, plan.blocking), target)
 
 
 PACKED = Solver("packed", packed_plans, packed_cost)
+GROUPED = Solver("packed groups", grouped_plans, grouped_cost)
 
 
 class PackedProduct:
@@ -178,17 +198,19 @@ class PackedProduct:
         else:
             self.b_reader = Reader(program, p.b, "b")
         like_one_tile(p, blocking.tile, self.target)
-        high = ceil_div(p.rows, blocking.tile.rows * blocking.rows)
+        high = self._row_blocks()
         wide = ceil_div(self.packer.panels, blocking.columns)
         numbers = {
             "rows": p.rows, "columns": p.columns, "depth": p.depth, "wide": wide, "high": high,
             "panels": self.packer.panels, "padded": self.packer.depth, "block.rows": blocking.rows,
             "block.columns": blocking.columns, "block.depth": blocking.depth,
             "ahead": max(2, ceil_div(blocking.tile.columns, blocking.rows)),
+            "turns": self.turns, "turn": p.depth // self.turns,
         }  # fmt: skip
         for i, axis in enumerate(p.out.batch):
             numbers[f"batch{i}.extent"] = axis.extent
         program.declare(numbers)
+        self.bounds = GroupBounds(program, p) if p.groups else None
         pid = k.program_id()
         column_block = pid % program.num("wide", wide)
         pid = pid // program.num("wide", wide)
@@ -198,14 +220,49 @@ class PackedProduct:
         if blocking.splits > 1:
             self.part = pid % blocking.splits
             pid = pid // blocking.splits
-        self.batch = program.split(pid, "batch", p.out.batch)
+        first_row = self._place(pid, row_block)
         places = self.batch if self.part is None else [self.part, *self.batch]
         self.writer = Writer(program, replace(p, out=sink), places)
         self._scratch()
-        self._block(row_block, column_block)
-        grid = p.batches * blocking.splits * high * wide
+        if self.problem.cuts_rows:
+            k.if_(first_row < self.end, lambda: self._block(first_row, column_block))
+        else:
+            self._block(first_row, column_block)
+        grid = self._batches * blocking.splits * high * wide
         words = blocking.tile if self.packer.dtype != p.accumulate else None
-        return program.launch(grid, launch_time(work(p, self.target, words)))
+        return program.launch(grid, launch_time(work(p.typical, self.target, words)))
+
+    @property
+    def _batches(self) -> int:
+        """Entries of the batch that programs count through; they find groups of rows themselves."""
+        return product(self.problem.out.batch[: -1 if self.problem.cuts_rows else None])
+
+    def _row_blocks(self) -> int:
+        """Blocks along the rows."""
+        block = self.blocking.tile.rows * self.blocking.rows
+        if self.problem.cuts_rows:
+            return block_numbers(self.problem, block)
+        return ceil_div(self.problem.rows, block)
+
+    def _place(self, entry: Value, row_block: Value) -> Value:
+        """The first row of a program; finds its place along each batch loop, and how far it goes.
+
+        Args:
+          entry: of the batch.
+          row_block: the number of its block of rows.
+        """
+        program, p = self.program, self.problem
+        block = program.num("block.rows", self.blocking.rows) * self.blocking.tile.rows
+        self.end, self.exists = program.num("rows", p.rows), None
+        if not self.problem.cuts_rows:
+            self.batch = program.split(entry, "batch", p.out.batch)
+            return row_block * block
+        assert self.bounds is not None
+        self.batch = program.split(entry, "batch", p.out.batch[:-1])
+        found = self.bounds.find(row_block, block, self.batch)
+        self.batch.append(found.group)
+        self.end, self.exists = found.end, found.exists
+        return found.first
 
     def _is_simple(self) -> bool:
         """Whether nothing but numbers depends on the sizes."""
@@ -228,7 +285,9 @@ class PackedProduct:
             self.panel_depth = round_up(depth, self.packer.lanes)
             size = blocking.columns * self.panel_depth * shape.columns + shape.lanes
             self.panels = k.scratch("b", self.packer.dtype, room(size))
-        if blocking.splits > 1:  # a program without depth would store nothing if it were partial
+        if self.problem.cuts_depth:
+            self.partial = True
+        elif blocking.splits > 1:  # a program without depth would store nothing if it were partial
             self.partial = blocking.depth < ceil_div(p.depth, blocking.splits)
         else:
             self.partial = not is_at_most(p.depth, blocking.depth)
@@ -247,21 +306,22 @@ class PackedProduct:
 
     # One block
 
-    def _block(self, row_block: Value, column_block: Value) -> None:
+    def _block(self, first_row: Value, column_block: Value) -> None:
         program, k, blocking = self.program, self.k, self.blocking
         shape = blocking.tile
         block_rows = program.num("block.rows", blocking.rows)
-        first_row = row_block * block_rows * shape.rows
-        rows = k.min(program.num("rows", self.problem.rows) - first_row, block_rows * shape.rows)
+        rows = k.min(self.end - first_row, block_rows * shape.rows)
         block_columns = program.num("block.columns", blocking.columns)
         first_panel = column_block * block_columns
         panels = k.min(program.num("panels", self.packer.panels) - first_panel, block_columns)
         high = (rows + (shape.rows - 1)) // shape.rows
         step = program.num("block.depth", blocking.depth)
-        low, top = self._depth_range()
-        lines = Part.of(self.a_reader, self.batch, first_row, low, top)
+        zero = k.const("index", 0)
+        lines = Part.of(self.a_reader, self.batch, first_row, zero, zero)
 
-        def part(start: Value, first: Literal[True] | Value, last: Literal[True] | Value) -> None:
+        def part(
+            start: Value, top: Value, first: Literal[True] | Value, last: Literal[True] | Value
+        ) -> None:
             stop = k.min(start + step, top)
             block = Block(first_row, first_panel, start, stop, first, last)
             self._pack_a(lines.within(start, stop), high)
@@ -273,19 +333,45 @@ class PackedProduct:
 
             k.for_(0, panels, 1, panel)
 
-        if not self.partial:
-            part(low, True, True)
-            return
+        def whole(turn: Value | None) -> None:
+            low, top = self._depth_range(turn)
+            if not self.partial:
+                part(low, top, True, True)
+                return
 
-        def each(start: Value) -> None:
-            part(start, k.eq(start, low), (start + step) >= top)
+            def each(start: Value) -> None:
+                first, last = k.eq(start, low), (start + step) >= top
+                if turn is not None:
+                    first, last = first & k.eq(turn, zero), last & k.eq(turn, turns - 1)
+                part(start, top, first, last)
 
-        k.for_(low, top, step, each)
+            # What has no depth is stored, too.
+            k.for_(low, k.max(top, low + 1) if self.bounds else top, step, each)
 
-    def _depth_range(self) -> tuple[Value, Value]:
-        """The depth this program sums."""
+        if self.turns == 1:
+            whole(None)
+        else:
+            turns = program.num("turns", self.turns)
+            k.for_(0, turns, 1, whole)
+
+    @property
+    def turns(self) -> int:
+        """How often a program passes through a depth, parts of which are summed."""
+        return self.problem.groups.outer if self.problem.groups else 1
+
+    def _depth_range(self, turn: Value | None) -> tuple[Value, Value]:
+        """The depth this program sums, all of it or that of a turn."""
         k, blocking = self.k, self.blocking
         depth = self.program.num("depth", self.problem.depth)
+        if self.exists is not None:
+            return k.const("index", 0), k.select(self.exists, depth, k.const("index", 0))
+        if self.bounds is not None:
+            *batch, group = self.batch
+            low, top = (self.bounds.at(batch, group + i, turn) for i in (0, 1))
+            if turn is None:
+                return low, top
+            each = self.program.num("turn", self.problem.depth // self.turns) * turn
+            return each + low, each + top
         if self.part is None:
             return k.const("index", 0), depth
         blocks = ceil_div(self.problem.depth, blocking.depth)
@@ -295,10 +381,12 @@ class PackedProduct:
     def _pack_a(self, part: Part, high: Value) -> None:
         k, shape = self.k, self.blocking.tile
         if self.by_line:
-            whole = is_at_most(self.problem.depth, self.blocking.depth)
+            whole = (
+                is_at_most(self.problem.depth, self.blocking.depth) and not self.problem.cuts_depth
+            )
             copy_lines(part, high * shape.rows, self.a, self.stride, shape.lanes, whole)
             return
-        granularity = depth_granularity(self.problem.a)
+        granularity = 1 if self.problem.cuts_depth else depth_granularity(self.problem.a)
 
         def panel(i: Value) -> None:
             at = i * shape.rows * (part.stop - part.start)
@@ -449,7 +537,7 @@ class PackedProduct:
     ) -> None:
         """Store a finished tile."""
         k, program = self.k, self.program
-        rows = k.min(program.num("rows", self.problem.rows) - row, shape.rows)
+        rows = k.min(self.end - row, shape.rows)
         width = program.num("columns", self.problem.columns)
         # Code that sizes share must not depend on them.
         whole = not program.runtime and is_multiple(self.problem.columns, shape.columns)

@@ -258,7 +258,7 @@ class PanelPacker:
         self.panels = ceil_div(problem.b.line_count, columns)
         #: which batch loops `b` depends on
         self.batch = [i for i, axis in enumerate(problem.b.batch) if axis.stride]
-        self.granularity = depth_granularity(problem.b)
+        self.granularity = 1 if problem.cuts_depth else depth_granularity(problem.b)
         self.source = replace(problem.b, batch=tuple(problem.b.batch[i] for i in self.batch))
         self.batches = product(self.source.batch)
         self.result = Temp(
