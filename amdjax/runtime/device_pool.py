@@ -22,6 +22,7 @@ __all__ = ["DevicePool", "DevicePoolStats"]
 GRANULE = 256  # bytes; drivers align to this at least, and so do vector accesses
 SMALL = 128 << 10
 SLAB = 2 << 20
+LARGE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -143,12 +144,16 @@ class DevicePool:
 
 
 def block_size(nbytes: int) -> int:
-    """The size of the blocks that serve `nbytes`: four steps to a doubling.
+    """The size of the blocks that serve `nbytes`: four steps to a doubling, 32 of large ones.
+
+    Of large blocks there are few sizes, and what is rounded up is memory that a model lacks.
 
     >>> block_size(1), block_size(1000), block_size(1025), block_size(100_000)
     (256, 1024, 1280, 114688)
+    >>> block_size(1_000_000_000) / 1e9
+    1.006632960
     """
     if nbytes <= 4 * GRANULE:
         return max(GRANULE, round_up(nbytes, GRANULE))
-    step = 1 << ((nbytes - 1).bit_length() - 3)
+    step = 1 << ((nbytes - 1).bit_length() - (3 if nbytes <= LARGE else 6))
     return round_up(nbytes, step)

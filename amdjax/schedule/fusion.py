@@ -227,11 +227,14 @@ def _choose_roots(
             large = operations > INLINE_LIMIT and not is_bitcast(eqn)
             is_far = on_gpu or _is_spread(size_of(v.aval.shape), elements)
             again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, is_far)
-            keep = v in needed or large or again
-            if keep or several:
+            if v in needed or large or several:
                 roots.add(v)
-            if again and not (v in needed or large or several):
-                optional.add(v)
+            elif again:
+                kept = inlined[0] if _is_wider(eqn) and inlined else v
+                roots.add(kept)
+                optional.add(kept)
+                if kept is not v:  # which readers convert
+                    total, operations, elements = own_cost(eqn) + 0.5, 1, size_of(kept.aval.shape)
             cost[v], count[v], read[v] = total, operations, elements
     return roots if on_gpu else roots - shared_by_steps(jaxpr, producers, roots, optional)
 
@@ -249,6 +252,13 @@ def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, is_far: bo
     if any(_expands(u, v) for u in users):
         return cost > RECOMPUTE_LIMIT
     return len(users) > 1 and cost > (RECOMPUTE_LIMIT_FAR if is_far else RECOMPUTE_LIMIT)
+
+
+def _is_wider(eqn: JaxprEqn) -> bool:
+    """Whether the result takes more bits in memory than what it is converted from."""
+    if eqn.primitive.name != "convert_element_type":
+        return False
+    return bool(eqn.outvars[0].aval.dtype.itemsize > eqn.invars[0].aval.dtype.itemsize)
 
 
 def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:

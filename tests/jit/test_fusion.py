@@ -282,3 +282,17 @@ def test_channels_share_what_follows_from_their_points(n, f, kernels):
     expected = amdjax.tree.leaves(f(jnp.array(x), jnp.array(y)))  # eagerly, one by one
     for got, want in zip(amdjax.tree.leaves(jit(f)(x, y)), expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
+
+
+def test_what_several_kernels_widen_is_kept_narrow():
+    def f(x, y):
+        wide = (jnp.exp(jnp.sin(x)) * jnp.tanh(y)).astype(jnp.float32)
+        return (wide * 2).sum(0), (wide + 1).sum(1), jnp.sort(wide.max(1))
+
+    x, y = (jnp.asarray(a, jnp.bfloat16) for a in (X, X[::-1]))
+    made = [line.partition(" = ")[0] for line in stage(f, x, y, name="fusion").splitlines()]
+    assert any("bf16[64,128]" in kept for kept in made)
+    assert not any("f32[64,128]" in kept.replace("bf16", "") for kept in made)
+    wide = [jnp.asarray(a, jnp.float32) for a in (x, y)]
+    for got, want in zip(jit(f)(x, y), f(*wide), strict=True):  # each product to a bfloat16
+        np.testing.assert_allclose(got, want, atol=128 * 3 * 2**-9)

@@ -41,6 +41,8 @@ from amdjax.targets import GpuTarget
 #: 32-bit registers of a thread for values of a tile that are alive together.
 REGISTERS = 64
 EACH = 16  # elements of a tile that a thread holds at most
+#: Registers of a thread that values alive together may take for accesses of 16 bytes.
+MOST_REGISTERS = 224
 #: Values alive together with which threads need more registers than the largest workgroup leaves.
 MANY = 10
 NARROW = 16  # columns a program has at least, so that it reads whole cache lines
@@ -248,20 +250,29 @@ class Resources:
 
     def held(self, threads: int) -> int:
         """Elements of a tile that the registers of so many threads hold."""
-        each = REGISTERS // (max(self.domain.widest // 32, 1) * self.alive)
+        words = max(self.domain.widest // 32, 1) * self.alive
         # Of narrow elements it takes more to ask memory for as much at once.
         narrow = not self.levels and narrowest(self.domain) < 32
-        return threads * min(floor_power_of_two(each), 2 * EACH if narrow else EACH)
+        each = min(floor_power_of_two(REGISTERS // words), 2 * EACH if narrow else EACH)
+        if not self.levels and each < self.together:  # fewer threads cost less than short accesses
+            each = max(each, min(floor_power_of_two(MOST_REGISTERS // words), self.together))
+        return threads * each
 
     def accumulating(self, threads: int) -> int:
         """Elements of a tile that these threads add to accumulators of their own."""
         if self.levels:  # where nothing waits for a reduction, a program only reads and combines
             return self.held(threads)
         rules = reductions_of(self.region).values()
-        each = 2 * EACH // sum(rule.accumulators for rule in rules)
+        each = max(2 * EACH // sum(rule.accumulators for rule in rules), self.together)
         if narrowest(self.domain) == 8:  # taken out of words, they need registers of their own
             each = min(each, EACH)
         return min(self.held(threads), threads << (each.bit_length() - 1))
+
+    @cached_property
+    def together(self) -> int:
+        """Elements that an access brings at most."""
+        last = self.domain.vars[-1].extent if self.domain.vars else 1
+        return fastest_vector(self.target, narrowest(self.domain), last)
 
     @cached_property
     def alive(self) -> int:
