@@ -151,7 +151,7 @@ def block_size(nbytes: int) -> int:
     >>> block_size(1), block_size(1000), block_size(1025), block_size(100_000)
     (256, 1024, 1280, 114688)
     >>> block_size(1_000_000_000) / 1e9
-    1.006632960
+    1.00663296
     """
     if nbytes <= 4 * GRANULE:
         return max(GRANULE, round_up(nbytes, GRANULE))
