@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +73,10 @@ class SlogdetResult(NamedTuple):
     logabsdet: Array
 
 
+#: Products of what is solved or decomposed: in full precision, whatever the setting.
+_matmul = partial(contractions.matmul, precision=lax.Precision.HIGHEST)
+
+
 def _lu_parts(a: Array) -> tuple[Array, Array, Array]:
     """The factors in one matrix, its diagonal, and the sign of the permutation."""
     lu, pivots, _ = lax.linalg.lu(a)
@@ -122,13 +127,13 @@ def _cofactors(a: Array) -> Array:
     phase = _det(u) * _det(vh)
     v = adjoint(vh)
     scaled = v * convert(lax.expand_dims(rest, (rest.ndim - 1,)), v.dtype)
-    product = contractions.matmul(scaled, adjoint(u))
+    product = _matmul(scaled, adjoint(u))
     return product * lax.expand_dims(phase, (phase.ndim, phase.ndim + 1))
 
 
 def _det_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     (a,), (t,) = primals, tangents
-    product = contractions.matmul(_cofactors(a), t)
+    product = _matmul(_cofactors(a), t)
     return _det(a), diagonals.trace(product, axis1=-2, axis2=-1)
 
 
@@ -226,7 +231,7 @@ def _back_substitute(lu: Array, permutation: Array, b: Array, transposed: bool) 
 def _solve(a: Array, b: Array) -> Array:
     """Through one factorization, which the derivatives share."""
     lu, permutation = _factors(a)
-    product = lambda x: contractions.matmul(a, x)
+    product = lambda x: _matmul(a, x)
     forward = lambda _, y: _back_substitute(lu, permutation, y, False)
     backward = lambda _, y: _back_substitute(lu, permutation, y, True)
     return lax.custom_linear_solve(product, b, solve=forward, transpose_solve=backward)
@@ -255,14 +260,14 @@ def _pinv(a: Array, rtol: Array) -> Array:
     kept = lax.gt(s, broadcast_to(convert(cutoff, s.dtype), s.shape))
     inverse = select(kept, lax.div(constant(s, 1), select(kept, s, constant(s, 1))), constant(s, 0))
     scaled = adjoint(vh) * convert(lax.expand_dims(inverse, (s.ndim - 1,)), a.dtype)
-    return contractions.matmul(scaled, adjoint(u))
+    return _matmul(scaled, adjoint(u))
 
 
 def _pinv_jvp(primals: Any, tangents: Any) -> tuple[Array, Array]:
     """The derivative for constant rank, of Golub and Pereyra (1973)."""
     (a, rtol), (t, *_) = primals, tangents
     p = _pinv(a, rtol)
-    mm, h = contractions.matmul, adjoint
+    mm, h = _matmul, adjoint
     wide = a.shape[-2] < a.shape[-1]  # squares of the longer extent are never formed
     product = lambda x, y, z: mm(x, mm(y, z)) if wide else mm(mm(x, y), z)
     left = product(p, h(p), h(t))
@@ -343,11 +348,9 @@ def lstsq(
     rank = reductions.sum(kept, dtype=np.int32)
     safe = select(kept, s, constant(s, 1))
     inverse = select(kept, lax.div(constant(s, 1), safe), constant(s, 0))
-    projected = contractions.matmul(adjoint(u), rhs)
-    x = contractions.matmul(
-        adjoint(vh), convert(lax.expand_dims(inverse, (1,)), a.dtype) * projected
-    )
-    residual = contractions.matmul(a, x) - rhs
+    projected = _matmul(adjoint(u), rhs)
+    x = _matmul(adjoint(vh), convert(lax.expand_dims(inverse, (1,)), a.dtype) * projected)
+    residual = _matmul(a, x) - rhs
     squares = reductions.sum(lax.square(lax.abs(residual)), 0)
     if numpy_resid and (int(rank) < n or m <= n):
         squares = lax.full((0,), 0, real)

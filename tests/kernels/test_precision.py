@@ -9,7 +9,7 @@ import pytest
 import amdjax
 import amdjax.kernels
 import amdjax.numpy as jnp
-from amdjax import grad, jit, lax, make_jaxpr, nn, vmap
+from amdjax import grad, jit, jvp, lax, make_jaxpr, nn, vmap
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.core.parse import parse_jaxpr
 from amdjax.core.precision import canonical_precision
@@ -300,6 +300,19 @@ def test_programs_keep_it(precision):
         for closed in (jaxpr, parse_jaxpr(str(jaxpr))):
             found = [e.params["precision"] for e in closed.eqns if "precision" in e.params]
             assert len(found) >= 2 and set(found) == {canonical_precision(precision)}
+
+
+SOLVERS = (jnp.linalg.pinv, jnp.linalg.det, jnp.linalg.slogdet, jnp.linalg.solve, jnp.linalg.lstsq)
+
+
+@pytest.mark.parametrize("solve", SOLVERS)
+def test_what_is_solved_is_solved_in_full_precision(solve):
+    """And its derivative."""
+    x = jnp.eye(4) + 0.1
+    arguments = (x, x) if solve in (jnp.linalg.solve, jnp.linalg.lstsq) else (x,)
+    with amdjax.default_matmul_precision("tensorfloat32"):
+        jaxpr = str(make_jaxpr(lambda *x: jvp(solve, x, x))(*arguments))
+    assert "Precision.HIGHEST" in jaxpr and "Precision.HIGH)" not in jaxpr
 
 
 @pytest.mark.parametrize("precision", [*lax.DotAlgorithmPreset, *lax.Precision])
