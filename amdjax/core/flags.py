@@ -227,6 +227,7 @@ _FLAGS = (
     Flag("default_device", object, None, "Device of new arrays.", None, True, True),
     _flag_bool("enable_compilation_cache", True, "Use the on-disk kernel cache."),
     _flag_bool("keep_plans", True, "Keep plans of programs beside their kernels."),
+    _flag_bool("native_calls", True, "Repeat calls without Python: only check, run and wrap."),
     _flag_text("cache_dir", "Folder of the on-disk kernel cache."),
     _flag_int("cache_max_bytes", 2**30, "Size at which the kernel cache evicts; -1: never."),
     # Traced, since other choices are other programs.

@@ -39,7 +39,7 @@ from amdjax.core.trace import FlatFun, Trace, Tracer, check_leaks, is_float0
 
 _SCALARS = frozenset((bool, int, float, complex))
 #: Of the frames between two functions of the user that are traced one in the other, those of ours.
-FRAMES_OF_A_TRACE = 6
+FRAMES_OF_A_TRACE = 7
 
 
 class JaxprTracer(Tracer):

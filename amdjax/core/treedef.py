@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from amdjax.core import recorded
 from amdjax.core.container_kinds import DICT, LIST, NONE, TUPLE, Kind, namedtuple_kind, sorted_keys
 from amdjax.core.key_paths import DictKey, FlattenedIndexKey, GetAttrKey, KeyPath, SequenceKey
 from amdjax.core.recursion import deep
@@ -410,8 +411,17 @@ def _kind_of(typ: type) -> Kind | None:
     return _kinds.get(typ)
 
 
+def is_namedtuple(typ: type) -> bool:
+    """Whether values of a type are taken apart as the tuples that they are."""
+    kind = _kind_of(typ)
+    return kind is not None and bool(kind.label)
+
+
 def _add_kind(kind: Kind, flatten: Callable[[Any, list[Any]], PyTreeDef] | None = None) -> None:
     typ = kind.type
+    if typ in _kinds:
+        for forget in recorded.on_change:
+            forget()
     _kinds[typ] = kind
     _LEAF_TYPES.discard(typ)
     _FLATTENERS[typ] = flatten or _flatten_custom(kind)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amdjax.core import events, trace as tracing
+from amdjax.core import events, recorded, trace as tracing
 from amdjax.core.array import ConcreteArray
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.backend import get_backend
@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
+#: Calls of a function that machine code tries one after the other, and those of a signature: calls
+#: with keys in another order are others.
+MOST_RECORDS, MOST_TRIES = 8, 4
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 
 
@@ -140,6 +143,8 @@ def jit(
 class JitFunction:
     """A function compiled for each signature it is called with; made by `jit`."""
 
+    __slots__ = ("__dict__", "__weakref__", "_programs")
+
     def __init__(
         self, fun: Callable[..., Any], *, static_argnums: Any = None, static_argnames: Any = None,
         donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
@@ -205,6 +210,8 @@ class JitFunction:
             else:
                 found = None if kwargs else self._compiled_flat.get(tuple(key))
                 if found is not None:
+                    if found.native is not None:
+                        self._record(found, args, kwargs, None, args)
                     if events.recorder is None:
                         outs = found.run(args)
                     else:
@@ -238,6 +245,8 @@ class JitFunction:
             found = self._compile(leaves, tree, static, place)
             self._note_compiled(key, found, time.perf_counter() - start, before)
             self._programs.keep(key, found)
+        elif found.native is not None and place is None:
+            self._record(found, args, kwargs, static, leaves)
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
             self._compiled_flat[config._trace_key, *avals] = found
@@ -247,6 +256,19 @@ class JitFunction:
             with events.span(self._name, "call"):
                 outs = found.run(leaves)
         return found.tree.unflatten(outs)
+
+    def _record(
+        self, found: Signature, args: Any, kwargs: dict[str, Any], static: Any, leaves: Any
+    ) -> None:
+        """Let machine code repeat such a call from now on."""
+        programs, native = self._programs, found.native
+        if found.tries == MOST_TRIES or len(programs.records) == MOST_RECORDS:
+            return
+        if native.is_wanted():
+            found.tries += 1
+            record = native.record_call(found.tree, args, kwargs, static, leaves)
+            if record is not None:
+                programs.records = (*programs.records, record)
 
     def _note_compiled(
         self, key: Any, found: Signature, seconds: float, before: recompiles.Work
@@ -613,6 +635,9 @@ class JitFunction:
 
     def _cache_size(self) -> int:
         return len(self._compiled)
+
+
+recorded.called.append((JitFunction, Programs))
 
 
 def _incomparable(name: str, error: Exception) -> ValueError:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.core import events
+from amdjax.core import events, recorded
 from amdjax.core.array import Array, ConcreteArray, PlacedArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.config import config, refuse_execution
@@ -195,6 +195,8 @@ class CompilerBackend:
             key, run = None, None
         if run is None:
             run = self._operation(primitive, args, params, self.program_placement(), key)
+        elif (native := getattr(run, "native", None)) is not None and native.is_wanted():
+            native.record_operation(primitive, args, params)
         if events.recorder is None:
             outs = run(args)
         else:
@@ -271,6 +273,7 @@ class CompilerBackend:
         """Forget all programs, and what the default device is."""
         self._eager.clear()
         self._programs.clear()
+        recorded.operations.clear()
         self._default = None
 
 
@@ -283,6 +286,7 @@ def _forms(closed: ClosedJaxpr, place: Placement | None) -> Variants:
 def _keep(programs: dict[Any, Runner], key: Any, run: Runner) -> None:
     if len(programs) >= EAGER_CACHE:
         programs.clear()
+        recorded.operations.clear()
     programs[key] = run
 
 

@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from amdjax.core import recorded
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef
 from amdjax.jit import recompiles
@@ -22,18 +23,21 @@ _KEPT = 512  # signatures of a function that programs of symbolic shapes serve
 class Signature:
     """A compiled signature: how to run it and what the result looks like."""
 
-    __slots__ = ("run", "symbolic", "tree")
+    __slots__ = ("native", "run", "symbolic", "tree", "tries")
 
     def __init__(self, run: Runner, tree: PyTreeDef, symbolic: Sequence[Any] | None):
         self.run, self.tree, self.symbolic = run, tree, symbolic
+        # How machine code runs it, if it can; and how often a call was recorded for that.
+        self.native: Any = getattr(run, "native", None)
+        self.tries = 0
 
 
 class Programs:
     """The signatures of a function that were traced and compiled."""
 
     __slots__ = (
-        "__weakref__", "compiled", "compiled_flat", "dynamic", "served", "single_compiles",
-        "traced", "traces", "variants",
+        "__weakref__", "compiled", "compiled_flat", "dynamic", "records", "served",
+        "single_compiles", "traced", "traces", "variants",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -44,6 +48,7 @@ class Programs:
         # Keys of the signatures that programs of symbolic shapes serve.
         self.served: collections.deque[Any] = collections.deque()
         self.dynamic = DynamicShapes()
+        self.records: tuple[Any, ...] = ()  # of calls that machine code repeats
         self.traces = 0
         self.single_compiles = 0  # those for single sizes
         all_programs.add(self)
@@ -73,6 +78,7 @@ class Programs:
     def clear(self) -> None:
         self.compiled.clear()
         self.compiled_flat.clear()
+        self.records = ()
         self.traced.clear()
         self.variants.clear()
         self.served.clear()
@@ -92,3 +98,11 @@ def programs_of(fun: Callable[..., Any], kind: Any) -> Programs:
         return _shared.setdefault(fun, {}).setdefault(kind, Programs())
     except TypeError:  # no weak references
         return Programs()
+
+
+def _forget_records() -> None:
+    for programs in list(all_programs):
+        programs.records = ()
+
+
+recorded.on_change.append(_forget_records)

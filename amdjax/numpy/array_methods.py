@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from amdjax import lax
-from amdjax.core import dtypes
+from amdjax.core import dtypes, recorded
 from amdjax.core.array import Array, ConcreteArray
 from amdjax.core.array_type import install_methods
 from amdjax.core.backend import get_backend
@@ -139,7 +139,11 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
                 if plan is False:
                     plan = pairs[key] = _pair_plan(direct, *key)
                 if plan is not None:
-                    return plan.bind(other, self) if reflected else plan.bind(self, other)
+                    if reflected:
+                        return plan.bind(other, self)
+                    if recorded.operations:
+                        recorded.note_operator(method, plan, key)
+                    return plan.bind(self, other)
             elif type(other) in _NUMBERS:
                 aval = self.aval
                 number = (aval, type(other), config.enable_x64)

@@ -25,7 +25,9 @@ import numpy as np
 from amdjax.core.integers import round_up
 from amdjax.runtime.environment import memory_bytes
 
-__all__ = ["ALIGNMENT", "Buffer", "BufferPart", "BufferPool", "PoolStats", "buffer_pool"]
+__all__ = [
+    "ALIGNMENT", "Buffer", "BufferPart", "BufferPool", "PoolStats", "SmallBuffer", "buffer_pool",
+]  # fmt: skip
 
 ALIGNMENT = 64
 _SMALL = 64 << 10
@@ -112,7 +114,9 @@ class BufferPart(Buffer):
         self.nbytes = nbytes
 
 
-class _SmallBuffer(Buffer):
+class SmallBuffer(Buffer):
+    """A buffer whose address goes back to a list of free ones."""
+
     __slots__ = ("_free",)
 
     def __init__(self, address: int, nbytes: int, free: list[int]) -> None:
@@ -196,10 +200,14 @@ class BufferPool:
         if nbytes <= _SMALL:
             free = self._table[(nbytes + 63) >> 6]
             try:
-                return _SmallBuffer(free.pop(), nbytes, free)
+                return SmallBuffer(free.pop(), nbytes, free)
             except IndexError:
-                return _SmallBuffer(self._carve(nbytes), nbytes, free)
+                return SmallBuffer(self._carve(nbytes), nbytes, free)
         return self._alloc_large(nbytes)
+
+    def free_addresses(self, nbytes: int) -> list[int] | None:
+        """Where `alloc` takes small blocks from while there are any; None for large ones."""
+        return self._table[(nbytes + 63) >> 6] if nbytes <= _SMALL else None
 
     def stats(self) -> PoolStats:
         """What the pool holds now."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from struct import Struct
 from threading import Lock
 from types import MappingProxyType
@@ -31,6 +32,7 @@ from amdjax.jit.arrays import (
 from amdjax.jit.constants import computed_once
 from amdjax.jit.cpu.code import Code
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
+from amdjax.jit.dispatch import NativeCall
 from amdjax.jit.dump import dumping
 from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
 from amdjax.jit.kernels import KernelLoader
@@ -216,6 +218,19 @@ class CpuProgram:
         """The program as a function of arrays that have the avals it was compiled for."""
         return self._closure or self._run_general
 
+    @cached_property
+    def native(self) -> NativeCall | None:
+        """How it is run without Python; None where Python has a part in it."""
+        plan = self.plan
+        if plan.aliases or plan.hosts or self._without_data:
+            return None
+        whole, places = self._shared or (None, [(0, n) for n in self.sizes])
+        results = [(t, n, at) for t, (at, n) in zip(self.out_avals, places, strict=True)]
+        code = self._code.buffer_info()[0]
+        return NativeCall(
+            code, 1 + plan.constants_at, self._arena_bytes, results, whole, self._held
+        )
+
     def _fixed(self) -> dict[int, tuple[int, int]]:
         """Slots whose address is known from that in another one: (that slot, bytes behind it)."""
         plan = self.plan
@@ -243,7 +258,9 @@ class CpuProgram:
             are committed to no device.
         """
         if placement is None:
-            return self.run
+            run: Any = self._closure or partial(self._run_general)
+            run.native = self.native
+            return run
         if not placement.committed:
             return self
 
