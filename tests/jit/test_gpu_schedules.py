@@ -173,6 +173,42 @@ def test_memory_moves_in_vectors_of_16_bytes():
         assert kernel.schedule.vector == vector, dtype
 
 
+def test_tiles_run_along_short_groups_that_are_stored_side_by_side():
+    """Not along positions, which what is read once a group is as near to."""
+
+    def normalized(x, scale, *of_groups):
+        x = x.reshape(4, 4096, 32, 4)
+        for s in of_groups:
+            x = x * s[:, None, :, None] + jnp.sin(s)[:, None, :, None]
+        return x.reshape(4, 4096, 128) * scale + scale[::-1]
+
+    groups = [normal(4, 32) for _ in range(4)]
+    lowered = jit(normalized).lower(normal(4, 4096, 128), normal(128), *groups)
+    text = lowered.compile(target="gfx942")
+    (line,) = (x for x in text.as_text("schedule").splitlines() if x.startswith("  map of 2097152"))
+    assert "as one loop" in line
+
+
+def test_column_reductions_of_much_read_whole_accesses():
+    """However many values are alive together."""
+
+    def sums(x, *others):
+        for y in others:
+            x = jnp.where(y > 0, x * y, x + y)
+        return x, x.sum(0), (x * others[0]).sum(0), (x * others[1]).sum(0)
+
+    xs = [normal(8192, 256).astype(np.float16) for _ in range(14)]
+    (line,) = (
+        x for x in jit(sums).lower(*xs).compile(target="gfx942").as_text("schedule").splitlines()
+        if x.startswith("  rows of 8192")
+    )  # fmt: skip
+    rows, columns = map(
+        int, line.partition(" of ")[2].partition(" over ")[0].rpartition(" ")[2].split("×")
+    )
+    threads = int(line.partition(" threads")[0].rpartition(" ")[2])
+    assert rows * columns >= 8 * threads
+
+
 def test_indices_are_narrow_where_buffers_are_small():
     (small,) = kernels_for(lambda x: x + 1, normal(100), target=GFX942)
     assert small.schedule.index_bits == 32

@@ -117,11 +117,22 @@ def gpu_map_cost(domain: Domain, plan: GpuMapPlan, target: GpuTarget) -> float:
         return 1.0 if plan.axes[0].count == plan.axes[1].count else APART
     if plan.flattened:
         return DIVIDING if across is None else DIVIDING * APART
+    apart = across is not None or not _stores_together(domain, lane_var)
     count, _, _ = _tile_size(domain, target, domain.size, lane_var)
     filled = min(math.prod(a.count for a in plan.axes) / count, 1.0)
     waste = math.prod(uneven(a.var.extent, a.count) for a in plan.axes) / filled
     short = max(SHORT / lane_var.extent * DIVIDING, 1.0) if lane_var.extent < SHORT else 1.0
-    return waste * short * (1.0 if across is None else APART)
+    return waste * short * (APART if apart else 1.0)
+
+
+def _stores_together(domain: Domain, lane_var: LoopVar) -> bool:
+    """Whether neighbors along a loop are neighbors in what is stored, as far as any loop's are."""
+    with choosing():
+        return all(
+            surely_equal(o.coefficient(lane_var), 1)
+            or not any(surely_equal(o.coefficient(var), 1) for var in domain.vars)
+            for _, o in domain.stores
+        )
 
 
 GPU_MAPS: Family[Domain, GpuTarget, GpuMapPlan] = Family(
