@@ -43,6 +43,8 @@ MAX_LEVEL = 4
 
 #: An attribute of functions that are better off without loop strength reduction.
 NO_STRENGTH_REDUCTION = '"no-strength-reduction"'
+#: An attribute of functions that are compiled at level 0, whatever their module is compiled at.
+RUNS_ONCE = '"runs-once"'
 #: llvmlite's own lock, which admits one thread at a time, and the same thread again.
 LLVM_LOCK: AbstractContextManager[Any] = getattr(ffi.lib, "_lock", None) or nullcontext()
 
@@ -104,10 +106,12 @@ class Compiler:
         return self._emit(text, opt, "emit_object")
 
     def assembly(self, text: str, opt: int = 2, *, verbose: bool = False) -> str:
-        self._machines[2 if opt else 0].set_asm_verbosity(verbose)
+        for machine in self._machines.values():
+            machine.set_asm_verbosity(verbose)
         return self._emit(text, opt, "emit_assembly")
 
     def _emit(self, text: str, opt: int, method: str) -> Any:
+        opt = 0 if RUNS_ONCE in text else opt
         machine = self._machines[2 if opt else 0]
         # A context of its own: constants and types are interned in it and would pile up.
         context = llvm.create_context()

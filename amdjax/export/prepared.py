@@ -35,6 +35,8 @@ __all__ = ["Prepared"]
 
 #: Bytes that a result may have beyond those of the parameters that it follows from.
 _ALLOWANCE = 1 << 16
+#: Bytes of parameters below which what runs once is compiled quickly.
+_QUICKLY_BELOW = 1 << 26
 #: Operations that kernels read through: they change an index and are done where they are read.
 _FREE = frozenset(
     ("broadcast_in_dim", "reshape", "squeeze", "expand_dims", "copy", "stop_gradient")
@@ -208,8 +210,13 @@ class _Division(NamedTuple):
         jaxpr = self.closed.jaxpr.replace(outvars=list(self.results))
         jaxpr, used = dce_jaxpr(jaxpr, [True] * len(self.results))
         names = [n for n, u in zip(self.names, used) if u]
-        run = amdjax.jit(lambda *args: eval_jaxpr(jaxpr, self.closed.consts, *args))
-        return run(*(arrays[n] for n in names))
+        args = [arrays[n] for n in names]
+        few = sum(x.nbytes for x in args) < _QUICKLY_BELOW
+        run = amdjax.jit(
+            lambda *args: eval_jaxpr(jaxpr, self.closed.consts, *args),
+            compiler_options={"exec_time_optimization_effort": -1.0} if few else None,
+        )
+        return run(*args)
 
     def rest(self, arrays: Mapping[str, Any], made: Mapping[str, Any], inputs: Any) -> Any:
         """The result, by what was computed before where there is such."""

@@ -30,7 +30,7 @@ from amdjax.jit.instructions import (
 from amdjax.passes.switches import is_on
 from amdjax.runtime import vm
 
-__all__ = ["computed_once"]
+__all__ = ["compiled_quickly", "computed_once", "launches"]
 
 #: How many times the bytes that it reads a launch may write to be done once; and how many more.
 _GROWTH, _ALLOWANCE = 4, 1 << 12
@@ -47,8 +47,39 @@ def computed_once(plan: Plan) -> tuple[Plan, Plan | None]:
       itself and None where there are no such launches, none within `constants_limit`, or the pass
       is off.
     """
+    once, kept = _once(plan)
+    return _divided(plan, once, kept) if once else (plan, None)
+
+
+def compiled_quickly(plan: Plan) -> Plan:
+    """A plan in which kernels that only compute constants are marked as those that run once.
+
+    They mostly move memory, which takes as long in code that is made in a fifth of the time. Those
+    that multiply in registers are left alone. All are marked if the user asks for little effort.
+    """
+    effort, steps = config.exec_time_optimization_effort, range(len(plan.instructions))
+    positions = frozenset(steps if effort < 0 else _once(plan)[0])
+    if not positions:
+        return plan
+    once, often = dict[int, tile.Kernel](), set[int]()
+    for position, instruction in enumerate(plan.instructions):
+        for kernel, _ in launches(instruction):
+            if position in positions and not kernel.has_micro_kernel:
+                once[id(kernel)] = kernel
+            else:
+                often.add(id(kernel))
+    marked = {n: replace(k, runs_once=True) for n, k in once.items() if n not in often}
+    instructions = [
+        replace(i, words=[marked.get(id(w), w) for w in i.words]) if n in positions else i
+        for n, i in enumerate(plan.instructions)
+    ]
+    return replace(plan, instructions=instructions)
+
+
+def _once(plan: Plan) -> tuple[list[int], list[Storage]]:
+    """The launches that are done once, by their positions, and the memory that they write."""
     if not is_on("compute_constants_once") or not any(_is_data(x) for x in plan.constants):
-        return plan, None
+        return [], []
     writers = Counter(id(s) for i in plan.instructions for s in _may_change(i))
     stable = {
         id(v.storage): v.storage for i in plan.instructions for v in i.words
@@ -67,7 +98,7 @@ def computed_once(plan: Plan) -> tuple[Plan, Plan | None]:
             stable.update((id(s), s) for s in made)
             kept.update((id(s), s) for s in made)
             once.append(position)
-    return _divided(plan, once, list(kept.values())) if once else (plan, None)
+    return once, list(kept.values())
 
 
 def _divided(plan: Plan, once: list[int], kept: list[Storage]) -> tuple[Plan, Plan]:
@@ -110,7 +141,7 @@ def _is_own(storage: Storage) -> bool:
     return storage.slot is None and not isinstance(storage.nbytes, Dim)
 
 
-def _launches(instruction: Instruction) -> Iterator[tuple[tile.Kernel, list[View]]]:
+def launches(instruction: Instruction) -> Iterator[tuple[tile.Kernel, list[View]]]:
     """The kernels of an instruction that launches some, with their operands."""
     words = instruction.words
     for n, word in enumerate(words):
@@ -122,7 +153,7 @@ def _launches(instruction: Instruction) -> Iterator[tuple[tile.Kernel, list[View
 def _may_change(instruction: Instruction) -> Iterator[Storage]:
     """Memory that an instruction writes, or lets be written by telling its address."""
     if instruction.opcode in (vm.CALL, vm.CALLS):
-        for kernel, views in _launches(instruction):
+        for kernel, views in launches(instruction):
             for parameter, view in zip(kernel.params, views, strict=True):
                 if parameter.role not in ("in", "size"):
                     yield view.storage
@@ -136,7 +167,7 @@ def _made_of(instruction: Instruction, stable: dict[int, Storage]) -> list[Stora
     if instruction.opcode not in (vm.CALL, vm.CALLS) or _is_sized(instruction):
         return []
     made, read = [], 0
-    for kernel, views in _launches(instruction):
+    for kernel, views in launches(instruction):
         for parameter, view in zip(kernel.params, views, strict=True):
             if view.counter != vm.ZERO:
                 return []

@@ -26,7 +26,7 @@ from amdjax.core.errors import InconclusiveDimensionOperation
 from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Host, Shaped
 from amdjax.core.sharding import Space
-from amdjax.jit.constants import computed_once
+from amdjax.jit.constants import compiled_quickly, computed_once, launches
 from amdjax.jit.finding import ask_finder
 from amdjax.jit.hoisting import Hoisted, independent
 from amdjax.jit.horizontal import number, together_on_cpu, together_on_gpu
@@ -145,6 +145,9 @@ class Planner:
         self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
         #: whether kernels that differ in numbers alone become one
         self.shares = isinstance(target, CpuTarget) and is_on("share_kernels")
+        #: kernels of launches that may turn out to be done once; and what these write
+        self.waiting: set[int] = set()
+        self.of_constants: set[int] = set()
         self.joins = True  # whether launches of the same code become one on a GPU
         self.instructions: list[Instruction] = []
         self.storages: list[Storage] = []
@@ -219,11 +222,17 @@ class Planner:
         arena_bytes = 0 if sized else packed(self.storages)
         host_bytes = 0 if sized else packed(self.storages, Space.Host)
         in_host = enumerate(self.input_storages)
-        return Plan(
+        plan = Plan(
             self.instructions, self.storages, arena_bytes, self.next_slot, inputs, outputs,
             constants_at, self.constants, self.hosts, self.aliases,
             frozenset(i for i, s in in_host if s.space is Space.Host), host_bytes, host_slot,
         )  # fmt: skip
+        if isinstance(self.target, CpuTarget):
+            plan = compiled_quickly(plan)
+        for kernel in plan.kernels():
+            if kernel.runs_once or id(kernel) in self.waiting:
+                self.load(kernel)
+        return plan
 
     def given(self, v: Any, writable: bool = True) -> Storage:
         """The memory of an argument or a result."""
@@ -274,17 +283,41 @@ class Planner:
         for w in words:
             if isinstance(w, View):
                 self.touch(w)
-            elif isinstance(w, tile.Kernel):
-                self.load(w)
         self.instructions.append(Instruction(opcode, list(words), self.step))
+        self.load_kernels(self.instructions[-1])
+
+    def load_kernels(self, instruction: Instruction) -> None:
+        """Let the kernels of an instruction be compiled that need not wait."""
+        kernels = [w for w in instruction.words if isinstance(w, tile.Kernel)]
+        if kernels and self.may_run_once(instruction):
+            self.waiting.update(map(id, kernels))
+            return
+        for kernel in kernels:
+            if not (self.shares and may_share(kernel)):
+                self.load(kernel)
 
     def load(self, kernel: tile.Kernel) -> None:
         """Let a kernel be compiled."""
         if self.loader is not None:
             if config.check:
                 tile.verify(kernel)
-            if not (self.shares and may_share(kernel)):
-                self.loader.add(kernel)
+            self.loader.add(kernel)
+
+    def may_run_once(self, launch: Instruction) -> bool:
+        """Whether a launch reads constants, and what is made of them, or runs once as all do."""
+        if isinstance(self.target, GpuTarget) or launch.opcode not in (vm.CALL, vm.CALLS):
+            return False
+        if config.exec_time_optimization_effort < 0:
+            return True
+        listed = [
+            (p.role, v.storage) for kernel, views in launches(launch)
+            for p, v in zip(kernel.params, views, strict=True) if p.role != "size"
+        ]  # fmt: skip
+        reads = [s for role, s in listed if role == "in"]
+        if not reads or not all(_is_constant(s) or id(s) in self.of_constants for s in reads):
+            return False
+        self.of_constants.update(id(s) for role, s in listed if role != "in")
+        return True
 
     def share_kernels(self) -> None:
         """Let kernels be compiled that waited for others of their structure."""
@@ -293,6 +326,7 @@ class Planner:
         self.shares, self.instructions = False, share_kernels(self.instructions)
         for kernel in (w for i in self.instructions for w in i.words):
             if isinstance(kernel, tile.Kernel) and may_share(kernel):
+                self.waiting.discard(id(kernel))
                 self.load(kernel)
 
     @contextmanager
@@ -315,9 +349,8 @@ class Planner:
         self.loader, self.observe, self.joins = loader, observe, joins
         for stage, x in seen:
             observe(stage, x)
-        for kernel in (w for i in self.instructions[start:] for w in i.words):
-            if isinstance(kernel, tile.Kernel):
-                self.load(kernel)
+        for instruction in self.instructions[start:]:
+            self.load_kernels(instruction)
 
     def touch(self, view: View) -> None:
         s = view.storage
@@ -675,6 +708,11 @@ class Body:
         in_avals, out_avals = [x.aval for x in eqn.invars], [v.aval for v in eqn.outvars]
         self.p.hosts.append(HostCall(rule.fn, eqn.params, in_avals, out_avals))
         self.p.emit(vm.HOST, len(self.p.hosts) - 1, len(reads) + len(writes), *reads, *writes)
+
+
+def _is_constant(storage: Storage) -> bool:
+    """Whether memory has a constant, while slots of these have no places yet."""
+    return storage.slot is not None and storage.slot < 0
 
 
 def _is_parallel(launches: Sequence[Launch]) -> Word:

@@ -28,6 +28,8 @@ class Kernel:
       batch: on how many lists of arguments a launch runs it; on GPUs alone. A launch passes for
         each its first program in the grid, then the arguments. A program counts from there.
       sizes: symbolic dimensions that the last parameters are, one each.
+      runs_once: whether it is launched so rarely that compiling it quickly is worth more than its
+        speed; on CPUs alone.
       own: in a loop whose programs stay resident, the parameters of which a program touches only
         what no program of another number does, in any kernel of the loop that lists them and has
         the same `parts`.
@@ -47,6 +49,7 @@ class Kernel:
     own: frozenset[str] = frozenset()
     parts: object = None
     sizes: tuple[Dim, ...] = ()
+    runs_once: bool = False
 
     def __str__(self) -> str:
         return listing(self)[0]
@@ -164,5 +167,6 @@ def _head(kernel: Kernel) -> str:
     )
     align = f"align={kernel.align}" if kernel.align != 16 else ""
     batch = f"batch={kernel.batch}" if kernel.batch > 1 else ""
-    shown = (f"grid={grid}", str(kernel.schedule), align, batch)
+    once = "once=1" if kernel.runs_once else ""
+    shown = (f"grid={grid}", str(kernel.schedule), align, batch, once)
     return " ".join([f"kernel {kernel.name}({params})", *(x for x in shown if x)])

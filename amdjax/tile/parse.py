@@ -56,6 +56,7 @@ class _Parser:
         settings = dict(x.split("=", 1) for x in m["settings"].split())
         grid, unit = self._grid(settings.pop("grid"))
         align, batch = (int(settings.pop(x, n)) for x, n in (("align", "16"), ("batch", "1")))
+        once = settings.pop("once", "") == "1"
         schedule = Schedule(**{name: int(x) for name, x in settings.items()})
         scratch = []
         while (found := _SCRATCH.fullmatch(self._line())) is not None:
@@ -65,7 +66,10 @@ class _Parser:
             self.buffers[buffer.name] = buffer
         body = self._block([])
         self._expect(self._next() == "}", "a kernel ends with a brace")
-        return Kernel(m["name"], params, scratch, body, grid, unit, 0.0, schedule, align, batch)
+        return Kernel(
+            m["name"], params, scratch, body, grid, unit, 0.0, schedule, align, batch,
+            runs_once=once,
+        )  # fmt: skip
 
     def _grid(self, text: str) -> tuple[int | str, int]:
         m = _GRID.fullmatch(text)

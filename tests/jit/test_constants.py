@@ -9,13 +9,14 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax, nn
-from amdjax.core.config import constants_limit, disabled_passes
+from amdjax.core.config import State, constants_limit, disabled_passes
 from amdjax.jit.constants import computed_once
 from amdjax.jit.cpu.program import compile_for_cpu, compile_sized_for_cpu, cpu_target
 from amdjax.jit.instructions import Kept
 from amdjax.jit.plan import plan_program
 from amdjax.runtime import vm
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile.parse import parse_kernel
 
 
 def normal(*shape, seed=0):
@@ -46,6 +47,44 @@ def test_packing_of_weights_is_left_out():
     rest, first = computed_once(plan_program(closed, AVX2))
     assert "pack" in launched(first) and "pack" not in launched(rest)
     assert computed_once(rest)[1] is None
+
+
+def marked(plan):
+    """The kernels of a plan that are compiled quickly."""
+    return {k.name for k in plan.kernels() if k.runs_once}
+
+
+def test_kernels_that_run_once_are_compiled_quickly():
+    closed = closed_over(network, WEIGHTS, jnp.zeros((128, 256)))
+    rest, first = computed_once(plan_program(closed, AVX2))
+    assert marked(first) == set(launched(first)) and not marked(rest)
+    assert all(
+        parse_kernel(str(k)).runs_once == k.runs_once for k in (*first.kernels(), *rest.kernels())
+    )
+
+
+def test_kernels_that_run_in_every_call_too_are_not():
+    """One of two weights that are packed alike is beyond the limit, and packed in every call."""
+    weights = {"a": normal(512, 512), "b": normal(512, 512, seed=1)}
+    f = lambda w, x: jnp.tanh(jnp.tanh(x @ w["a"]) @ w["b"]) @ w["a"]
+    closed = closed_over(f, weights, jnp.zeros((128, 512)))
+    with constants_limit(3 << 19):
+        rest, first = computed_once(plan_program(closed, AVX2))
+    assert launched(first) == ["pack"] and "pack" in launched(rest)
+    assert not marked(first) and not marked(rest)
+
+
+@pytest.mark.parametrize("effort", [0.0, -1.0])
+def test_little_effort(effort):
+    """Kernels are compiled quickly but those of products; results are the same."""
+    x, w = normal(128, 256), normal(256, 512, seed=1)
+    f = lambda x, w: jnp.sort(jnp.tanh(x @ w) * 3, 1)
+    run = amdjax.jit(f, compiler_options={"exec_time_optimization_effort": effort})
+    with State("exec_time_optimization_effort")(effort):
+        plan = compile_for_cpu(amdjax.make_jaxpr(f)(x, w)).plan
+    quick = {k.name for k in plan.kernels() if not k.has_micro_kernel}
+    assert quick and marked(plan) == (quick if effort < 0 else set())
+    np.testing.assert_array_equal(run(x, w), amdjax.jit(f)(x, w))
 
 
 def test_results_are_those_of_arguments():

@@ -307,6 +307,7 @@ OTHERS = {
     "numpy_rank_promotion": "warn", "explicit_x64_dtypes": "allow", "legacy_prng_key": "warn",
     "default_prng_impl": "rbg", "random_seed_offset": 1, "disabled_passes": ("fuse",),
     "find_mode": "off", "memory_limit": 1 << 20, "constants_limit": 100,
+    "exec_time_optimization_effort": -1.0,
 }  # fmt: skip
 #: Settings under which programs are not planned as usual, and those of other places.
 WITHOUT = {"check": None, "default_device": "same", "db_path": "same"}

@@ -63,6 +63,18 @@ def test_loops_of_functions_that_say_so_keep_their_addresses():
     assert before == after and "imul" not in before and "imul" in without
 
 
+def test_functions_that_run_once_are_compiled_at_level_0():
+    def add(attribute):
+        return f"""define i64 @f(i64 %x) {attribute} {{
+          %y = add i64 %x, 1
+          %z = add i64 %y, 1
+          ret i64 %z
+        }}"""
+
+    quick = E.to_assembly(add(compile_worker.RUNS_ONCE))
+    assert quick == E.to_assembly(add(""), opt=0) != E.to_assembly(add(""))
+
+
 def test_bad_text_shows_the_line():
     with pytest.raises(E.CompileError, match=r">\s+2    %y = mul i32 %x, %x"):
         E.compile_ir(square().replace("mul i64", "mul i32"))
