@@ -1,3 +1,4 @@
+import ctypes
 import gc
 import itertools
 import os
@@ -230,3 +231,19 @@ def test_fork(pool):
         os._exit(0 if ok else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert (view == 3).all()
+
+
+@pytest.mark.skipif(not hasattr(M._libc(), "mincore"), reason="no mincore")
+@pytest.mark.parametrize("nbytes", [64, 200, 1000, 5000])
+def test_pages_behind_small_blocks_are_in_memory(pool, nbytes):
+    # Masked lanes of a vector there would be slow.
+    for _ in range(3):
+        block = pool.alloc(nbytes)
+        known = [block.address, *pool.free_addresses(nbytes)]
+        for address in known:
+            page = (address + M._class_size(nbytes) + 255) & -M._PAGE
+            if page & -M._SLAB == address & -M._SLAB:
+                resident = ctypes.create_string_buffer(1)
+                assert M._libc().mincore(ctypes.c_void_p(page), M._PAGE, resident) == 0
+                assert resident.raw[0] & 1
+        pool.free_addresses(nbytes).clear()
