@@ -25,6 +25,7 @@ from amdjax.codegen.gpu.fragments import (
 )
 from amdjax.codegen.gpu.layout_assignment import dot_tiling
 from amdjax.codegen.gpu.matrix import emit_digits, i32, lds_address, log2, multiplier
+from amdjax.codegen.gpu.operand_formats import rounded_to_xf32
 from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.llvm import Type, Value
 from amdjax.targets.mma import CELL_BYTES, SharedLayout, digits_of
@@ -80,6 +81,10 @@ class TileProduct:
                     self.g.isa.begin_region(f)
         return joined(f, parts)
 
+    def _rounded(self, x: Value) -> Value:
+        """Elements of an operand, as they are multiplied."""
+        return rounded_to_xf32(self.f, x) if self.atom.operand == "xf32" else x
+
     def _together(self, wide: int) -> list[range]:
         """Fragments of the right operand that are read before any is multiplied."""
         return [range(wide)] if self.tiling.stages else [range(j, j + 1) for j in range(wide)]
@@ -97,7 +102,7 @@ class TileProduct:
             layout = operand_layout(self.tiling, wave)
             order = operand_order(layout, self.tiling, wave)
             assert order is not None
-        x = g.in_layout(a, layout)
+        x = self._rounded(g.in_layout(a, layout))
         return [self._line_words(x, line, order.lane) for line in order.lines], order
 
     def _line_words(self, x: Value, line: tuple[int, ...], lane: int) -> Value:
@@ -166,7 +171,7 @@ class TileProduct:
     def _bring(self) -> Value:
         """The tile in LDS; the address of its first cell."""
         g, f = self.g, self.f
-        x = g.in_layout(self.op.b, self.source)
+        x = self._rounded(g.in_layout(self.op.b, self.source))
         buffer = g.buffers.reserved(self.shared.cells * CELL_BYTES)
         g.buffers.access(buffer, "write")
         memory, start = g.buffers.address(buffer), self._write_address()

@@ -357,18 +357,8 @@ def divided(number: Value, parts: int) -> tuple[Value | None, Value]:
 
 def as_operand(k: tile.Builder, x: Value, cut: Blocking) -> Value:
     """A tile as it is multiplied."""
-    to = cut.atom.operand
-    if to == "xf32":
-        return _rounded_to_xf32(k, k.convert(x, "f32"))
+    to = "f32" if cut.atom.operand == "xf32" else cut.atom.operand
     return x if to == x.dtype else k.convert(k.convert(x, "f32"), to)
-
-
-def _rounded_to_xf32(k: tile.Builder, x: Value) -> Value:
-    """To ten bits of mantissa, as `codegen.gpu.operand_formats` has it."""
-    most, half, mask = 3.4011621342146535e38, 1 << 12, 0xFFFFE000
-    below = k.op("abs", x) < k.const("f32", most, x.shape)
-    more = k.select(below, k.const("u32", half, x.shape), k.const("u32", 0, x.shape))
-    return k.bitcast((k.bitcast(x, "u32") + more) & k.const("u32", mask, x.shape), "f32")
 
 
 def inside(
