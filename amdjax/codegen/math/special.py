@@ -81,15 +81,15 @@ def _erfc_positive(a: Expr) -> Expr:
 def _erfc_positive_float(a: Expr) -> Expr:
     """`2**n y (1 + v) (1 + p)`: that `v` and `p` are small leaves little to round."""
     a = at_most(a, 10.5)
-    second = fma(a, 1.75, 1.0)
+    # The factors are normal numbers, and what may be subnormal is rounded once.
+    one = 2.0**_ERFC_SHIFT
+    second = fma(a, 1.75 * one, one)
     y = near_inverse(second)
-    lacking = fma(-fma(a, 1.75, -(second - 1.0)), y, fma(-second, y, 1.0))
+    lacking = fma(-fma(a, 1.75 * one, -(second - one)), y, fma(-second, y, 1.0))
     # Near zero, where `h` is steep, `a / (a + k)` has the smallest error.
     t = fma(a * near_inverse(a + 2.5), 2.0, -1.0)
     v = two_chains(t, c.ERFC["float"]) + lacking
     p, shifted = _exp_of_square(a)
-    # The factors are normal numbers, and what may be subnormal is rounded once.
-    y = y * 2.0**-_ERFC_SHIFT
     fmt = a.format
     power = (shifted.bits() << fmt.mantissa) + (fmt.bias + _ERFC_SHIFT << fmt.mantissa)
     return fma(y, fma(v, p, v + p), y) * power.as_float()
