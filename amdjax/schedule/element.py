@@ -12,7 +12,7 @@ over one axis of the tile (`lanes`). Values that do not depend on a spread varia
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,6 +54,7 @@ DEEP = 25  # nested values from which chains are followed step by step
 
 
 Reader = Callable[[Any, tuple[Index, ...]], "El | None"]
+Place = tuple[tile.Buffer, Index]
 
 #: What writes control flow that an element runs by itself, by the name of its rule; `loops.py`
 #: fills it.
@@ -88,6 +89,9 @@ class ElementBuilder:
         self.alias: dict[Symbol, Index] = {}  # merged loops, substituted in offsets
         #: sizes of results that are written past the caches if they are large
         self.streaming: dict[tile.Buffer, int] = {}
+        #: variables that are not read while their places are found, and the places
+        self.unread: Collection[Var] = ()
+        self.unread_places: list[Place] = []
         self.lanes: list[Lanes] = []
         self.guards: list[Guard] = []
         self.visible = tile.Visible()
@@ -462,6 +466,9 @@ class ElementBuilder:
         """The element of a variable in memory at a row-major position."""
         buffer = self.memory(var)
         dtype = short_dtype(var.aval.dtype)
+        if var in self.unread:
+            self.unread_places.append((buffer, self.resolved(offset)))
+            return self.arithmetic.const(0, dtype)
         if dtype in ("c64", "c128"):
             part = part_dtype(dtype)
             as_parts = tile.Buffer(buffer.name, part, buffer.role, buffer.size)
@@ -472,6 +479,21 @@ class ElementBuilder:
                 return El(dtype, *(self.k.shuffle(both, range(j, 2 * count, 2)) for j in (0, 1)))
             return El(dtype, *(self._load(as_parts, offset * 2 + j) for j in (0, 1)))
         return El(dtype, self.k.convert(self._load(buffer, offset), compute_dtype(dtype)))
+
+    def places_of(self, variables: Collection[Var], fn: Callable[[], Any]) -> list[Place]:
+        """Where `fn` would read variables; nothing else comes of it."""
+        self.unread, self.unread_places = variables, []
+        self.nested(fn)()
+        self.unread = ()
+        return self.unread_places
+
+    def prefetch(self, place: Place) -> None:
+        """Ask for elements at a place that lie side by side in lanes."""
+        buffer, offset = place
+        base, strides = self._split_offset(offset)
+        if base is not None and strides == [1]:
+            for at in range(0, self.lanes[0].count, CACHE_LINE // tile.itemsize(buffer.dtype)):
+                self.k.prefetch(buffer, base + at)
 
     def _complex_row(self, offset: Index) -> tuple[tile.Value, int, tile.Value | None] | None:
         """Place, lanes and mask of parts, if complex elements lie side by side in all lanes."""

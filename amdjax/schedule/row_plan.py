@@ -154,6 +154,11 @@ def masks_cheaply(domain: Domain, lane_var: LoopVar | None) -> bool:
     return all(surely_equal(o.coefficient(lane_var), 1) for o in offsets)
 
 
+def reads_rows(offset: Index, lane_var: LoopVar) -> bool:
+    """Whether lanes are neighbors at a place that is computed."""
+    return offset.is_dynamic and surely_equal(offset.coefficient(lane_var), 1)
+
+
 def last_level(region: Region) -> int:
     """The last pass over rows of a region."""
     return max(r.level for r in region.roots)
@@ -293,6 +298,14 @@ class CpuRowPlan(RowPlan):
         """
         return 1 if self.streamed else TOGETHER
 
+    @cached_property
+    def gathered(self) -> list[Var]:
+        """Far tables of which rows are read from places that are computed, as they lie in lanes."""
+        if self.lane_var is None or self.lanes_reduce or self.row_var is not None:
+            return []
+        rows = [v for v, o in self.domain.loads if reads_rows(o, self.lane_var)]
+        return [v for v in dict.fromkeys(rows) if size_hint(v.aval.nbytes) >= FAR]
+
     @property
     def split(self) -> LoopVar:
         """The reduced loop that programs share."""
@@ -429,7 +442,7 @@ def _scratch_rows(plan: CpuRowPlan, lane_var: LoopVar, target: Machine) -> int:
     if few or not all(rule.is_simple and rule.is_numeric for rule in rules):
         return 0
     far = [o for v, o in domain.loads if size_hint(v.aval.nbytes) >= FAR]
-    each = [o for o in far if o.is_dynamic or o.depends_on(plan.inner[-1])]
+    each = [o for o in far if o.depends_on(plan.inner[-1])]
     if not any(o.coefficient(lane_var) == 1 for o in each):
         return 0
     nbytes = sum(rule.accumulator_bits for rule in rules) // 8
@@ -479,13 +492,16 @@ def _row_lanes(domain: Domain, lane_var: LoopVar, rows: int, target: Machine) ->
         for v, o in domain.loads
         if size_hint(v.aval.nbytes) >= FAR and o.coefficient(lane_var) == 1
     ]
+    gathers = any(o.is_dynamic for o in far)
     # Where a piece of a table begins is computed once for all lanes.
-    cheap = CHEAP * (2 if any(o.is_dynamic for o in far) else 1)
+    cheap = CHEAP * (2 if gathers else 1)
     if lane_var in domain.reduced or cost > cheap or not far:
         return count
     bits = sum(rule.accumulator_bits for rule in reductions_of(domain.region).values())
     vector, rows = target.vectors.vector_bits, size_hint(rows)
-    full = 1 << max((16 if vector >= 512 else 8) * vector // bits, 1).bit_length() - 1
+    # Few long pieces, even of sums that are not all in registers, beat many short ones.
+    registers = 16 if vector >= 512 or gathers else 8
+    full = 1 << max(registers * vector // bits, 1).bit_length() - 1
     # Hardly any lanes are idle in the last piece.
     while full > count and 8 * (-rows % full) > rows:
         full //= 2

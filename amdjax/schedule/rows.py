@@ -13,6 +13,7 @@ from typing import Any
 
 from amdjax import tile
 from amdjax.core.dims import fits, is_multiple, surely_equal
+from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.calls import Call, Temp
 from amdjax.schedule.combine import CombineKernel
@@ -20,9 +21,9 @@ from amdjax.schedule.element import ElementBuilder
 from amdjax.schedule.fusion import Fusion, Root
 from amdjax.schedule.index import Index, LoopVar, Symbol, linear
 from amdjax.schedule.reduction import Reduction
-from amdjax.schedule.row_plan import CpuRowPlan, RowPlan
+from amdjax.schedule.row_plan import CpuRowPlan, RowPlan, extent
 from amdjax.schedule.values import El, Lanes, flat_parts, regroup, short_dtype
-from amdjax.schedule.writer import RegionWriter
+from amdjax.schedule.writer import PREFETCH_DISTANCE, RegionWriter
 
 Bounds = tuple[Any, Any]
 Innermost = Callable[[tile.Value | None, Sequence[tile.Value]], list[tile.Value]]
@@ -433,11 +434,31 @@ class CpuRowEmitter(RowEmitter):
 
             def body(i: tile.Value, *now: tile.Value) -> Sequence[tile.Value]:
                 b.scalars[var] = i
+                if var is order[-1] and self.plan.gathered:
+                    self._prefetch_rows()
                 return nest(depth + 1, now)
 
             return k.for_(low, high, 1, b.nested(body), values)
 
         return nest(0, carried)
+
+    def _prefetch_rows(self) -> None:
+        """Ask for rows of tables that are read some steps later."""
+        k, b, plan = self.k, self.b, self.plan
+        steps = [v for v in self.domain.vars if v is not plan.lane_var]
+        nbytes = plan.count * min(v.aval.dtype.itemsize for v in plan.gathered)
+        place, scalars = k.const("index", ceil_div(PREFETCH_DISTANCE, nbytes)), dict(b.scalars)
+        for n, v in enumerate(steps):
+            place = place + scalars[v] * extent(steps[n + 1 :])
+        self.w.bind_outer(steps, k.min(place, extent(steps) - 1))
+
+        def read() -> None:
+            for rule in self.reductions.values():
+                rule.element(b, self.domain.element_index(rule.shape))
+
+        for found in b.places_of(plan.gathered, read):
+            b.prefetch(found)
+        b.scalars.update(scalars)
 
     def _one_tile(
         self, var: LoopVar, innermost: Innermost, values: Sequence[tile.Value]

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
+import amdjax
 import amdjax.numpy as jnp
+from amdjax import nn
 from tests.support.jit_helpers import on_machine, results_and_schedule, small_integers
 
 IN_ORDER = [((12, 40, 64), (0, 2)), ((5, 9, 6, 70), (0, 2, 3)), ((6, 3, 5, 96), (0, 3))]
@@ -47,3 +49,23 @@ def test_passes_that_wait_for_each_other_take_rows_one_by_one(beyond):
     found, text = results_and_schedule(lambda x: jnp.var(x, (0, 2)), x)
     assert "in the order of memory" not in text
     np.testing.assert_allclose(found, x.var((0, 2)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("shape", [(7, 13), (2, 5, 11), (1, 40), (300, 9)])
+def test_rows_of_far_tables_are_asked_for_before_they_are_read(shape, threads, monkeypatch, beyond):
+    """Also by the last of another bag, and where a mask leaves some out."""
+    on_machine(monkeypatch, threads=threads)
+    table, rng = small_integers((90, 300)), np.random.default_rng(0)
+    places, kept = rng.integers(0, 90, shape), rng.integers(0, 2, shape).astype(bool)
+
+    def sums(table, places, kept):
+        rows = nn.embedding(table, places)
+        return rows.sum(-2), jnp.where(kept[..., None], rows, 0).max(-2)
+
+    compiled = amdjax.jit(sums).lower(table, places, kept).compile()
+    assert compiled.as_text("tiles").count("prefetch x") > 1
+    total, greatest = compiled(table, places, kept)
+    rows = table[places]
+    np.testing.assert_array_equal(total, rows.sum(-2))
+    np.testing.assert_array_equal(greatest, np.where(kept[..., None], rows, 0).max(-2))

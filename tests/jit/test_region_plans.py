@@ -106,7 +106,7 @@ def test_what_is_joined_is_copied_part_by_part(shapes, axis, places):
     assert "select" not in kernel
 
 
-@pytest.mark.parametrize("count, lanes", [(50_000, 64), (50, 32)])
+@pytest.mark.parametrize("count, lanes", [(50_000, 128), (50, 32)])
 def test_pieces_of_large_tables_are_long(count, lanes):
     """A table in the caches serves short ones as fast."""
     observed = []
