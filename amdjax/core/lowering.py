@@ -65,12 +65,15 @@ class Reduce(Lowering):
       prepare: optional `prepare(b, index, *values, **params) -> values`, applied to an element
         and its index before combining (argmax pairs an element with its position).
       finish: optional `finish(b, values, **params) -> value`, applied to the combined values.
+      append: optional, as `combine` where the elements of `right` come after those of `left` along
+        the axes; `combine` then takes them in any order.
     """
 
     combine: str | Callable[..., Any]
     identity: Any
     prepare: Callable[..., Any] | None = None
     finish: Callable[..., Any] | None = None
+    append: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)

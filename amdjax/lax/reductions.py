@@ -331,12 +331,17 @@ def _arg_reducer(name: str, no_better: str, worst: Callable[[np.dtype], Any]) ->
         left_wins = b.or_(wins, b.and_(as_good, b.compare("lt", i, j)))
         return [b.select(left_wins, x, y), b.select(left_wins, i, j)]
 
+    def append(b: Any, left: Any, right: Any) -> list[Any]:
+        (x, i), (y, j) = left, right
+        left_wins = b.or_(b.compare(no_better, y, x), b.compare("ne", x, x))
+        return [b.select(left_wins, x, y), b.select(left_wins, i, j)]
+
     primitive.abstract_eval = abstract_eval
     primitive.batch = _reduction_batch(primitive)
     primitive.jvp = jvp_from(primitive, ())
-    primitive.lowering = Reduce(
-        combine, [worst, highest], prepare, lambda b, values, **_: values[1]
-    )
+    # Where no element is better than the worst value, the first one is the worst.
+    identity, finish = [worst, lambda dtype: 0], lambda b, values, **_: values[1]
+    primitive.lowering = Reduce(combine, identity, prepare, finish, append)
     return primitive
 
 

@@ -84,6 +84,12 @@ class Reduction:
         out = self.rule.combine(b, list(left), list(right))
         return list(out) if isinstance(out, (list, tuple)) else [out]
 
+    def append(self, b: ElementBuilder, left: Sequence[El], right: Sequence[El]) -> list[El]:
+        """As `merge`, where all of `right` comes later along the reduced axes."""
+        if self.rule.append is None:
+            return self.merge(b, left, right)
+        return list(self.rule.append(b, list(left), list(right)))
+
     @staticmethod
     def _combine_one(b: ElementBuilder, name: str, x: El, y: El) -> El:
         if x.is_complex or x.dtype in NARROW_INTS:
@@ -121,6 +127,10 @@ class Reduction:
             combine = self.rule.combine
             return [El(a.dtype, *(_reduced(b.k, combine, p) for p in a.parts)) for a in accs]
         lanes = accs[0].value.shape[0] if accs[0].value.shape else 1
+        while self.rule.append is not None and lanes % 2 == 0:  # in any order
+            lanes //= 2
+            halves = [_lanes(b, accs, first, lanes) for first in (0, lanes)]
+            accs = self.merge(b, *halves)
         out = [_lane(b, a, 0) for a in accs]
         for i in range(1, lanes):
             out = self.merge(b, out, [_lane(b, a, i) for a in accs])
@@ -141,6 +151,11 @@ class Reduction:
 
 def _reduced(k: tile.Builder, combine: str, x: tile.Value) -> tile.Value:
     return k.reduce(combine, x) if x.shape else x
+
+
+def _lanes(b: ElementBuilder, xs: Sequence[El], first: int, count: int) -> list[El]:
+    lanes = range(first, first + count)
+    return [El(x.dtype, *(b.k.shuffle(p, lanes) for p in x.parts)) for x in xs]
 
 
 def _lane(b: ElementBuilder, x: El, i: int) -> El:

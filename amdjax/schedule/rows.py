@@ -310,7 +310,7 @@ class CpuRowEmitter(RowEmitter):
                     if mask is not None:
                         keep = El("bool", mask)
                         xs = [b.select(keep, x, e) for x, e in zip(xs, start, strict=True)]
-                    merged = rule.merge(b, accs, xs)
+                    merged = rule.append(b, accs, xs)
                     out += [k.broadcast(p, shape) for e in merged for p in e.parts]
             return out
 
@@ -400,7 +400,7 @@ class CpuRowEmitter(RowEmitter):
         for n, rule in enumerate(rules):
             with k.made_from(rule.eqn.origin):
                 for step in steps:
-                    accs[n] = rule.merge(b, accs[n], rule.element(b, place(rule.shape, step)))
+                    accs[n] = rule.append(b, accs[n], rule.element(b, place(rule.shape, step)))
         self.w.store_steps(places)
         return accs
 

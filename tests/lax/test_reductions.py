@@ -76,6 +76,27 @@ def test_position_among_infinities():
     assert lax.argmin(-x, 1, "uint8").dtype == np.uint8
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int8, np.uint16, np.bool_])
+@pytest.mark.parametrize("shape", [(3, 7), (2, 33), (5, 300), (1, 5000), (4, 9, 70), (2, 600, 5)])
+def test_first_of_equal_extrema(shape, dtype):
+    """Also where all are the worst of their dtype, and of several NaN."""
+    rng = np.random.default_rng(len(shape))
+    few = rng.integers(0, 3, shape).astype(dtype)
+    if few.dtype.kind == "f":
+        ends = np.array([-np.inf, np.inf], dtype)
+        holes = np.where(rng.random(shape) < 2 / shape[1], dtype(np.nan), few)
+        several = [few, holes, np.where(few == 1, -few * 0.0, few * 0)]
+    else:
+        several = [few]
+        info = np.array([False, True]) if dtype is np.bool_ else np.iinfo(dtype)
+        ends = info if dtype is np.bool_ else np.array([info.min, info.max], dtype)
+    several += [np.full(shape, end) for end in ends]
+    for x in several:
+        for axis in range(len(shape)):
+            np.testing.assert_array_equal(lax.argmax(x, axis, np.int32), np.argmax(x, axis))
+            np.testing.assert_array_equal(lax.argmin(x, axis, np.int32), np.argmin(x, axis))
+
+
 @pytest.mark.parametrize("name", sorted(REDUCTIONS))
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 2), (0, 1, 2), ()])
 def test_rules(name, axes):
