@@ -101,7 +101,13 @@ def test_transposed_operands(precision, shape, turned):
     m, k, n = shape
     x = numbers((k, m) if turned[0] else (m, k), 0)
     y = numbers((n, k) if turned[1] else (k, n), 1)
-    got = dot("gfx942", x, y, precision, (((1 - turned[0],), (turned[1],)), ((), ())))(x, y)
+    got = dot(
+        "gfx950" if "X6" in precision else "gfx942",
+        x,
+        y,
+        precision,
+        (((1 - turned[0],), (turned[1],)), ((), ())),
+    )(x, y)
     check(got, x.T if turned[0] else x, y.T if turned[1] else y, precision, np.matmul)
 
 
@@ -132,12 +138,13 @@ def test_numbers_that_are_none_and_numbers_near_the_largest(precision):
     x = np.ones((4, 8), np.float32)
     x[0, 0], x[1, 0], x[2, 0], x[3, 0] = np.inf, np.nan, -np.inf, np.finfo(np.float32).min
     y = np.full((8, 16), 0.125, np.float32)
-    got = dot("gfx942", x, y, precision)(x, y)
+    gfx = "gfx950" if precision.endswith("X6") else "gfx942"
+    got = dot(gfx, x, y, precision)(x, y)
     assert np.isposinf(got[0]).all() and np.isnan(got[1]).all() and np.isneginf(got[2]).all()
     if precision != "TF32_TF32_F32":  # whose unit may round the largest number to infinity
         np.testing.assert_allclose(got[3], x[3].astype(np.float64) @ y, rtol=1e-4)
     y[0] = 0
-    got = dot("gfx942", x, y, precision)(x, y)
+    got = dot(gfx, x, y, precision)(x, y)
     assert np.isnan(got[:3]).all()
 
 
@@ -232,10 +239,12 @@ INSTRUCTIONS = {
     ("gfx942", "BF16_BF16_F32_X3"): r"v_mfma_f32_32x32x8_bf16",
     ("gfx942", "BF16_BF16_F32"): r"v_mfma_f32_32x32x8_bf16",
     ("gfx942", "F16_F16_F32"): r"v_mfma_f32_32x32x8_f16",
-    ("gfx942", "BF16_BF16_F32_X9"): r"v_mfma_f32_32x32x2_f32",  # is faster, and as good
+    ("gfx942", "BF16_BF16_F32_X9"): r"v_mfma_f32_32x32x2_f32",  # is as fast, and as good
     ("gfx950", "high"): r"v_mfma_f32_32x32x16_bf16",  # which has no xf32
     ("gfx1100", "high"): r"v_(dual_)?fma",
-    ("gfx1201", "high"): r"v_wmma_f32_16x16x16_bf16",
+    ("gfx1201", "high"): r"v_(dual_)?fma",
+    ("gfx942", "BF16_BF16_F32_X6"): r"v_mfma_f32_32x32x2_f32",
+    ("gfx950", "BF16_BF16_F32_X6"): r"v_mfma_f32_32x32x16_bf16",
     ("sm_80", None): r"fma\.rn\.f32",
     ("sm_80", "highest"): r"fma\.rn\.f32",
     ("sm_80", "tensorfloat32"): r"mma\.sync\.aligned\.m16n8k8\.row\.col\.f32\.tf32\.tf32\.f32",

@@ -32,6 +32,7 @@ LEAST_DEPTH = 16  # of a tile, where there is as much
 FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
 OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
 LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
+SPLIT_GAIN = 1.5  # of products of parts, below which splitting operands costs what they gain
 PARTS_TOGETHER = 8  # parts that are read before any is added
 PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
 
@@ -75,7 +76,8 @@ def operand_atoms(
     may = formats if accumulate == "f32" in (a, b) else ()
     for dtype in (*_common_dtypes(a, b, accumulate), *may):
         found = mma_atoms(target, dtype, accumulate)
-        if found and (not best or found[0].flops > best[0].flops):
+        least = SPLIT_GAIN if found and found[0].parts > 1 else 1
+        if found and (not best or found[0].flops > least * best[0].flops):
             best = found
     return best
 
