@@ -18,6 +18,12 @@ operations: dict[Any, Any] = {}
 compile_operator: Callable[[Any], None] | None = None
 """Puts machine code before a binary operator of arrays."""
 
+is_wanted: Callable[[], bool] = lambda: False
+"""Whether a call is to be recorded, which was compiled before and goes through Python."""
+
+record_call: Callable[..., Any] = lambda *args: None
+"""The record of a call of a compiled function; None if it cannot be one."""
+
 called: list[tuple[type, type]] = []
 """The type of compiled functions, and that of their `_programs`, which have `records` of calls."""
 

@@ -56,9 +56,9 @@ if TYPE_CHECKING:
 __all__ = ["JitFunction", "clear_caches", "jit"]
 
 _BASE = tracing.eval_trace
-#: Calls of a function that machine code tries one after the other, and those of a signature: calls
-#: with keys in another order are others.
-MOST_RECORDS, MOST_TRIES = 8, 4
+#: Calls of a function that machine code tries one after the other, and how many of a signature may
+#: become one: those with keys in another order are others, of NumPy's arrays there are none.
+MOST_RECORDS, MOST_TRIES = 8, 32
 _all_plain = frozenset((ConcreteArray,)).issuperset  # of types
 
 
@@ -210,7 +210,7 @@ class JitFunction:
             else:
                 found = None if kwargs else self._compiled_flat.get(tuple(key))
                 if found is not None:
-                    if found.native is not None:
+                    if found.tries < MOST_TRIES:
                         self._record(found, args, kwargs, None, args)
                     if events.recorder is None:
                         outs = found.run(args)
@@ -245,7 +245,7 @@ class JitFunction:
             found = self._compile(leaves, tree, static, place)
             self._note_compiled(key, found, time.perf_counter() - start, before)
             self._programs.keep(key, found)
-        elif found.native is not None and place is None:
+        elif found.tries < MOST_TRIES:
             self._record(found, args, kwargs, static, leaves)
         flat = place is None and static is None and len(args) == len(leaves)
         if flat and _all_plain(map(type, args)):
@@ -261,12 +261,10 @@ class JitFunction:
         self, found: Signature, args: Any, kwargs: dict[str, Any], static: Any, leaves: Any
     ) -> None:
         """Let machine code repeat such a call from now on."""
-        programs, native = self._programs, found.native
-        if found.tries == MOST_TRIES or len(programs.records) == MOST_RECORDS:
-            return
-        if native.is_wanted():
+        programs = self._programs
+        if len(programs.records) < MOST_RECORDS and recorded.is_wanted():
             found.tries += 1
-            record = native.record_call(found.tree, args, kwargs, static, leaves)
+            record = recorded.record_call(found, args, kwargs, static, leaves)
             if record is not None:
                 programs.records = (*programs.records, record)
 

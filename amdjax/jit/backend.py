@@ -195,7 +195,7 @@ class CompilerBackend:
             key, run = None, None
         if run is None:
             run = self._operation(primitive, args, params, self.program_placement(), key)
-        elif (native := getattr(run, "native", None)) is not None and native.is_wanted():
+        elif (native := getattr(run, "native", None)) is not None and recorded.is_wanted():
             native.record_operation(primitive, args, params)
         if events.recorder is None:
             outs = run(args)

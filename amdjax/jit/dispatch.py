@@ -8,18 +8,22 @@ from dataclasses import dataclass
 from functools import cache
 from threading import RLock
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amdjax.core import events, recorded
-from amdjax.core.array import ConcreteArray
+from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.aval import ShapedArray
 from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
 from amdjax.core.primitive import Primitive
-from amdjax.core.treedef import LEAF, PyTreeDef, is_namedtuple
+from amdjax.core.tracebacks import hide_internal_frames
+from amdjax.core.treedef import LEAF, is_namedtuple
 from amdjax.runtime import dispatch, dispatch_ir as ir
 from amdjax.runtime.memory import Buffer, BufferPart, SmallBuffer, buffer_pool
+
+if TYPE_CHECKING:
+    from amdjax.jit.arrays import Runner
 
 #: The machine code is loaded once so many calls went through Python that were compiled before.
 LOAD_AFTER = 32
@@ -50,48 +54,6 @@ class NativeCall:
     whole: int | None
     held: Any
 
-    @staticmethod
-    def is_wanted() -> bool:
-        """Whether a call is to be recorded, which was compiled before and goes through Python."""
-        global _calls
-        if not (config.native_calls and dispatch.is_supported()):
-            return False
-        _calls += 1
-        return _calls > LOAD_AFTER and is_loaded()
-
-    def record_call(
-        self, tree: PyTreeDef, args: Sequence[Any], kwargs: dict[str, Any], static: Any,
-        leaves: Sequence[Any],
-    ) -> Any:  # fmt: skip
-        """The record of a call of a compiled function; None if it cannot be one.
-
-        Args:
-          tree: the structure of the result.
-          args, kwargs: the arguments.
-          static: those of them that are compile-time constants, as `Parameters.split` tells.
-          leaves: the arrays in the others, in order.
-        """
-        if len(leaves) + len(self.results) > MOST_ARRAYS:
-            return None
-        fixed, fixed_names = ({}, {}) if static is None else (dict(static[1]), dict(static[2]))
-        nodes, held, rest = array("q"), list[Any](), enumerate(leaves)
-        try:
-            for i, x in enumerate(args):
-                nodes += _same(x, held) if i in fixed else _nodes(x, rest, held)
-            named = {
-                name: _same(kwargs[name], held) if name in fixed_names
-                else _nodes(kwargs[name], rest, held)
-                for name in sorted(kwargs)
-            }  # fmt: skip
-        except (_Unmatched, RecursionError):
-            return None
-        for name in kwargs:
-            nodes.append(id(name))
-            nodes += named[name]
-        held += kwargs
-        build = None if tree is LEAF else tree.unflatten
-        return self._record((len(args), len(kwargs), len(leaves)), nodes, build, held)
-
     def record_operation(
         self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any]
     ) -> None:
@@ -99,9 +61,17 @@ class NativeCall:
         key = recorded.operation_key(primitive, [x.aval for x in args], params)
         build: Any = list if primitive.multiple_results else None
         counts = len(args), 0, len(args)
-        recorded.operations[key] = self._record(counts, array("q"), build, [key])
+        recorded.operations[key] = self.record(counts, array("q"), build, [key])
 
-    def _record(self, counts: Sequence[int], nodes: array[int], build: Any, held: list[Any]) -> Any:
+    def record(self, counts: Sequence[int], nodes: array[int], build: Any, held: list[Any]) -> Any:
+        """A record.
+
+        Args:
+          counts: of arguments given by position and by name, and of their arrays.
+          nodes: the arguments.
+          build: makes the result of a list of arrays; None if it is the only one of them.
+          held: what `nodes` has addresses of.
+        """
         key, pool = config._trace_key, buffer_pool()
 
         def memory(nbytes: int | None) -> tuple[int, int]:
@@ -117,6 +87,66 @@ class NativeCall:
         for aval, nbytes, offset in self.results:
             words.extend((id(aval), *memory(nbytes), offset))
         return ((words + nodes).tobytes(), key, build, self, held)
+
+
+def is_wanted() -> bool:
+    """Whether a call is to be recorded, which was compiled before and goes through Python."""
+    global _calls
+    if not (config.native_calls and dispatch.is_supported()):
+        return False
+    _calls += 1
+    return _calls > LOAD_AFTER and is_loaded()
+
+
+def record_call(
+    found: Any, args: Sequence[Any], kwargs: dict[str, Any], static: Any,
+    leaves: Sequence[Any],
+) -> Any:  # fmt: skip
+    """The record of a call of a compiled function; None if it cannot be one.
+
+    Args:
+      found: what it runs.
+      args, kwargs: the arguments.
+      static: those of them that are compile-time constants, as `Parameters.split` tells.
+      leaves: the arrays in the others, in order.
+    """
+    plain = found.native is not None and all(type(x) is ConcreteArray for x in leaves)
+    native = found.native if plain else NativeCall(0, 4, 0, (), None, None)
+    if len(leaves) + len(native.results) > MOST_ARRAYS:
+        return None
+    fixed, fixed_names = ({}, {}) if static is None else (dict(static[1]), dict(static[2]))
+    nodes, held, rest = array("q"), list[Any](), enumerate(leaves)
+
+    def words(x: Any, is_static: bool) -> array[int]:
+        return _same(x, held) if is_static else _nodes(x, rest, held, plain)
+
+    try:
+        for i, x in enumerate(args):
+            nodes += words(x, i in fixed)
+        named = {name: words(kwargs[name], name in fixed_names) for name in sorted(kwargs)}
+    except (_Unmatched, RecursionError):
+        return None
+    for name in kwargs:
+        nodes.append(id(name))
+        nodes += named[name]
+    held += kwargs
+    build = None if found.tree is LEAF else found.tree.unflatten
+    counts = len(args), len(kwargs), len(leaves)
+    return native.record(counts, nodes, build if plain else _in_python(found.run, build), held)
+
+
+def _in_python(run: Runner, build: Callable[[Any], Any] | None) -> Callable[[list[Any]], Any]:
+    """Makes the result of a call whose arguments were matched."""
+
+    def call(leaves: list[Any]) -> Any:
+        try:
+            outs = run(leaves)
+            return outs[0] if build is None else build(outs)
+        except Exception as e:
+            hide_internal_frames(e)
+            raise
+
+    return call
 
 
 def is_loaded() -> bool:
@@ -149,15 +179,17 @@ def _state(function: type, programs: type) -> dict[str, Any]:
     part = BufferPart(small, 1 << 40, 1 << 41)
     x = ConcreteArray(ShapedArray((), "float32"), small)
     at = dispatch.slot_offset
-    for name in ("address", "nbytes"):
-        if at(small, name) != at(part, name):
-            raise RuntimeError(f"{name} of buffers lies in different places")
+    placed = PlacedArray(x.aval, small, object())
+    for y, z, name in ((small, part, "address"), (small, part, "nbytes"), (x, placed, "aval")):
+        if at(y, name) != at(z, name):
+            raise RuntimeError(f"{name} lies in different places")
     held = programs()
     held.records = (held,)
     fresh = function(lambda: None)
     return {
         "none": None, "str": str, "dict": dict,
         "array": ConcreteArray, "at_aval": at(x, "aval"), "at_buffer": at(x, "buffer"),
+        "at_placement": at(placed, "placement"),
         "memory": Buffer, "small": SmallBuffer, "part": BufferPart,
         "at_address": at(small, "address"), "at_nbytes": at(small, "nbytes"),
         "at_free": at(small, "_free"), "at_whole": at(part, "whole"),
@@ -182,26 +214,29 @@ class _Unmatched(Exception):
     """A call that machine code does not know."""
 
 
-def _nodes(x: Any, leaves: Iterator[tuple[int, Any]], held: list[Any]) -> array[int]:
+def _nodes(x: Any, leaves: Iterator[tuple[int, Any]], held: list[Any], plain: bool) -> array[int]:
     """The words of a tree, whose leaves are the next of `leaves`."""
     kind = type(x)
-    if kind is ConcreteArray:
+    if kind is ConcreteArray or kind is PlacedArray:
         aval: Any = x.aval
         i, leaf = next(leaves)
         if leaf is not x:
             raise _Unmatched
-        held.append(aval)
-        return array("q", [ir.LEAF, i, id(aval)])
+        place = None if kind is ConcreteArray else x.placement
+        held.extend((aval, place))
+        if plain:
+            return array("q", [ir.LEAF, i, id(aval)])
+        return array("q", [ir.ARRAY, i, id(aval), id(kind), 0 if place is None else id(place)])
     if x is None:
         return _same(x, held)
     if kind is tuple or kind is list or is_namedtuple(kind):
         held.append(kind)
         words = array("q", [ir.LIST if kind is list else ir.TUPLE, id(kind), len(x)])
         for child in x:
-            words += _nodes(child, leaves, held)
+            words += _nodes(child, leaves, held, plain)
         return words
     if kind is dict and all(type(k) is str for k in x):
-        children = {k: _nodes(x[k], leaves, held) for k in sorted(x)}
+        children = {k: _nodes(x[k], leaves, held, plain) for k in sorted(x)}
         words = array("q", [ir.DICT, len(x)])
         for k in x:
             held.append(k)
@@ -220,3 +255,6 @@ def _same(x: Any, held: list[Any]) -> array[int]:
         raise _Unmatched
     held.append(x)
     return array("q", [ir.SAME, id(x)])
+
+
+recorded.is_wanted, recorded.record_call = is_wanted, record_call

@@ -17,7 +17,7 @@ addresses among these words belong to:
 | `ARGUMENTS`, `NAMES` | how many arguments are given by position and by name |
 | `LEAVES` | how many arrays they hold |
 | `SLOTS` | words that `amdjax_run` takes: program, arena, 0, arguments, results, zeros |
-| `CODE` | the program |
+| `CODE` | the program; null if `TREE` makes the result of a list of the arguments' arrays |
 | `ARENA`, +1 | bytes of workspace as an int, or null; where it is taken from |
 | `WHOLE`, +1 | the same of the memory that all results share |
 | `TREE` | what makes the result of a list of arrays: null of the only one, `None` a list |
@@ -30,7 +30,8 @@ are trees in prefix form:
 
 | node | words |
 |---|---|
-| `LEAF` | which leaf, its type |
+| `LEAF` | which leaf, its type: an array in host memory that is not placed |
+| `ARRAY` | which leaf, its type, that of the object, its placement or null |
 | `SAME` | the object |
 | `TUPLE`, `LIST` | its type, how many children; these |
 | `DICT` | how many children; of each the key, and the child |
@@ -40,13 +41,13 @@ from __future__ import annotations
 
 KEY, ARGUMENTS, NAMES, LEAVES, SLOTS, CODE, ARENA, _, WHOLE, _, TREE, OUTS = range(12)
 HEADER = 12
-LEAF, SAME, TUPLE, LIST, DICT = range(5)
+LEAF, SAME, TUPLE, LIST, DICT, ARRAY = range(6)
 OPERATORS = 32  # how many there may be
 
 #: What `amdjax_dispatch_configure` is told, in this order. Those that begin with `at_` are offsets.
 STATE = (
     "none", "str", "dict",
-    "array", "at_aval", "at_buffer",
+    "array", "at_aval", "at_buffer", "at_placement",
     "memory", "small", "part", "at_address", "at_nbytes", "at_free", "at_whole",
     "local", "context", "config", "attributes", "trace", "trace_key", "base", "events", "recorder",
     "at_programs", "at_records", "alloc", "operations", "call", "bind",
@@ -242,7 +243,7 @@ entry:
   %kind = load i64, ptr %node
   switch i64 %kind, label %no [
     i64 LEAF, label %leaf i64 SAME, label %same i64 TUPLE, label %tuple
-    i64 LIST, label %list i64 DICT, label %dict ]
+    i64 LIST, label %list i64 DICT, label %dict i64 ARRAY, label %any ]
 leaf:
   %t = call ptr @type_of(ptr %x)
   %array = load ptr, ptr @array
@@ -263,6 +264,32 @@ where:
   br i1 %there, label %done.leaf, label %no
 done.leaf:
   ret ptr %after.leaf
+any:
+  %any.type = call ptr @type_of(ptr %x)
+  %any.exact = call ptr @word(ptr %node, i64 3)
+  %any.is = icmp eq ptr %any.type, %any.exact
+  br i1 %any.is, label %any.typed, label %no
+any.typed:
+  %any.p = call ptr @slot(ptr %x, ptr @at_aval)
+  %any.aval = load ptr, ptr %any.p
+  %any.wanted = call ptr @word(ptr %node, i64 2)
+  %any.fits = icmp eq ptr %any.aval, %any.wanted
+  br i1 %any.fits, label %any.placed, label %no
+any.placed:
+  %placement = call ptr @word(ptr %node, i64 4)
+  %anywhere = icmp eq ptr %placement, null
+  br i1 %anywhere, label %any.done, label %any.where
+any.where:
+  %any.at = call ptr @slot(ptr %x, ptr @at_placement)
+  %any.placement = load ptr, ptr %any.at
+  %any.there = icmp eq ptr %any.placement, %placement
+  br i1 %any.there, label %any.done, label %no
+any.done:
+  %any.i = call i64 @number(ptr %node, i64 1)
+  %any.hold = getelementptr ptr, ptr %held, i64 %any.i
+  store ptr %x, ptr %any.hold
+  %after.any = getelementptr i64, ptr %node, i64 5
+  ret ptr %after.any
 same:
   %object = call ptr @word(ptr %node, i64 1)
   %is = icmp eq ptr %x, %object
@@ -603,10 +630,22 @@ entry:
   %outs.words = mul i64 %outs, 4
   %nodes.at = add i64 %outs.words, HEADER
   %nodes = getelementptr i64, ptr %w, i64 %nodes.at
+  %code = call ptr @word(ptr %w, i64 CODE)
+  %in.python = icmp eq ptr %code, null
+  br i1 %in.python, label %list, label %start
+list:
+  ; Before matching: making a list may collect garbage, and so run code of Python.
+  %made = call ptr @PyList_New(i64 %leaves)
+  %failed = icmp eq ptr %made, null
+  br i1 %failed, label %raised, label %start
+raised:
+  ret ptr null
+start:
+  %arrays = phi ptr [null, %entry], [%made, %list]
   br label %positional
 positional:
-  %i = phi i64 [0, %entry], [%i.next, %matched]
-  %node = phi ptr [%nodes, %entry], [%after, %matched]
+  %i = phi i64 [0, %start], [%i.next, %matched]
+  %node = phi ptr [%nodes, %start], [%after, %matched]
   %i.more = icmp slt i64 %i, %n
   br i1 %i.more, label %match, label %named
 match:
@@ -639,9 +678,27 @@ keyword.value:
   %j.next = add i64 %j, 1
   br i1 %pair.other, label %no, label %keywords
 yes:
+  br i1 %in.python, label %list.loop, label %run
+list.loop:
+  %l = phi i64 [0, %yes], [%l.next, %list.one]
+  %l.more = icmp slt i64 %l, %leaves
+  br i1 %l.more, label %list.one, label %call
+list.one:
+  %array = call ptr @word(ptr %held, i64 %l)
+  call void @Py_IncRef(ptr %array)
+  call i32 @PyList_SetItem(ptr %arrays, i64 %l, ptr %array)
+  %l.next = add i64 %l, 1
+  br label %list.loop
+call:
+  %f = call ptr @word(ptr %w, i64 TREE)
+  %called = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %f, ptr %arrays, ptr null)
+  call void @Py_DecRef(ptr %arrays)
+  ret ptr %called
+run:
   %result = call ptr @execute(ptr %record, ptr %w, ptr %block, ptr %held)
   ret ptr %result
 no:
+  call void @Py_DecRef(ptr %arrays)
   ret ptr inttoptr (i64 1 to ptr)
 }
 
@@ -683,6 +740,7 @@ records:
   %no.records = icmp eq ptr %known, null
   br i1 %no.records, label %python, label %count
 count:
+  call void @Py_IncRef(ptr %known)
   %no.names = icmp eq ptr %names, null
   br i1 %no.names, label %start, label %named
 named:
@@ -695,7 +753,10 @@ start:
 search:
   %i = phi i64 [0, %start], [%i.next, %next]
   %more = icmp slt i64 %i, %size
-  br i1 %more, label %one, label %python
+  br i1 %more, label %one, label %unknown
+unknown:
+  call void @Py_DecRef(ptr %known)
+  br label %python
 one:
   %record = call ptr @PyTuple_GetItem(ptr %known, i64 %i)
   %bytes = call ptr @PyTuple_GetItem(ptr %record, i64 0)
@@ -714,6 +775,7 @@ try:
   %other = icmp eq ptr %result, inttoptr (i64 1 to ptr)
   br i1 %other, label %next, label %done
 done:
+  call void @Py_DecRef(ptr %known)
   ret ptr %result
 next:
   %i.next = add i64 %i, 1
@@ -925,7 +987,7 @@ def dispatch_ir() -> str:
         "KEY": KEY, "ARGUMENTS": ARGUMENTS, "NAMES": NAMES, "LEAVES": LEAVES, "SLOTS": SLOTS,
         "CODE": CODE, "ARENA_FREE": ARENA + 1, "ARENA": ARENA, "WHOLE_FREE": WHOLE + 1,
         "WHOLE": WHOLE, "TREE": TREE, "OUTS": OUTS, "HEADER": HEADER, "LEAF": LEAF, "SAME": SAME,
-        "TUPLE": TUPLE, "LIST": LIST, "DICT": DICT,
+        "TUPLE": TUPLE, "LIST": LIST, "DICT": DICT, "ARRAY": ARRAY,
     }  # fmt: skip
     text = _TEXT.replace("[OPERATORS x", f"[{OPERATORS} x")
     for name, number in constants.items():

@@ -44,7 +44,7 @@ def python_frames(f, *args, **kwargs):
 
     def note(frame, event, arg):
         if event == "call" and "amdjax" in frame.f_code.co_filename:
-            names.append(frame.f_code.co_name)
+            names.append(frame.f_code.co_qualname)
 
     sys.setprofile(note)
     try:
@@ -57,7 +57,7 @@ def python_frames(f, *args, **kwargs):
 def is_native(f, *args, **kwargs):
     """Whether a call goes past the methods in Python."""
     names, _ = python_frames(f, *args, **kwargs)
-    return not {"__call__", "bind", "method"} & set(names)
+    return not {"JitFunction.__call__", "Primitive.bind", "_operator.<locals>.method"} & set(names)
 
 
 def repeated(f, *args, **kwargs):
@@ -229,6 +229,62 @@ def test_committed_arrays_stay_so():
     for _ in range(4):
         assert not f(x).committed and f(there).committed
         assert not (x + x).committed and (there + there).committed and (x + there).committed
+
+
+def test_placed_arrays_are_matched_by_their_places():
+    device = amdjax.devices("cpu")[0]
+    x = jnp.asarray(numbers(4))
+    there = amdjax.device_put(x, device)
+    f = amdjax.jit(lambda t, y: {"a": t["a"] + y, "b": t["b"] * 2})
+    for args in ({"a": there, "b": there}, there), ({"a": x, "b": there}, x), ({"a": x, "b": x}, x):
+        got = repeated(f, *args)
+        same(got, {"a": np.asarray(x) * 2, "b": np.asarray(x) * 2})
+        committed = any(a.committed for a in amdjax.tree.leaves(args))
+        assert [a.committed for a in amdjax.tree.leaves(got)] == [committed] * 2
+        assert [type(a) for a in amdjax.tree.leaves(got)] == [type(there if committed else x)] * 2
+    moved = amdjax.device_put(x, device)
+    moved.placement = device.uncommitted
+    assert not is_native(f, {"a": moved, "b": moved}, moved)
+    assert not f({"a": moved, "b": moved}, moved)["a"].committed
+
+
+def test_donations_are_matched():
+    f = amdjax.jit(lambda t, y: {"a": t["a"] + y, "b": t["b"] * 2}, donate_argnums=0)
+    x, state = numbers(4), {"a": jnp.zeros(4), "b": jnp.ones(4)}
+    y = jnp.asarray(x)
+    for i in range(6):
+        before, addresses = state, {a.buffer.address for a in state.values()}
+        native = i > 3 and is_native(f, {k: v + 0 for k, v in state.items()}, y)
+        state = f(state, y)
+        assert all(a.is_deleted() for a in before.values())
+        assert {a.buffer.address for a in state.values()} == addresses
+        same(state, {"a": np.asarray(sum([x] * (i + 1))), "b": np.full(4, 2.0 ** (i + 1), F32)})
+    assert native
+    with pytest.raises(RuntimeError, match="deleted"):
+        f(before, y)
+    kept = state["a"].sharing()
+    want = np.asarray(kept)
+    f(state, y)
+    same(kept, want)
+
+
+def test_errors_of_programs_that_python_runs_show_no_frames():
+    x = amdjax.device_put(jnp.ones(3), amdjax.devices("cpu")[0])
+    f = amdjax.jit(lambda x: x + 1)
+    repeated(f, x)
+    gone = amdjax.device_put(jnp.ones(3), amdjax.devices("cpu")[0])
+    gone.delete()
+    with pytest.raises(RuntimeError, match="deleted") as raised:
+        f(gone)
+    files = {e.path.name for e in raised.traceback}
+    assert files == {"test_dispatch.py"}
+
+
+def test_arrays_of_numpy_do_not_keep_others_from_being_recorded():
+    f = amdjax.jit(lambda x: x + 1)
+    for _ in range(6):
+        same(f(np.ones(4, F32)), np.full(4, 2, F32))
+    same(repeated(f, jnp.ones(4)), np.full(4, 2, F32))
 
 
 def test_subclasses_of_arrays_go_through_python():
@@ -457,7 +513,9 @@ def test_references_are_counted():
     x, y = jnp.asarray(numbers(5)), jnp.asarray(numbers(5, seed=1))
     tree = {"a": x, "b": [y, x]}
     big = jnp.ones(40_000)
+    there = amdjax.device_put(x, amdjax.devices("cpu")[0])
     calls = [
+        (amdjax.jit(lambda t: [t["x"] + 1, t["y"]]), ({"x": there, "y": y},)),
         (amdjax.jit(lambda x: x + 1), (x,)),
         (amdjax.jit(lambda x: [x, x * 2, x * 3, x * 4, x * 5]), (x,)),
         (amdjax.jit(lambda t: {"c": t["a"] + t["b"][0], "d": t["b"][1]}), (tree,)),
@@ -470,13 +528,26 @@ def test_references_are_counted():
     for f, args in calls:
         repeated(f, *args)
     keys = ("a", "b", config._trace_key, None)
-    watched = [x, y, big, tree, tree["b"], x.buffer, y.buffer, x.aval, big.aval, *keys]
+    watched = [
+        x,
+        y,
+        big,
+        there,
+        there.placement,
+        tree,
+        tree["b"],
+        x.buffer,
+        y.buffer,
+        x.aval,
+        big.aval,
+        *keys,
+    ]
     watched += [f._programs.records[0] for f, _ in calls if hasattr(f, "_programs")]
     watched += [*recorded.operations.values(), ConcreteArray, memory.SmallBuffer, x.buffer._free]
     watched += [memory.BufferPart, ConcreteArray.__mul__]
     before = [sys.getrefcount(w) for w in watched]
     for f, args in calls:
-        for _ in range(10_000 if f is not calls[4][0] else 100):
+        for _ in range(100 if args[0] is big else 10_000):
             f(*args)
     after = [sys.getrefcount(w) for w in watched]
     off = [(type(w), b, a) for w, b, a in zip(watched, before, after) if abs(a - b) > 8]
