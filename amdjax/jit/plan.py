@@ -54,6 +54,7 @@ from amdjax.jit.workspace import FilledWorkspace
 from amdjax.kernels.shaped import ShapedContext, estimate, has_kernels, lower_shaped
 from amdjax.passes import Changed, Facts, is_on, prepare, prepare_body
 from amdjax.passes.barriers import BARRIER
+from amdjax.passes.batch_chains import Caches
 from amdjax.runtime import vm
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.element_loops import separate_numbers
@@ -123,11 +124,15 @@ def _refuse_symbolic(closed: ClosedJaxpr) -> None:
 
 def facts_of(target: CpuTarget | GpuTarget) -> Facts:
     """What passes may ask where a program will run on a machine."""
+    caches = None
+    if isinstance(target, CpuTarget):
+        caches = Caches(target.l2_bytes * target.threads, target.l3_bytes, target.threads)
     return Facts(
         lambda eqn: has_kernels(eqn, target),
         cost_again,
         lambda eqn, fixed: estimate(eqn, target, fixed),
         "cpu" if isinstance(target, CpuTarget) else "gpu",
+        caches,
     )
 
 

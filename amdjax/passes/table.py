@@ -9,6 +9,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.alignment import align_products
 from amdjax.passes.attention import recognize_attention
 from amdjax.passes.barriers import remove_barriers
+from amdjax.passes.batch_chains import Caches, run_chains_in_cache
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls
@@ -40,6 +41,7 @@ class Facts:
       nanoseconds: about how long a product or convolution takes by itself, where some variables are
         constants whose packed forms are kept; None where that is not known yet.
       machine: "cpu" or "gpu", where the program is planned for one.
+      caches: of a CPU, by what intermediates they hold.
       is_whole: whether it is no body of a loop or branch.
       overwritten: arguments whose memory results may take over.
     """
@@ -48,6 +50,7 @@ class Facts:
     cost_again: Cost | None = None
     nanoseconds: Nanoseconds | None = None
     machine: str = ""
+    caches: Caches | None = None
     is_whole: bool = False
     overwritten: frozenset[int] = frozenset()
 
@@ -102,6 +105,10 @@ def _layouts(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
 
 def _paddings(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return closed if facts.nanoseconds is None else pad_in_convolutions(closed, facts.nanoseconds)
+
+
+def _chains(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
+    return closed if facts.caches is None else run_chains_in_cache(closed, facts.caches)
 
 
 def _offload_copy(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
@@ -160,6 +167,8 @@ PASSES: tuple[Pass, ...] = (
          _paddings, "passes/paddings.py", only="cpu"),
     Pass("slice_products_in_loops", "loops make the slices of large products that they read",
          _plain(slice_products_in_loops), "passes/loop_slices.py", only="cpu"),
+    Pass("run_chains_in_cache", "chains of products over a batch run a few members at a time",
+         _chains, "passes/batch_chains.py", only="cpu"),
     Pass("repeat_results", "what several results are is written several times by one kernel",
          _plain(repeat_results), "passes/results.py", only="whole"),
     Pass("offload_copy", "`offload_copy` has arguments in the host's memory, and copies of some",
