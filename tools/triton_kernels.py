@@ -244,5 +244,5 @@ def convolution(
         at = ((image * H + i) * W + j) * C + c
         left = tl.load(x + at[:, None] + depth[None, :], mask=inside[:, None], other=0.0)
         right = tl.load(w + ((tap * C + c) + depth)[:, None] * F + columns[None, :])
-        total = tl.dot(left, right, total)
+        total = tl.dot(left, right, total, input_precision="ieee")
     tl.store(out + rows[:, None] * F + columns[None, :], total.to(out.dtype.element_ty))

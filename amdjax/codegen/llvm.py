@@ -149,7 +149,8 @@ class Module:
 
     `estimates` has the names of instructions for functions of one float, `exp2`, `log2`, `rcp` and
     `rsqrt`: right to about an ulp, but that subnormal arguments and results may count as zero, and
-    logarithms next to 1 may have an absolute error of 2**-22.
+    logarithms next to 1 may have an absolute error of 2**-22. `median` is there besides, that of
+    three floats, one of which may be NaN, where `exp2` is right to an ulp.
     """
 
     triple: str = ""

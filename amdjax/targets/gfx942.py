@@ -49,6 +49,7 @@ TARGETS = (
         matrix_rate={"f32": 256, "f64": 256, "xf32": 1024}
         | {"f16": 2048, "bf16": 2048, "i8": 4096, "fp8": 4096, "bf8": 4096},
         fp8="fnuz",
+        preloads_arguments=True,
         atomics=gfx90a.TARGETS[0].atomics | {"pk_add_bf16"},
     ),
 )

@@ -187,6 +187,10 @@ class GpuCosts:
       arrival: clocks that the last program of a tile takes before it adds the parts of others.
       not_hidden: share of what a CU does besides what takes longest that is not hidden by it.
       busy_threads: threads of a CU from which more of them hide no more latency.
+      waves: waves of a SIMD from which more of them hide no more latency of its arithmetic. A SIMD
+        of CDNA takes as long to issue an instruction of a wave as to compute it ("AMD CDNA 3
+        Instruction Set Architecture"), one of RDNA a few instructions ("RDNA Architecture").
+      row_elements: elements of a row that a thread has where there are many rows.
     """
 
     cache_rate: int = 40
@@ -201,6 +205,8 @@ class GpuCosts:
     arrival: int = 2000
     not_hidden: float = 0.2
     busy_threads: int = 1024
+    waves: int = 8
+    row_elements: int = 8
 
     def grid_barrier(self, programs: int) -> int:
         """About the clocks for which resident programs wait for each other.
@@ -251,6 +257,7 @@ class GpuTarget:
       max_load_bytes: widest global access of a lane.
       kernarg_bytes: bytes of arguments that a launch passes at most, as the runtimes state it
         ("CUDA C++ Programming Guide", function parameters; HIP takes as many).
+      preloads_arguments: waves start with a kernel's first arguments in scalar registers.
       ieee_minmax: minimum and maximum of floats that pass NaN on are one instruction.
       dpp: lane permutations are operand modifiers; `dpp_row_bcast` also reaches over rows (GCN).
       costs: what schedules reckon with.
@@ -290,6 +297,7 @@ class GpuTarget:
     atomics: frozenset[str] = frozenset()
     max_load_bytes: int = 16
     kernarg_bytes: int = 4096
+    preloads_arguments: bool = False
     ieee_minmax: bool = False
     dpp: bool = True
     dpp_row_bcast: bool = False
@@ -336,6 +344,11 @@ class GpuTarget:
     def busy_threads(self) -> int:
         """Threads of a grid from which more of them hide no more latency."""
         return self.compute_units * self.costs.busy_threads
+
+    @property
+    def issuing_threads(self) -> int:
+        """Threads of a program from which more of them only share what its SIMDs issue."""
+        return min(self.simds * self.wave_size * self.costs.waves, self.max_workgroup)
 
     def registers_of(self, workgroup: int) -> int:
         """32-bit registers that a thread may have where a workgroup has so many of them."""

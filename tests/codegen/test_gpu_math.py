@@ -43,3 +43,20 @@ def test_correctly_rounded(name, arity, dtype):
     with tile_runner.using(tile_runner.CPU):
         want = evaluated(name, xs)
     np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("name", ["exp", "exp2"])
+def test_exponentials_of_all_magnitudes(name):
+    """What is taken out as a power of two is bounded; infinite and missing numbers come through."""
+    rng, ends = np.random.default_rng(0), (-151.0, -80.0, 80.0, 130.0)
+    edges = [rng.uniform(a, b, 1000) for a, b in zip(ends[::2], ends[1::2])]
+    given = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e30, -1e30, 3e38, -3e38, 1e-45, 128.0, -149.0]
+    x = np.concatenate([harness.random_bits(2000, np.float32, 0), *edges, given]).astype(np.float32)
+    got, want = evaluated(name, [x]), getattr(np, name)(x.astype(np.float64))
+    with np.errstate(over="ignore"):
+        infinite = np.isinf(want.astype(np.float32))
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(x))
+    np.testing.assert_array_equal(np.isinf(got), infinite)
+    inside = np.isfinite(want) & ~infinite
+    spacing = np.spacing(want[inside].astype(np.float32)).astype(np.float64)
+    assert np.max(np.abs(got[inside] - want[inside]) / spacing) <= 1.3

@@ -46,12 +46,15 @@ class BlockPointer:
       offset: of its first element.
       strides: one for each axis, in elements.
       divisibility: a power of two that divides the offset.
+      in_offsets: whether the offset is not negative, and better added to those of threads than to
+        the buffer's address.
     """
 
     buffer: tile.Buffer
     offset: Value | int
     strides: tuple[int | Value, ...]
     divisibility: int = 1
+    in_offsets: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,16 +153,23 @@ def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> P
     """A scalar address, to which threads add what depends on their number, then constants.
 
     The sum is written where it is used: an access adds a scalar address and 32 bits by itself
-    if LLVM sees them in one block.
+    if LLVM sees them in one block. Where those bits have the tile's offset, too, buffers that are
+    read alike share them.
     """
     f, strides = g.f, [s for s in where.strides if isinstance(s, int)]
     size = g.types.bytes(where.buffer.dtype)
-    base = g.buffers.element(where.buffer, where.offset)
+    base, offset = g.buffers.address(where.buffer), where.offset
+    lds = base.type == LDS
+    shared: Value | None = None
+    if where.in_offsets and isinstance(offset, Value) and not lds:
+        shared = f.mul(offset, llvm.const(I32, size))
+    else:
+        base = g.buffers.element(where.buffer, offset)
     places = g.layouts.places(layout)
 
     def at(r: int) -> Value:
         bases = [p.base for p in places[r]]
-        lanes = _lane_offset(g, bases, [s * size for s in strides], base.type == LDS)
+        lanes = _lane_offset(g, bases, [s * size for s in strides], lds, shared)
         start = base if lanes is None else f.gep(base, lanes, Type("i8"))
         step = sum(s * p.step for s, p in zip(strides, places[r], strict=True)) * size
         return f.gep(start, step, Type("i8")) if step else start
@@ -168,12 +178,16 @@ def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> P
 
 
 def _lane_offset(
-    g: GpuEmitter, bases: Sequence[Value | None], strides: Sequence[int], lds: bool
-) -> Value | None:
-    """Bytes that depend on the thread: 32 bits, widened, which the address units add."""
+    g: GpuEmitter, bases: Sequence[Value | None], strides: Sequence[int], lds: bool,
+    shared: Value | None,
+) -> Value | None:  # fmt: skip
+    """Bytes that depend on the thread: 32 bits, widened, which the address units add.
+
+    `shared` of them all threads have.
+    """
     terms = [(b, s) for b, s in zip(bases, strides, strict=True) if b is not None and s]
     if not terms:
-        return None
+        return None if shared is None else g.f.cast("zext", shared, "i64")
     # More than any position of a thread along an axis.
     most = 2 * g.workgroup * max(g.layouts.vector, 1)
     far = g.types.index == I64 and not lds and any(s * most >= _REACH for _, s in terms)
@@ -181,6 +195,8 @@ def _lane_offset(
         wide = [(g.threads.widened(b), s) for b, s in terms]
         return g.threads.total([g.threads.apply("mul", b, s) for b, s in wide])
     total = g.threads.total([g.threads.apply("mul", b, s) for b, s in terms])
+    if shared is not None:
+        total = g.f.add(total, shared)
     return total if lds else g.f.cast("zext", total, "i64")
 
 

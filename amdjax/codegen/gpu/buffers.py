@@ -83,6 +83,10 @@ class Buffers:
         self._addresses |= before
         self._shifted -= before.keys()
 
+    def is_shifted(self, buffer: tile.Buffer) -> bool:
+        """Whether a parameter begins elsewhere here, and may be accessed in front of that."""
+        return buffer.name in self._shifted
+
     def low_bits(self, buffer: tile.Buffer) -> Value:
         """The low half of a parameter's address."""
         address = self.address(buffer)
@@ -90,7 +94,7 @@ class Buffers:
         def low() -> Value:
             return self.f.cast("trunc", self.f.op(f"ptrtoint {address} to i64", I64), "i32")
 
-        if buffer.name in self._shifted:
+        if self.is_shifted(buffer):
             return low()
         if buffer.name not in self._low:
             self._low[buffer.name] = self.threads.at_head(low)

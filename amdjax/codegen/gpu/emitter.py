@@ -22,7 +22,9 @@ from amdjax.codegen.gpu.layout import Threads
 from amdjax.codegen.gpu.layout_assignment import assigned_layouts
 from amdjax.codegen.gpu.positions import AnyLayout, Coordinates, Held, Layouts, Positional, Rep
 from amdjax.codegen.gpu.registers import Types, splat
-from amdjax.codegen.llvm import I64, Function, Module, Type, Value
+from amdjax.codegen.llvm import I32, I64, Function, Module, Type, Value
+from amdjax.tile import ops
+from amdjax.tile.passes.ranges import not_negative
 
 __all__ = ["GpuEmitter", "Move"]
 
@@ -76,6 +78,9 @@ class GpuEmitter(Emitter[Rep]):
             self.f, isa, kernel, self.workgroup, self.types, self.threads, arguments
         )
         #: Tiles that are no registers but places in LDS.
+        #: Offsets of tiles that are better added to those of threads than to addresses: not
+        #: negative, and in no loop, in which scalars move beside what vectors do.
+        self.added_offsets = self._added_offsets()
         self.copied = copied_tiles(kernel, isa.target)
         assigned = assigned_layouts(kernel, isa.target)
         self._assigned = {v: x for v, x in assigned.items() if v not in self.copied.tiles}
@@ -100,6 +105,12 @@ class GpuEmitter(Emitter[Rep]):
         self.buffers.barriers.place()
         self._head.append("br label %body")
         self.buffers.define_temporaries()
+
+    def _added_offsets(self) -> frozenset[int]:
+        body, fits = self.kernel.body, self.isa.adds_offsets and self.types.index == I32
+        if not fits or any(isinstance(op, ops.For | ops.While) for op in tile.nested_ops(body)):
+            return frozenset()
+        return not_negative(body)
 
     def _at_head(self, write: Callable[[], Value]) -> Value:
         with self.f.inserting_into(self._head):
@@ -271,7 +282,7 @@ class GpuEmitter(Emitter[Rep]):
 def _function(module: Module, kernel: tile.Kernel, isa: Isa, workgroup: int, name: str) -> Function:
     attributes = isa.attributes(workgroup)
     arguments = [(f"{p.name}.arg", _argument(p)) for p in kernel.params]
-    passed: list[str] = []
+    passed = [isa.argument_passing] * len(arguments)
     if kernel.batch > 1:
         words = kernel.batch * (1 + len(arguments))
         arguments = [("table.arg", isa.table)]

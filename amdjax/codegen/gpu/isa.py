@@ -45,6 +45,14 @@ class Isa(ABC):
         """Whether one instruction has the extremum of two floats, NaN if either is one."""
         return True
 
+    #: Whether accesses add 32 bits without a sign to a scalar address by themselves.
+    adds_offsets = False
+
+    @property
+    def argument_passing(self) -> str:
+        """Attribute of a kernel's arguments."""
+        return ""
+
     #: Pointer to a table of arguments, and how a kernel gets it: the arguments themselves.
     table: ClassVar[Type]
     table_passing = ""
@@ -187,11 +195,17 @@ class Amdgcn(Isa):
     estimates: ClassVar = {
         "exp2": "llvm.amdgcn.exp2.f32", "log2": "llvm.amdgcn.log.f32",
         "rcp": "llvm.amdgcn.rcp.f32", "rsqrt": "llvm.amdgcn.rsq.f32",
+        "median": "llvm.amdgcn.fmed3.f32",
     }  # fmt: skip
 
     @property
     def passes_nan(self) -> bool:
         return self.target.ieee_minmax
+
+    @property
+    def argument_passing(self) -> str:
+        # LLVM puts in front of the kernel what loads them where firmware does not.
+        return "inreg" if self.target.preloads_arguments else ""
 
     def any(self, f: Function, x: Value) -> Value:
         lanes = Type(f"i{self.wave}")

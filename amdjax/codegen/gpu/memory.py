@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from amdjax import tile
 from amdjax.codegen import llvm
@@ -64,7 +64,9 @@ def _operands(g: GpuEmitter, op: ops.Load | ops.Store, skip: int) -> _Operands:
     mask = rest.pop() if op.masked else None
     values = (op.operands[0].number, *(v.number for v in rest))
     strides = tuple([s if s is not None else g.scalar(rest.pop(0)) for s in op.strides])
-    where = BlockPointer(op.buffer, g.scalar(op.operands[0]), strides, op.divisibility)
+    offset = op.operands[0]
+    added = offset.number in g.added_offsets and not g.buffers.is_shifted(op.buffer)
+    where = BlockPointer(op.buffer, g.scalar(offset), strides, op.divisibility, added)
     return _Operands(where, mask, values)
 
 
@@ -198,7 +200,7 @@ def _transposed_access(
     masks = None if at.mask is None else g.held(transposed_rep(g, g.rep(at.mask)), shape)
     where = at.where
     strides = where.strides[::-1]
-    return BlockPointer(where.buffer, where.offset, strides, where.divisibility), masks
+    return replace(where, strides=strides), masks
 
 
 def _load_transposed(g: GpuEmitter, op: ops.Load) -> Rep:

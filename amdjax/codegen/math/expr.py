@@ -232,14 +232,16 @@ def sqrt_of(x: Expr) -> Expr:
     return intrinsic("sqrt", x)
 
 
-def estimate(name: str, x: Expr) -> Expr:
+def estimate(name: str, x: Expr, *others: Number) -> Expr:
     """The target's estimate of a function of floats, lane by lane; see `Module.estimates`."""
     f, instruction = x.f, x.f.module.estimates[name]
+    one = x.type.with_lanes(0)
+    constants = [const(one, y) for y in others]
     if not x.type.lanes:
-        return Expr(f, f.call(instruction, x.type, x.value))
-    result, one = x.value, x.type.with_lanes(0)
+        return Expr(f, f.call(instruction, x.type, x.value, *constants))
+    result = x.value
     for lane in range(x.type.lanes):
-        y = f.call(instruction, one, f.extract(x.value, lane))
+        y = f.call(instruction, one, f.extract(x.value, lane), *constants)
         result = f.insert(result, y, lane)
     return Expr(f, result)
 

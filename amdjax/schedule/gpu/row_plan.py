@@ -288,9 +288,10 @@ class Resources:
         return most // 2 if self.alive > MANY else most
 
     def threads_for(self, elements: int) -> int:
-        """Threads that share a tile: about eight elements each, more if more are needed."""
+        """Threads that share a tile: few elements each, more threads if more are needed."""
         wave, most = self.target.wave_size, self.most_threads
-        threads = max(wave, min(power_of_two(elements // 8), self.target.usual_workgroup))
+        each = self.target.costs.row_elements
+        threads = max(wave, min(power_of_two(elements // each), self.target.usual_workgroup))
         while threads < most and self.held(threads) < elements:
             threads *= 2
         return threads
@@ -352,10 +353,11 @@ def _rows(
 
 def _is_idle(resources: Resources, fast: LoopVar, rows: int, threads: int, vector: int) -> bool:
     """Whether twice the threads would find work in a tile, and room on the machine."""
-    most = min(resources.most_threads, power_of_two(fast.extent) // vector)
+    target = resources.target
+    most = min(resources.most_threads, power_of_two(fast.extent) // vector, target.issuing_threads)
     # The loops around a tile are split where nothing waits for their results.
     tiles = rows if resources.levels else resources.domain.size // fast.extent
-    return threads * 2 <= most and tiles * threads * 4 < resources.target.busy_threads
+    return threads * 2 <= most and tiles * threads * 4 < target.lds_units * target.issuing_threads
 
 
 def _columns(resources: Resources, fast: LoopVar, vector: int) -> tuple[tuple[TileAxis, ...], int]:

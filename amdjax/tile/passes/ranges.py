@@ -8,13 +8,13 @@ from functools import reduce
 from typing import Any
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Op, Value, nested_ops
+from amdjax.tile.ir import Block, Op, Value, nested_ops
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.ops.elementwise import CLAMPED
 from amdjax.tile.passes.rewriting import all_blocks, constant_of, either_way, makers, rewritten
 from amdjax.tile.types import Number, TileType
 
-__all__ = ["clamp_conversions", "narrow_offsets"]
+__all__ = ["clamp_conversions", "narrow_offsets", "not_negative"]
 
 Range = tuple[int, int]
 
@@ -38,6 +38,7 @@ _ARITHMETIC: dict[type[Op], Callable[[Any, Any], Any]] = {
     ops.Min: min,
     ops.Max: max,
 }
+_KEEP_SIGN = ops.Add | ops.Mul | ops.Div | ops.Rem | ops.Min | ops.Max | ops.Convert
 
 
 def clamp_conversions(kernel: Kernel) -> Kernel:
@@ -247,6 +248,20 @@ class _Narrowing:
             return None
         ends = [combine(x, y) for x, y in itertools.product(a, b)]
         return min(ends), max(ends)
+
+
+def not_negative(block: Block) -> frozenset[int]:
+    """Numbers of integers that are known to be no less than zero, of what no loop carries."""
+    found: set[int] = set()
+    for op in nested_ops(block):
+        known = isinstance(op, ops.ProgramId | ops.Size)
+        if isinstance(op, ops.Const):
+            known = isinstance(op.value.x, int) and op.value.x >= 0
+        elif isinstance(op, _KEEP_SIGN):
+            known = all(v.number in found for v in op.operands)
+        if known:
+            found.add(op.results[0].number)
+    return frozenset(found)
 
 
 def _fits(inner: Range, outer: Range) -> bool:

@@ -29,10 +29,12 @@ WAVES = 4  # of a program, one for each SIMD
 MOST_SUMS = 128  # registers of a lane that hold sums
 WARPGROUP_STAGES = (4, 3, 2)  # tiles of an operand in LDS; the largest tile leaves room for four
 LEAST_DEPTH = 16  # of a tile, where there is as much
+DEEPER = 2, 4  # times as much, where LDS and registers allow
 FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
 OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
 LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
 SPLIT_GAIN = 1.5  # of products of parts, below which splitting operands costs what they gain
+TIE = 1e-6  # of work that waiting hides, so that less of it is better where all else is equal
 PARTS_TOGETHER = 8  # parts that are read before any is added
 PARTS_BYTES = 64 << 10  # of sums that one program adds, where programs share the depth
 
@@ -152,9 +154,9 @@ def _wave_tilings(
     target: GpuTarget, problem: Contraction, atom: MmaAtom, products: int
 ) -> Iterator[Tiling]:
     waves = WAVES if target.wave_size == 64 else 2 * WAVES
-    wanted = max(atom.depth, 64 // atom.operand_bytes, LEAST_DEPTH)
-    depth = max(atom.depth, min(wanted, power_of_two(problem.depth)))
-    for rows, columns in itertools.product(_sizes(atom.m), _sizes(atom.n)):
+    for depth, rows, columns in itertools.product(
+        _depths(target, problem, atom), _sizes(atom.m), _sizes(atom.n)
+    ):
         if rows > 2 * max(problem.rows, atom.m) or columns > 2 * max(problem.columns, atom.n):
             continue
         grid = _wave_grid(atom, rows, columns, waves)
@@ -164,12 +166,33 @@ def _wave_tilings(
         if finished + tiling.accumulator_registers > MOST_SUMS:
             continue
         most = target.vgprs - finished
+        deep = depth > _usual_depth(problem, atom)
+        if deep and not _fits(target, problem, tiling, target.vgprs // 2 - finished):
+            continue
         while tiling.depth > atom.depth and _registers(target, problem, tiling) > most:
             tiling = replace(tiling, depth=tiling.depth // 2)
         if _registers(target, problem, tiling) <= most:
             yield tiling
             if not target.is_amdgpu:  # whose LDS is small enough without
                 yield replace(tiling, stages=2)
+
+
+def _usual_depth(problem: Contraction, atom: MmaAtom) -> int:
+    wanted = max(atom.depth, 64 // atom.operand_bytes, LEAST_DEPTH)
+    return max(atom.depth, min(wanted, power_of_two(problem.depth)))
+
+
+def _depths(target: GpuTarget, problem: Contraction, atom: MmaAtom) -> list[int]:
+    """Depths of tiles: where programs wait for memory in each, few deep ones wait less often."""
+    usual = _usual_depth(problem, atom)
+    if not target.is_amdgpu or atom.across:
+        return [usual]
+    return [usual, *(usual * k for k in DEEPER if usual * k <= problem.depth)]
+
+
+def _fits(target: GpuTarget, problem: Contraction, tiling: Tiling, registers: int) -> bool:
+    lds = _operand_bytes(problem, tiling) + target.lds_reserved
+    return _registers(target, problem, tiling) <= registers and lds <= target.lds_bytes
 
 
 def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
@@ -265,7 +288,7 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
         cycles += costs.arrival if adds_parts(problem, plan) else costs.launch
         cycles += ceil_div(plan.splits, PARTS_TOGETHER) * costs.load_latency
         cycles += 2 * plan.splits * moved / everywhere
-    return cycles
+    return cycles + TIE * programs * steps * sum(parts)
 
 
 PRODUCTS: Family[ProductProblem, GpuTarget, Plan] = Family(
