@@ -34,13 +34,13 @@ class Caches(NamedTuple):
     """Bytes of what keeps intermediates, and who uses it.
 
     Attributes:
-      near: second-level caches of all threads.
-      last: the last cache.
+      l2_bytes: second-level caches of all threads.
+      l3_bytes: the last cache.
       threads: that run a kernel.
     """
 
-    near: int
-    last: int
+    l2_bytes: int
+    l3_bytes: int
     threads: int
 
 
@@ -219,9 +219,9 @@ class _Search:
         while left:
             i = left.pop()
             eqn = self.eqns[i]
-            near = [r for v in eqn.outvars for r in self.readers.get(v, ())]
-            near += [self.makers[x] for x in eqn.invars if x in chain.axes and x in self.makers]
-            for j in near:
+            others = [r for v in eqn.outvars for r in self.readers.get(v, ())]
+            others += [self.makers[x] for x in eqn.invars if x in chain.axes and x in self.makers]
+            for j in others:
                 if j not in chain.links and (found := self._link(chain, j)) is not None:
                     self._take(chain, j, found)
                     left.append(j)
@@ -262,7 +262,7 @@ class _Search:
         behind: set[Var] = set()  # what depends on the chain, and is not of it
         for i, eqn in enumerate(self.eqns):
             late = any(isinstance(x, Var) and x in behind for x in eqn.invars)
-            if late:
+            if late or (i in chain.links and self._takes_all(chain, i)):
                 chain.links.pop(i, None)
             if i not in chain.links and (late or self._reads(chain, eqn)):
                 behind.update(eqn.outvars)
@@ -275,6 +275,12 @@ class _Search:
             own = all(r in chain.links for r in readers) and not self.outs.intersection(eqn.outvars)
             if not own:
                 del chain.links[i]
+
+    def _takes_all(self, chain: Chain, i: int) -> bool:
+        """Whether an equation of a chain reads all members of what is made in it."""
+        pairs = zip(self.eqns[i].invars, chain.links[i].operands, strict=True)
+        whole = [x for x, axis in pairs if axis is None and isinstance(x, Var)]
+        return any(self.makers.get(x) in chain.links for x in whole)
 
     def _reads(self, chain: Chain, eqn: JaxprEqn) -> bool:
         return any(isinstance(x, Var) and self.makers.get(x) in chain.links for x in eqn.invars)
@@ -304,7 +310,9 @@ class _Search:
             if is_product:
                 found.update(v for v in eqn.outvars if v in summed)
                 found.update(x for x in eqn.invars if isinstance(x, Var) and x in late)
-            elif isinstance(eqn.primitive.lowering, Reduce) or summed.intersection(eqn.outvars):
+            elif isinstance(eqn.primitive.lowering, Reduce) or any(
+                v in summed and not self.leaves(chain, v) for v in eqn.outvars
+            ):
                 summed.update(x for x in eqn.invars if isinstance(x, Var))
         return sum(v.aval.nbytes for v in found if not self.leaves(chain, v))
 
@@ -325,7 +333,7 @@ def run_chains_in_cache(closed: ClosedJaxpr, caches: Caches) -> ClosedJaxpr:
         if (
             not pairs
             or max(x.aval.nbytes for x in (*eqn.invars, *eqn.outvars))
-            < SEED_SHARE * FROM_SHARE * caches.last
+            < SEED_SHARE * FROM_SHARE * caches.l3_bytes
         ):
             continue
         found = []
@@ -333,7 +341,7 @@ def run_chains_in_cache(closed: ClosedJaxpr, caches: Caches) -> ClosedJaxpr:
             if (chain := search.chain(i, link)) is not None:
                 seen.update(chain.links)
                 between = search.bytes_between(chain)
-                if step := _members(chain, between, caches):
+                if step := _step_size(chain, between, caches):
                     found.append((between, -link.results[0], step, chain))
         for *_, step, chain in sorted(found, key=lambda x: x[:2], reverse=True):
             if (written := _Loop(closed, search, chain, step).program()) is not None:
@@ -341,14 +349,14 @@ def run_chains_in_cache(closed: ClosedJaxpr, caches: Caches) -> ClosedJaxpr:
     return closed
 
 
-def _members(chain: Chain, nbytes: int, caches: Caches) -> int:
+def _step_size(chain: Chain, nbytes: int, caches: Caches) -> int:
     """How many members a step of the loop has; 0 if there is to be none."""
-    if chain.size < 2 or nbytes <= FROM_SHARE * caches.last:
+    if chain.size < 2 or nbytes <= FROM_SHARE * caches.l3_bytes:
         return 0
     each, least = nbytes / chain.size, LEAST_BYTES * caches.threads
     steps = [n for n in range(1, chain.size // 2 + 1) if chain.size % n == 0]
-    step = max((n for n in steps if n * each <= max(caches.near / 2, least)), default=1)
-    return step if least / 2 <= step * each <= caches.last else 0
+    step = max((n for n in steps if n * each <= max(caches.l2_bytes / 2, least)), default=1)
+    return step if least / 2 <= step * each <= caches.l3_bytes else 0
 
 
 # Writing the loop
@@ -367,7 +375,7 @@ class _Loop:
     def __init__(self, closed: ClosedJaxpr, search: _Search, chain: Chain, step: int):
         self.closed, self.search, self.chain, self.step = closed, search, chain, step
         self.count = chain.size // step
-        self.members: dict[Var, Var] = {}
+        self.cut: dict[Var, Var] = {}
         self.consts: dict[Var, Var] = {}
         self.slices: dict[Var, Var] = {}
         self.body: list[JaxprEqn] = []
@@ -375,7 +383,7 @@ class _Loop:
     def program(self) -> ClosedJaxpr | None:
         """The program; None if some equation is not what it was with fewer members."""
         numbers = sorted(self.chain.links)
-        if not all(self._member(i) for i in numbers):
+        if not all(self._shorten(i) for i in numbers):
             return None
         made = [v for i in numbers for v in self.search.eqns[i].outvars]
         outs = [v for v in made if self.search.leaves(self.chain, v)]
@@ -384,7 +392,7 @@ class _Loop:
         before, xs = self._split(self.slices)
         results = [self._stacked(v) for v in outs]
         index = [*self.consts.values(), *self.slices.values()]
-        body = Jaxpr((), index, [self.members[v] for v in outs], self.body, None)
+        body = Jaxpr((), index, [self.cut[v] for v in outs], self.body, None)
         params = {
             "jaxpr": ClosedJaxpr(body, ()), "length": self.count, "reverse": False,
             "num_consts": len(self.consts), "num_carry": 0, "unroll": 1,
@@ -400,7 +408,7 @@ class _Loop:
             jaxpr=Jaxpr(old.constvars, old.invars, old.outvars, eqns, None, old.debug_info)
         )
 
-    def _member(self, i: int) -> bool:
+    def _shorten(self, i: int) -> bool:
         """Write an equation for some members; whether its results are what they should be."""
         eqn, link = self.search.eqns[i], self.chain.links[i]
         operands = [self._operand(x, axis) for x, axis in zip(eqn.invars, link.operands)]
@@ -410,7 +418,7 @@ class _Loop:
         types = found if eqn.primitive.multiple_results else [found]
         if [(t.shape, t.dtype) for t in types] != [(r.aval.shape, r.aval.dtype) for r in results]:
             return False
-        self.members.update(zip(eqn.outvars, results, strict=True))
+        self.cut.update(zip(eqn.outvars, results, strict=True))
         self.body.append(eqn.replace(invars=operands, outvars=results, params=params))
         return True
 
@@ -419,8 +427,8 @@ class _Loop:
             return x
         if axis is None:
             return self.consts.setdefault(x, Var(x.aval))
-        if x in self.members:
-            return self.members[x]
+        if x in self.cut:
+            return self.cut[x]
         return self.slices.setdefault(x, Var(self._type(x, axis)))
 
     def _type(self, v: Var, axis: int) -> ShapedArray:
