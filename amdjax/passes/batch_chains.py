@@ -465,6 +465,6 @@ class _Loop:
             i for i, e in enumerate(rest) if any(isinstance(x, Var) and x in made for x in e.invars)
         )
         first = next(reads, len(rest))
-        ahead = [e for e in rest[first:] if needed.intersection(e.outvars)]
+        before = [e for e in rest[first:] if needed.intersection(e.outvars)]
         behind = [e for e in rest[first:] if not needed.intersection(e.outvars)]
-        return [*rest[:first], *ahead, *loop, *behind]
+        return [*rest[:first], *before, *loop, *behind]
