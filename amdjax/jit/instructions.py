@@ -25,6 +25,7 @@ __all__ = [
 ]  # fmt: skip
 
 ALIGN = 64
+MANY = 200  # parts of an arena from which on a table of them is faster than a list
 COMPARED = 1 << 16  # bytes of constants that may be equal without being one object
 
 
@@ -329,21 +330,51 @@ def places(nbytes: Sequence[int], storages: Sequence[Storage]) -> tuple[int, lis
     Returns:
       How long the arena is, and the offsets.
     """
-    offsets = [0] * len(storages)
-    placed: list[int] = []
-    total = 0
     used = [i for i, s in enumerate(storages) if s.last >= 0 and nbytes[i]]
-    for i in sorted(used, key=lambda i: (-nbytes[i], storages[i].first)):
-        first, last, at = storages[i].first, storages[i].last, 0
-        beside = [j for j in placed if storages[j].first <= last and first <= storages[j].last]
-        for j in sorted(beside, key=offsets.__getitem__):
-            if at + nbytes[i] <= offsets[j]:
-                break
-            at = max(at, round_up(offsets[j] + nbytes[j], ALIGN))
-        offsets[i] = at
-        placed.append(i)
+    used.sort(key=lambda i: (-nbytes[i], storages[i].first))
+    placed = _Many(len(used)) if len(used) > MANY else _Few()
+    offsets = [0] * len(storages)
+    total = 0
+    for i in used:
+        at = offsets[i] = placed.place(nbytes[i], storages[i].first, storages[i].last)
         total = max(total, at + nbytes[i])
     return total, offsets
+
+
+class _Few:
+    """Parts of the arena that have their places."""
+
+    def __init__(self) -> None:
+        self._placed: list[tuple[int, int, int, int]] = []  # start, end, first, last
+
+    def place(self, nbytes: int, first: int, last: int) -> int:
+        """Where one more goes that is needed from `first` to `last`."""
+        at = 0
+        for start, end, *_ in sorted(x for x in self._placed if x[2] <= last and first <= x[3]):
+            if at + nbytes <= start:
+                break
+            at = max(at, end)
+        self._placed.append((at, round_up(at + nbytes, ALIGN), first, last))
+        return at
+
+
+class _Many:
+    """The same as a table in the order of starts, which is looked through at once."""
+
+    def __init__(self, count: int) -> None:
+        self._table, self._count = np.empty((4, count), np.int64), 0
+
+    def place(self, nbytes: int, first: int, last: int) -> int:
+        starts, ends, firsts, lasts = self._table[:, : self._count]
+        beside = np.flatnonzero((firsts <= last) & (first <= lasts))
+        free = np.maximum.accumulate(np.concatenate([[0], ends[beside]]))  # from where, so far
+        fits = np.flatnonzero(free[:-1] + nbytes <= starts[beside])
+        at = int(free[fits[0] if fits.size else -1])
+        place = int(np.searchsorted(starts, at))
+        self._table[:, place + 1 : self._count + 1] = self._table[:, place : self._count]
+        self._table[:, place] = at, round_up(at + nbytes, ALIGN), first, last
+        self._count += 1
+        return at
 
 
 def array_at(address: int, aval: Any) -> np.ndarray:

@@ -206,8 +206,10 @@ class Planner:
         outputs = self.next_slot
         destinations = [View(self.given(v)) for v in jaxpr.outvars]
         self.input_storages = [env[v].storage for v in jaxpr.invars]
-        self.output_storages = [d.storage for d in destinations]
+        self.inputs = {id(s): i for i, s in enumerate(self.input_storages)}
+        self.outputs = {id(d.storage): i for i, d in enumerate(destinations)}
         self.aliases: dict[int, int] = {}
+        self.aliased: set[int] = set()  # arguments that are in `aliases`
         self.bind_constants(closed, env)
         # What is packed of constants is kept with the program (`constants.py`).
         keeps = isinstance(self.target, CpuTarget) and is_on("compute_constants_once")
@@ -621,7 +623,7 @@ class Body:
             return False
         storage = self.env[v].storage
         if storage.slot is not None:  # what runs a loop's body or a branch may still need it
-            return self.outermost and storage.writable and storage in self.p.input_storages
+            return self.outermost and storage.writable and id(storage) in self.p.inputs
         return id(storage) in self.owned
 
     def place(self, v: Var) -> View:
@@ -648,12 +650,12 @@ class Body:
         if wanted is None:
             if view.storage.slot is not None:
                 return False
-        elif view.storage.slot is not None and wanted.storage in self.p.output_storages:
-            i = self.p.input_storages.index(view.storage)
-            o = self.p.output_storages.index(wanted.storage)
-            if i in self.p.aliases.values() or o in self.p.aliases:
+        elif view.storage.slot is not None and id(wanted.storage) in self.p.outputs:
+            i, o = self.p.inputs[id(view.storage)], self.p.outputs[id(wanted.storage)]
+            if i in self.p.aliased or o in self.p.aliases:
                 return False
             self.p.aliases[o] = i
+            self.p.aliased.add(i)
             view = wanted
         else:
             return False

@@ -9,6 +9,7 @@ from amdjax.core.config import config, disabled_passes
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.core.lowering import Shaped
 from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
+from amdjax.schedule.domain import region_producers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
 from amdjax.schedule.gpu.partition import Resident
@@ -21,9 +22,8 @@ def epilogue(step: Single, fusion: Fusion) -> Epilogue | None:
     """What a shaped kernel computes on its tiles before it stores them."""
     if step.epilogue is None:
         return None
-    own = {v for r in step.epilogue.roots for v in r.vars}
-    producers = {v: e for v, e in fusion.producers.items() if v not in fusion.roots or v in own}
-    return Epilogue([v for v in step_writes(step) if v in fusion.stored], producers)
+    stored = [v for v in step_writes(step) if v in fusion.stored]
+    return Epilogue(stored, region_producers(step.epilogue, fusion))
 
 
 def is_shaped(eqn: JaxprEqn) -> bool:

@@ -55,30 +55,47 @@ def first_names(fusion: Fusion) -> dict[Var, Var]:
 
 def readers_first(fusion: Fusion) -> Fusion:
     """The program with steps that read what an update changes before it, where that is possible."""
-    for update in [s for s in fusion.steps if isinstance(s, Single) and is_update(s.eqn)]:
-        fusion = _before(fusion, update)
-    return fusion
+    steps = list(fusion.steps)
+    staying = [s for s in steps if isinstance(s, Single) and _stays(s)]
+    last = {v: s for s in staying for v in _variables(step_reads(s))}
+    # What another update reads too changes in place in the last of them.
+    updates = [s for s in staying if is_update(s.eqn) and last.get(_source(s)) is s]
+    places = {step: i for i, step in enumerate(steps)} if updates else {}
+    for update in updates:
+        start = places[update]
+        stop = max(places[s] for s in fusion.readers[update.eqn.invars[0]]) + 1
+        if stop > start + 1:
+            steps[start:stop] = _readers_before(steps[start:stop], update)
+            places.update((s, i) for i, s in enumerate(steps[start:stop], start))
+    return replace(fusion, steps=steps) if updates else fusion
 
 
-def _before(fusion: Fusion, update: Single) -> Fusion:
+def _source(update: Single) -> Var | None:
+    """The value of which an update changes elements."""
     source = update.eqn.invars[0]
-    at = fusion.steps.index(update)
-    behind = fusion.steps[at + 1 :]
-    if not any(source in step_reads(s) for s in behind):
-        return fusion
+    return source if isinstance(source, Var) else None
+
+
+def _stays(step: Step) -> bool:
+    """Whether a step does not go before another that stays, either."""
+    return isinstance(step, Single) and (bool(step.eqn.effects) or is_update(step.eqn))
+
+
+def _readers_before(steps: Sequence[Step], update: Single) -> list[Step]:
+    """Steps from an update on, those before it that read what it changes."""
     # What the update's result, or an effect after it, leads to stays where it is.
     late = set(step_writes(update))
     moved: list[Step] = []
     stay: list[Step] = []
-    wanted = _needed_by_readers(behind, source)
-    for step in behind:
-        fixed = isinstance(step, Single) and (bool(step.eqn.effects) or is_update(step.eqn))
-        if fixed or id(step) not in wanted or late.intersection(_variables(step_reads(step))):
+    wanted = _needed_by_readers(steps[1:], update.eqn.invars[0])
+    for step in steps[1:]:
+        fixed = _stays(step) or id(step) not in wanted
+        if fixed or late.intersection(_variables(step_reads(step))):
             late.update(step_writes(step))
             stay.append(step)
         else:
             moved.append(step)
-    return replace(fusion, steps=[*fusion.steps[:at], *moved, update, *stay])
+    return [*moved, update, *stay]
 
 
 def _needed_by_readers(steps: Sequence[Step], source: Any) -> set[int]:
@@ -101,18 +118,16 @@ def changes_in_place(step: Step, fusion: Fusion) -> bool:
     """Whether a step updates a value that nothing reads from then on."""
     if not isinstance(step, Single) or not is_update(step.eqn) or not is_on("update_in_place"):
         return False
-    source = step.eqn.invars[0]
-    if isinstance(source, Literal) or source in fusion.jaxpr.outvars:
+    source = _source(step)
+    if source is None or source in fusion.results:
         return False
-    at = fusion.steps.index(step)
-    for i, other in enumerate(fusion.steps):
-        count = step_reads(other).count(source)
+    before = True
+    for other in fusion.readers[source]:
         if other is step:
-            if count > 1:
-                return False
-        elif count and (i > at or _renames(other, source)):
+            before = False
+        elif not before or _renames(other, source):
             return False
-    return True
+    return step_reads(step).count(source) == 1
 
 
 def updates_in_place(fusion: Fusion, invar: Var, out: Any, outs: Sequence[Any]) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from amdjax import tile
@@ -41,14 +42,25 @@ class FilledWorkspace:
         key = str(replace(call.kernel, name="", grid=0)), call.grid, args
         nbytes = filled.size * tile.itemsize(filled.dtype)
         found, count = self._known.get(key, (None, 0))
+        sizes = (s.nbytes for s in islice(self.storages, count, None))
         with choosing():  # it is kept only where little else asked for memory meanwhile
-            kept = sum(s.nbytes for s in self.storages[count:]) <= nbytes
+            kept = found is not None and _is_within(sizes, nbytes)
         if found is not None and kept:
             temps[filled] = found
             return True
         temps[filled] = self.arena(nbytes)
         self._known[key] = temps[filled], len(self.storages)
         return False
+
+
+def _is_within(sizes: Iterable[Any], limit: Any) -> bool:
+    """Whether sizes sum up to no more than a limit; what is symbolic is compared once."""
+    total: Any = 0
+    for n in sizes:
+        total += n
+        if isinstance(total, int) and isinstance(limit, int) and total > limit:
+            return False
+    return bool(total <= limit)
 
 
 def _filled(call: Call | Copy, calls: Sequence[Call | Copy]) -> Temp | None:

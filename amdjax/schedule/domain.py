@@ -10,11 +10,10 @@ import copy
 import itertools
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 from amdjax import tile
 from amdjax.core.dims import divisor, is_multiple, size_hint, surely_equal
-from amdjax.core.jaxpr import JaxprEqn, Var
+from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.schedule.element import ElementBuilder, Reader
 from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.index import Index, LoopVar, Quotient, Symbol, linear, placed
@@ -70,9 +69,19 @@ def _any_buffer(var: Var) -> tile.Buffer:
     return tile.Buffer("x", "f32", "in")
 
 
-def region_producers(region: Region, fusion: Fusion) -> dict[Var, Any]:
+def region_producers(region: Region, fusion: Fusion) -> dict[Var, JaxprEqn]:
+    """The equations that make what a region computes of what it reads from memory."""
     own = {v for r in region.roots if not r.is_reduction for v in r.vars}
-    return {v: e for v, e in fusion.producers.items() if v not in fusion.roots or v in own}
+    made: dict[Var, JaxprEqn] = {}
+    wanted = [v for r in region.roots for v in (*r.vars, *r.eqn.invars)]
+    while wanted:
+        v = wanted.pop()
+        if isinstance(v, Literal) or v in made or (v in fusion.roots and v not in own):
+            continue
+        if (eqn := fusion.producers.get(v)) is not None:
+            made[v] = eqn
+            wanted += eqn.invars
+    return made
 
 
 class Domain:

@@ -15,8 +15,11 @@ reductions; and the rest (shaped kernels, control flow, callbacks), which are st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from amdjax.core.dims import DimSize, choosing, same_shape
@@ -149,6 +152,19 @@ class Fusion:
     stored: set[Var]
     roots: set[Var]
     launches: Mapping[Region | Single, tuple[Region | Single, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def readers(self) -> Mapping[Var, Sequence[Region | Single]]:
+        """The steps that read each value, in order."""
+        readers: dict[Var, list[Region | Single]] = {}
+        for step in self.steps:
+            for v in _variables(step):
+                readers.setdefault(v, []).append(step)
+        return readers
+
+    @cached_property
+    def results(self) -> frozenset[Var]:
+        return frozenset(v for v in self.jaxpr.outvars if not isinstance(v, Literal))
 
     def launch_of(self, step: Region | Single) -> tuple[Region | Single, ...]:
         """The steps that share a launch with this one, itself included."""
@@ -284,7 +300,9 @@ class _Clusters:
         self.step_of: dict[Var, int] = {}
         self.root_of: dict[Var, Root] = {}
         self.readers: dict[Var, dict[int, None]] = {}  # numbers of regions, oldest first
-        self.depends: list[set[int]] = []  # transitive, by step number
+        self.waits: list[int] = []  # by step, a bit for each that it waits for, directly or not
+        self.followers: list[list[int]] = []  # by step, those that read what it makes
+        self.last_effect: int | None = None
 
     def run(self) -> list[Region | Single]:
         for eqn in self.jaxpr.eqns:
@@ -305,13 +323,13 @@ class _Clusters:
 
     def _element_root(self, eqn: JaxprEqn) -> Root:
         root = Root(eqn, _long_axes(eqn.outvars[0].aval.shape), None)
-        recorder = self._recorder(root, skip=set(eqn.outvars))
+        recorder = self._recorder(root, own=eqn.outvars)
         self._trace(root, recorder, list(eqn.outvars))
         return root
 
     def _loop_root(self, loop: ElementLoop) -> Root:
         root = Root(loop.eqn, _long_axes(loop.shape), None, loop=loop)
-        recorder = self._recorder(root, skip=set(loop.eqn.outvars))
+        recorder = self._recorder(root, own=loop.eqn.outvars)
         recorder.results(loop.eqn, placed(map(Index.of, root.dims), loop.shape))
         root.reads = list(dict.fromkeys(recorder.reads))
         root.cost = loop.size
@@ -323,13 +341,13 @@ class _Clusters:
         axes = tuple(k for k, i in enumerate(long) if i in eqn.params["axes"])
         root = Root(eqn, _long_axes(shape), axes)
         operands = [x for x in eqn.invars if same_shape(x.aval.shape, shape)]
-        self._trace(root, self._recorder(root, skip=set()), operands)
+        self._trace(root, self._recorder(root, own=()), operands)
         return root
 
-    def _recorder(self, root: Root, skip: set[Var]) -> Recorder:
+    def _recorder(self, root: Root, own: Collection[Var]) -> Recorder:
         """What follows a root's reads, with indices over loop variables of its own."""
         root.dims = tuple(LoopVar(f"i{k}", n) for k, n in enumerate(root.domain))
-        return Recorder(self.inline, self.roots - skip, root.dims)
+        return Recorder(self.inline, self.roots, root.dims, own=own)
 
     @staticmethod
     def _trace(root: Root, recorder: Recorder, atoms: Sequence[Any]) -> None:
@@ -354,16 +372,20 @@ class _Clusters:
                 self._add(root, region, inputs)
                 return
         region = Region(root.domain, root.axes, [], len(self.steps))
-        self.steps.append(region)
-        self.depends.append(set())
+        self._append(region)
         self._add(root, region, inputs)
+
+    def _append(self, step: Region | Single) -> None:
+        self.steps.append(step)
+        self.waits.append(0)
+        self.followers.append([])
 
     def _candidates(self, root: Root, inputs: set[int]) -> list[int]:
         """Regions worth joining, newest first: those it reads, then those that read the same."""
         # Sizes are asked for last: of symbolic ones each question limits what is made.
         numbers = set(inputs)
         for v in dict.fromkeys(v for v, _ in root.reads):
-            others = {*[*self.readers.get(v, ())][-NEWEST:]} - numbers
+            others = {*islice(reversed(self.readers.get(v, {})), NEWEST)} - numbers
             if others and size_of(v.aval.shape) >= min(max(size_of(root.domain), 2), 65):
                 numbers |= others
         near = set(range(max(0, len(self.steps) - NEWEST), len(self.steps))) - numbers
@@ -396,7 +418,7 @@ class _Clusters:
             or root.cost + sum(r.cost for r in region.roots) > REGION_COST
         ):
             return False
-        if any(region.number in self.depends[i] for i in inputs if i != region.number):
+        if any(self.waits[i] >> region.number & 1 for i in inputs if i != region.number):
             return False  # it also reads something that waits for the region
         if _would_wait(root, region):
             return False
@@ -473,43 +495,44 @@ class _Clusters:
         self._depend(region.number, inputs)
 
     def _depend(self, number: int, inputs: set[int]) -> None:
-        new = (inputs | {d for i in inputs for d in self.depends[i]}) - {number}
-        if new <= self.depends[number]:
-            return
-        self.depends[number] |= new
-        for other in self.depends:  # steps that wait for this one now wait for these too
-            if number in other:
-                other |= new
+        new = 0
+        for i in inputs - {number}:
+            new |= self.waits[i] | 1 << i
+            self.followers[i].append(number)
+        changed = [number]  # what waits for a step waits for all that it waits for
+        while changed:
+            step = changed.pop()
+            if (waits := self.waits[step] | new) != self.waits[step]:
+                self.waits[step] = waits
+                changed += self.followers[step]
 
     def _single(self, eqn: JaxprEqn) -> None:
         number = len(self.steps)
-        self.steps.append(Single(eqn, number))
-        self.depends.append(set())
+        self._append(Single(eqn, number))
         inputs = {
             self.step_of[v] for v in eqn.invars if not isinstance(v, Literal) and v in self.step_of
         }
         if eqn.effects:  # effects keep their order
-            inputs |= {s.number for s in self.steps[:-1] if isinstance(s, Single) and s.eqn.effects}
+            inputs |= set() if self.last_effect is None else {self.last_effect}
+            self.last_effect = number
         for v in eqn.outvars:
             self.step_of[v] = number
         self._depend(number, inputs)
 
     def _ordered(self) -> list[Region | Single]:
         """Steps in an order in which each finds its inputs ready; the original one where free."""
-        out: dict[int, Region | Single] = {}
+        out: list[Region | Single] = []
+        begun = 0
         for n in range(len(self.steps)):
-            self._append_after_inputs(n, out, set())
-        return list(out.values())
-
-    def _append_after_inputs(
-        self, n: int, out: dict[int, Region | Single], begun: set[int]
-    ) -> None:
-        if n in out or n in begun:
-            return
-        begun.add(n)
-        for d in sorted(self.depends[n]):
-            self._append_after_inputs(d, out, begun)
-        out[n] = self.steps[n]
+            stack = [] if begun >> n & 1 else [n]
+            while stack:
+                begun |= 1 << stack[-1]
+                missing = self.waits[stack[-1]] & ~begun
+                if missing:
+                    stack.append((missing & -missing).bit_length() - 1)
+                else:
+                    out.append(self.steps[stack.pop()])
+        return out
 
 
 def _would_wait(root: Root, region: Region) -> bool:
@@ -550,40 +573,77 @@ def step_writes(step: Region | Single) -> list[Var]:
     return [*step.eqn.outvars, *behind]
 
 
-def _attach_epilogues(steps: list[Region | Single]) -> list[Region | Single]:
+def _attach_epilogues(steps: Sequence[Region | Single]) -> list[Region | Single]:
     """Let products and convolutions compute the elementwise work that follows on their tiles."""
-    out = list(steps)
-    reads = {id(s): {id(v) for v in step_reads(s)} for s in steps}
+    order = _Order(steps)
     for single in steps:
         if not isinstance(single, Single) or not _takes_epilogue(single.eqn):
             continue
         (result,) = single.eqn.outvars
-        readers = [s for s in out if s is not single and id(result) in reads[id(s)]]
-        first = readers[0] if readers else None
+        first = next((s for s in order.readers.get(result, ()) if s is not single), None)
         if isinstance(first, Region) and _fits_behind(first, result):
-            single.epilogue = first  # one of them moves to where both can be
-            start, end = out.index(single), out.index(first)
-            del out[end], out[start]
-            out.insert(start + _ready_at(first, out[start : end - 1], reads), single)
-            reads[id(single)] = {id(v) for v in step_reads(single)}
-    return out
+            order.merge(single, first)
+    return sorted(order.places, key=order.places.__getitem__)
 
 
-def _ready_at(
-    region: Region, before: Sequence[Region | Single], reads: Mapping[int, set[int]]
-) -> int:
-    """From where on a region can run behind a product: what it reads beside it is there.
+class _Order:
+    """Steps in order, of which one of two may move to where both can be, and takes the other.
 
-    What else reads what it may update in place has done so. Earlier is better, for the operands
-    of the product are in memory until then.
+    Attributes:
+      places: of the steps, which compare as they follow each other.
+      readers: of values, in order.
+      makers: of values.
     """
-    other = {v for r in region.roots for v, _ in r.reads}
-    large = {id(v) for v in other if same_shape(_long_axes(v.aval.shape), region.domain)}
-    for i in range(len(before) - 1, -1, -1):
-        step = before[i]
-        if other.intersection(step_writes(step)) or not large.isdisjoint(reads[id(step)]):
-            return i + 1
-    return 0
+
+    def __init__(self, steps: Sequence[Region | Single]) -> None:
+        self.places: dict[Region | Single, tuple[int, ...]] = {s: (i,) for i, s in enumerate(steps)}
+        self.readers: dict[Var, list[Region | Single]] = {}
+        self.makers = {v: s for s in steps for v in step_writes(s)}
+        self._moved = 0
+        for step in steps:
+            for v in _variables(step):
+                self.readers.setdefault(v, []).append(step)
+
+    def merge(self, single: Single, behind: Region) -> None:
+        """Run a region behind a product as soon as what it reads beside it is there.
+
+        What else reads what it may update in place has done so. Earlier is better, for the operands
+        of the product are in memory until then.
+        """
+        other = _variables(behind)
+        large = [v for v in other if same_shape(_long_axes(v.aval.shape), behind.domain)]
+        end = self.places[behind]
+        before = [self.places[self.makers[v]] for v in other if v in self.makers]
+        before += [p for v in large if (p := self._last_reader(v, end)) is not None]
+        latest = max((p for p in before if p < end), default=())
+        self._remove(single)
+        self._remove(behind)
+        single.epilogue = behind
+        if latest > self.places[single]:  # right behind it, before what was put there earlier
+            self._moved += 1
+            self.places[single] = (*latest, -self._moved)
+        for v in _variables(single):
+            insort(self.readers.setdefault(v, []), single, key=self.places.__getitem__)
+        self.makers.update((v, single) for v in step_writes(single))
+        del self.places[behind]
+
+    def _place_among(self, readers: list[Region | Single], place: tuple[int, ...]) -> int:
+        return bisect_left(readers, place, key=self.places.__getitem__)
+
+    def _last_reader(self, v: Var, end: tuple[int, ...]) -> tuple[int, ...] | None:
+        """The place of the last step before an end that reads a value."""
+        readers = self.readers[v]
+        at = self._place_among(readers, end)
+        return self.places[readers[at - 1]] if at else None
+
+    def _remove(self, step: Region | Single) -> None:
+        for v in _variables(step):
+            readers = self.readers[v]
+            del readers[self._place_among(readers, self.places[step])]
+
+
+def _variables(step: Region | Single) -> dict[Var, None]:
+    return dict.fromkeys(v for v in step_reads(step) if not isinstance(v, Literal))
 
 
 def _takes_epilogue(eqn: JaxprEqn) -> bool:

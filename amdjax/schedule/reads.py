@@ -24,19 +24,20 @@ class Recorder(ElementBuilder):
 
     Args:
       producers: of what is computed.
-      roots: what is read.
+      roots: what is read, but for `own`.
       dims: loops of the root.
       watched: inlined values of which it is told where they are read.
+      own: what the root makes.
     """
 
     def __init__(
         self, producers: dict[Var, JaxprEqn], roots: set[Var], dims: Sequence[LoopVar],
-        watched: Iterable[Var] = (),
+        watched: Iterable[Var] = (), own: Collection[Var] = (),
     ):  # fmt: skip
         super().__init__(
             tile.Builder("reads"), producers, lambda v: tile.Buffer("x", "f32", "in"), self._stop
         )
-        self.roots = roots
+        self.roots, self.own = roots, own
         self.reads: list[tuple[Var, tuple[Index, ...]]] = []
         self.places: dict[Var, set[Any]] = {v: set() for v in watched}
         for d in dims:
@@ -45,7 +46,7 @@ class Recorder(ElementBuilder):
     def _stop(self, var: Var, index: tuple[Index, ...]) -> El | None:
         if var in self.places:
             self.places[var].add((index, tuple(self.guards)))
-        if var in self.producers and var not in self.roots:
+        if var in self.producers and (var not in self.roots or var in self.own):
             return None
         self.reads.append((var, index))
         return self.dummy(var)

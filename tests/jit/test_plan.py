@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import grad, jit, lax
+from amdjax.jit import instructions
 from amdjax.jit.instructions import ALIGN, Storage, packed
 from tests.support.jit_helpers import compiled, opcodes, stage
 from tests.support.random_programs import draw_program
@@ -41,6 +42,15 @@ def test_live_values_never_overlap(values):
             live_together = s.first <= t.last and t.first <= s.last
             apart = s.offset + s.nbytes <= t.offset or t.offset + t.nbytes <= s.offset
             assert apart or not live_together
+
+
+@given(lifetimes)
+def test_many_values_go_where_few_would(values):
+    few, total = arranged(values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(instructions, "MANY", 0)
+        many, most = arranged(values)
+    assert total == most and [s.offset for s in few] == [s.offset for s in many]
 
 
 @given(lifetimes)
