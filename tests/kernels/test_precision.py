@@ -56,10 +56,11 @@ def dot(gfx, x, y, precision, numbers=NUMBERS):
     return GpuRunner(dot_general_p, [x, y], params, gfx)
 
 
-def conv(gfx, x, w, precision):
+def conv(gfx, x, w, precision, groups=1):
+    padding = (w.shape[1] // 2,) * 2
     params = {
-        "window_strides": (1, 1), "padding": ((1, 1), (1, 1)), "lhs_dilation": (1, 1),
-        "rhs_dilation": (1, 1), "dimension_numbers": LAST, "feature_group_count": 1,
+        "window_strides": (1, 1), "padding": (padding, padding), "lhs_dilation": (1, 1),
+        "rhs_dilation": (1, 1), "dimension_numbers": LAST, "feature_group_count": groups,
         "batch_group_count": 1, "precision": canonical_precision(precision),
         "preferred_element_type": None, "out_sharding": None,
     }  # fmt: skip
@@ -154,6 +155,22 @@ def test_sums_in_double(gfx):
     y = np.ones((3, 2), np.float32)
     assert dot(gfx, x, y, "F64_F64_F64")(x, y).tolist() == [[1, 1]]
     assert lax.dot(x, y, precision="F64_F64_F64").tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("target", ["cpu", "gfx942", "gfx1100"])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_sums_of_convolutions_in_double(target, groups):
+    """By products, by padded groups, and by lanes."""
+    x = np.tile(np.array([1e8, 1, -1e8], np.float32)[None, :, None, None], (2, 1, 5, 8))
+    w = np.ones((3, 1, 8 // groups, 8), np.float32)
+    if target == "cpu":
+        got = lax.conv_general_dilated(
+            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"),
+            feature_group_count=groups, precision="F64_F64_F64",
+        )  # fmt: skip
+    else:
+        got = conv(target, x, w, "F64_F64_F64", groups)(x, w)
+    np.testing.assert_array_equal(got, np.full((2, 1, 5, 8), 8 // groups))
 
 
 # Attention

@@ -17,7 +17,6 @@ from typing import Any, Literal, NamedTuple, cast
 
 from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.products.formats import sums_in_double
 from amdjax.schedule.values import compute_dtype, part_dtype, short_dtype
 from amdjax.targets.cpu import CpuCosts, CpuTarget
 from amdjax.tile import FLOATS, Builder, Value
@@ -484,13 +483,13 @@ class ProductProblem(NamedTuple):
         return ProductProblem(problem, problem.merged(), windows, gradient)
 
 
-def accumulate_dtype(out: Any, *operands: Any, precision: Any = None) -> str:
+def accumulate_dtype(out: Any, *operands: Any) -> str:
     """The dtype in which products are summed: at least float32, and 32 or 64-bit integers."""
     name = part_dtype(short_dtype(out))
     ins = [compute_dtype(part_dtype(short_dtype(d))) for d in operands]
     name = compute_dtype(name)
     if name in FLOATS or any(d in FLOATS for d in ins):
-        return "f64" if "f64" in (name, *ins) or sums_in_double(precision) else "f32"
+        return "f64" if "f64" in (name, *ins) else "f32"
     bits = int("".join(ch for ch in name if ch.isdigit()))
     return "i64" if bits > 32 else "i32"
 

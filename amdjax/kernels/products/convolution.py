@@ -24,9 +24,8 @@ from amdjax.kernels.products.contraction import (
     Sink,
     Source,
     WindowAxis,
-    accumulate_dtype,
 )
-from amdjax.kernels.products.formats import operand_formats
+from amdjax.kernels.products.formats import operand_formats, sum_dtype
 from amdjax.kernels.shaped import ShapedContext, Temp
 from amdjax.schedule.values import part_dtype, short_dtype
 
@@ -242,11 +241,8 @@ class Convolution:
             written, part_dtype(out_dtype), phase_offset(loops.phases, self.out_strides, "first"),
             _axes(batch, 2), _axes(rows, 2), (columns.written,),
         )  # fmt: skip
-        precision = ctx.params["precision"]
-        dtypes = (v.aval.dtype for v in (*ctx.outputs, *ctx.inputs))
-        accumulate = accumulate_dtype(*dtypes, precision=precision)
-        is_complex, formats = out_dtype in ("c64", "c128"), operand_formats(precision)
-        problem = Contraction(a, b, sink, accumulate, is_complex, formats)
+        formats = operand_formats(ctx.params["precision"])
+        problem = Contraction(a, b, sink, sum_dtype(ctx), out_dtype in ("c64", "c128"), formats)
         problem = _without_depth(problem) if not problem.depth else problem
         return problem.swapped() if transposed else problem
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from amdjax.kernels.loops import row_major
-from amdjax.kernels.products.contraction import Axis, Contraction, Sink, Source, accumulate_dtype
-from amdjax.kernels.products.formats import operand_formats
+from amdjax.kernels.products.contraction import Axis, Contraction, Sink, Source
+from amdjax.kernels.products.formats import operand_formats, sum_dtype
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.values import part_dtype, short_dtype
 
@@ -31,8 +31,5 @@ def dot_contraction(ctx: ShapedContext) -> Contraction:
         out, part_dtype(dtype), 0,
         tuple(axes[: cut[0]]), tuple(axes[cut[0] : cut[1]]), tuple(axes[cut[1] :]),
     )  # fmt: skip
-    precision = ctx.params["precision"]
-    dtypes = (x.aval.dtype for x in (out, *ctx.inputs))
-    accumulate = accumulate_dtype(*dtypes, precision=precision)
-    is_complex, formats = dtype in ("c64", "c128"), operand_formats(precision)
-    return Contraction(a, b, sink, accumulate, is_complex, formats)
+    formats = operand_formats(ctx.params["precision"])
+    return Contraction(a, b, sink, sum_dtype(ctx), dtype in ("c64", "c128"), formats)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from amdjax.core.precision import precision_setting
+from amdjax.kernels.products.contraction import accumulate_dtype
+from amdjax.kernels.shaped import ShapedContext
 
-__all__ = ["operand_formats", "sums_in_double"]
+__all__ = ["operand_formats", "sum_dtype"]
 
 #: Formats as good as a precision asks, by its setting; float32 itself always is. `bf16x3` is the
 #: sum of three products of parts in bfloat16, `xf32` has ten bits of mantissa. A machine takes the
@@ -41,6 +43,8 @@ def operand_formats(precision: Any) -> tuple[str, ...]:
     return _FORMATS.get(setting or "", ())
 
 
-def sums_in_double(precision: Any) -> bool:
-    """Whether a precision asks for sums in float64."""
-    return precision_setting(precision) == "F64_F64_F64"
+def sum_dtype(ctx: ShapedContext) -> str:
+    """The dtype in which products of an equation are summed."""
+    name = accumulate_dtype(*(v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)))
+    asked = precision_setting(ctx.params["precision"])
+    return "f64" if name == "f32" and asked == "F64_F64_F64" else name

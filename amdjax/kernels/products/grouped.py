@@ -14,9 +14,8 @@ from amdjax.kernels.products.contraction import (
     Groups,
     Sink,
     Source,
-    accumulate_dtype,
 )
-from amdjax.kernels.products.formats import operand_formats
+from amdjax.kernels.products.formats import operand_formats, sum_dtype
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.values import short_dtype
@@ -63,8 +62,7 @@ def grouped_contraction(ctx: ShapedContext) -> Contraction | None:
         Source(x, short_dtype(x.aval.dtype), 0, (), lines[i], depth[i], fixed=x in ctx.fixed)
         for i, x in enumerate((lhs, rhs))
     )
-    precision, dtypes = ctx.params["precision"], (x.aval.dtype for x in (out, lhs, rhs))
-    sums, formats = accumulate_dtype(*dtypes, precision=precision), operand_formats(precision)
+    sums, formats = sum_dtype(ctx), operand_formats(ctx.params["precision"])
     sink = Sink(
         out, short_dtype(out.aval.dtype), 0, (), tuple(result[ends[0] : ends[1]]),
         tuple(result[ends[1] :]),

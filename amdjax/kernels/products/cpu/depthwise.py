@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from amdjax import tile
 from amdjax.core.dims import is_multiple, no_less, size_hint
 from amdjax.core.integers import ceil_div
-from amdjax.kernels.products.contraction import Axis, accumulate_dtype, lane_count
+from amdjax.kernels.products.contraction import Axis, lane_count
 from amdjax.kernels.products.cpu.costs import launch, nanoseconds
 from amdjax.kernels.products.cpu.depthwise_gradient import KernelGradient
 from amdjax.kernels.products.cpu.lane_convolution import UNROLLED_TAPS, LaneConvolution
 from amdjax.kernels.products.cpu.micro_kernel import multiply_add
+from amdjax.kernels.products.formats import sum_dtype
 from amdjax.kernels.products.writing import Writer
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
 from amdjax.schedule.search import Family, Solver, shares
@@ -311,8 +312,7 @@ def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[InOr
 def lane_cost(plan: LanePlan, ctx: ShapedContext, target: CpuTarget) -> float:
     """Nanoseconds, about."""
     conv, costs = plan.conv.at_hand(), target.costs
-    dtypes = (v.aval.dtype for v in (*ctx.outputs, *ctx.inputs))
-    lanes = lane_count(target, accumulate_dtype(*dtypes))
+    lanes = lane_count(target, sum_dtype(ctx))
     phases = [p.at_hand() for p in plan.phases]
     counts, taps = [p.count for p in phases], math.prod(p.taps for p in phases)
     if plan.lanes == "features":

@@ -13,10 +13,10 @@ from amdjax.kernels.products.contraction import (
     Contraction,
     Sink,
     Source,
-    accumulate_dtype,
     lane_count,
 )
 from amdjax.kernels.products.convolution import phase_offset
+from amdjax.kernels.products.formats import sum_dtype
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.writing import Writer
 from amdjax.kernels.shaped import ShapedContext
@@ -45,8 +45,7 @@ class LaneConvolution:
 
     def __post_init__(self) -> None:
         self.out_var = self.ctx.outputs[0]
-        dtypes = [x.aval.dtype for x in self.ctx.inputs]
-        self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
+        self.accumulate = sum_dtype(self.ctx)
         self.lanes = lane_count(self.ctx.target, self.accumulate)
 
     def begin(self, name: str) -> None:

@@ -19,9 +19,10 @@ from amdjax import tile
 from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
-from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
+from amdjax.kernels.products.contraction import Axis, Sink
 from amdjax.kernels.products.convolution import phase_offset
 from amdjax.kernels.products.cpu.micro_kernel import multiply_add
+from amdjax.kernels.products.formats import sum_dtype
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, InOrder, KernelPlan, ShapedContext
@@ -210,8 +211,7 @@ class DirectConvolution:
         self.fast, self.slow, self.run, self.outer = plan.fast, plan.slow, plan.run, plan.outer
         self.phases = _longest(plan.phase_groups)
         self.out_var = ctx.outputs[0]
-        dtypes = [v.aval.dtype for v in ctx.inputs]
-        self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *dtypes)
+        self.accumulate = sum_dtype(ctx)
 
     def call(self) -> Call:
         """The launch."""

@@ -20,9 +20,10 @@ from amdjax import tile
 from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div, power_of_two
 from amdjax.kernels.gpu_loops import every, lanes_inside, tile_of
-from amdjax.kernels.products.contraction import Axis, Sink, accumulate_dtype
+from amdjax.kernels.products.contraction import Axis, Sink
 from amdjax.kernels.products.convolution import phase_offset
 from amdjax.kernels.products.cpu.micro_kernel import multiply_add
+from amdjax.kernels.products.formats import sum_dtype
 from amdjax.kernels.products.gpu.contraction import TileWriter
 from amdjax.kernels.products.gpu.depthwise import ONCE, Loop
 from amdjax.kernels.products.program import Program
@@ -262,7 +263,7 @@ class KernelGradient:
         self.out_var = ctx.outputs[0]
         operands = [v.aval.dtype for v in ctx.inputs]
         self.dtypes = [short_dtype(d) for d in operands]
-        self.accumulate = accumulate_dtype(self.out_var.aval.dtype, *operands)
+        self.accumulate = sum_dtype(ctx)
         loops = plan.loops
         self.groups, self.fast, self.slow, self.run = (
             loops.groups,

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any
 from amdjax.core.dims import is_multiple
 from amdjax.core.integers import power_of_two, round_up
 from amdjax.kernels.loops import row_major
-from amdjax.kernels.products.contraction import Axis, Limit, accumulate_dtype
+from amdjax.kernels.products.contraction import Axis, Limit
+from amdjax.kernels.products.formats import operand_formats, sum_dtype
 from amdjax.kernels.products.gpu.contraction import plan_product
 from amdjax.kernels.products.gpu.layout_conversion import ConversionPlan, into_workspace
 from amdjax.kernels.products.gpu.tiling import operand_atoms
@@ -48,7 +49,9 @@ def plan_packed(ctx: ShapedContext, conv: Convolution) -> InOrder | None:
     if any(d not in FLOATS for d in dtypes) or dtypes[0] != dtypes[1] or not conv.spatial:
         return None
     attempts = [_padded_groups, _padded_groups_gradient, _features_innermost]
-    if not any(u.by_lanes for u in operand_atoms(ctx.gpu, dtypes[0], dtypes[1], _accumulated(ctx))):
+    formats = operand_formats(ctx.params["precision"])
+    units = operand_atoms(ctx.gpu, dtypes[0], dtypes[1], sum_dtype(ctx), formats)
+    if not any(u.by_lanes for u in units):
         attempts += [_few_features, _few_features_gradient]  # vector lanes need no whole cells
     for attempt in attempts:
         plans = attempt(ctx, conv, dtypes[0])
@@ -115,7 +118,7 @@ def _few_features_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) ->
     first, x, wide = _packed_input(ctx, wide, more, image=1, feature=0)
     shape = (*taps, more, columns)
     *along, into, across = row_major(shape)
-    accumulators = Temp(_accumulated(ctx), math.prod(shape))
+    accumulators = Temp(sum_dtype(ctx), math.prod(shape))
     wide = replace(wide, out_strides=(into, across, *along))
     product = _product(ctx, wide, (x, ctx.inputs[1], accumulators))
     if product is None:
@@ -125,11 +128,6 @@ def _few_features_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) ->
     into, across, *along = conv.out_strides
     last = ConversionPlan(accumulators, tuple(axes), strides=(*along, into, across))
     return [first, *product, last]
-
-
-def _accumulated(ctx: ShapedContext) -> str:
-    """The dtype of sums."""
-    return accumulate_dtype(*(v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)))
 
 
 def _whole_cells(window: Sequence[int], features: int, step: int, size: int) -> tuple[int, ...]:
@@ -245,7 +243,7 @@ def _padded_groups_gradient(ctx: ShapedContext, conv: Convolution, dtype: str) -
     if merged == 1:
         return None
     *along, inside, across = row_major((*window, merged * into, out))
-    accumulators = Temp(_accumulated(ctx), math.prod(window) * merged * into * out)
+    accumulators = Temp(sum_dtype(ctx), math.prod(window) * merged * into * out)
     wide = replace(
         conv, out=(merged * into, out, *window), out_strides=(inside, across, *along),
         batch_groups=conv.batch_groups // merged,
