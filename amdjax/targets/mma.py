@@ -124,6 +124,15 @@ class MmaAtom:
         return sorted(pairs, key=sum)[: self.terms][::-1]
 
     @property
+    def sums_tiles(self) -> bool:
+        """Whether sums of a tile in depth begin at zero, and lanes add them.
+
+        NVIDIA's units cut off what does not fit when they add, which after many steps costs more
+        than several products of parts are to gain.
+        """
+        return self.terms > 1 and self.kind in ("mma", "wgmma")
+
+    @property
     def from_lds(self) -> bool:
         """Whether it reads its operands from LDS by itself."""
         return self.kind == "wgmma"
@@ -218,7 +227,8 @@ class Tiling:
     def accumulator_registers(self) -> int:
         """Registers in which a lane holds accumulators."""
         each = len(self.atom.elements) * max(self.atom.accumulator_bytes // 4, 1)
-        return math.prod(self.fragments) * each * (2 if self.atom.doubled else 1)
+        twice = self.atom.doubled or self.atom.sums_tiles
+        return math.prod(self.fragments) * each * (2 if twice else 1)
 
     @property
     def fragment_registers(self) -> int:

@@ -1,5 +1,6 @@
 """`precision` of products: errors within what its format has, and the instructions that it gets."""
 
+import math
 import re
 
 import ml_dtypes
@@ -278,6 +279,17 @@ def test_instructions_of_products(gfx, precision):
     text, wanted = instructions(kernel, gfx), INSTRUCTIONS[gfx, precision]
     assert len(re.findall(wanted, text)) >= 2
     assert all(re.search(wanted, found) for found in re.findall(MATRIX, text))
+
+
+@pytest.mark.parametrize("precision", ["TF32_TF32_F32", "BF16_BF16_F32_X3", "TF32_TF32_F32_X3"])
+def test_lanes_add_sums_of_tiles_where_units_would_cut_them_off(precision):
+    x = np.empty((1024, 1024), np.float32)
+    runner = dot("sm_80", x, x, precision)
+    kernel, *_ = runner.compiled()
+    (op,) = [op for op in runner.calls[0].kernel.body.ops if op.name == "contract"]
+    each = math.prod(op.result.shape) // kernel.workgroup
+    found = len(re.findall(r"add\.rn\.f32", instructions(kernel, "sm_80")))
+    assert found >= each if precision.endswith("X3") else not found
 
 
 @pytest.mark.parametrize(("gfx", "name"), [("gfx942", "_xf32"), ("sm_80", ".tf32")])

@@ -180,7 +180,10 @@ class _RegisterProduct(Product):
             else:
                 cells = self._load(following, limit)  # before it, lest LLVM issue them late
                 self.barrier()
-            sums = self._multiply(sums, stage)
+            before = sums
+            sums = self._multiply(zeros if self.atom.sums_tiles else sums, stage)
+            if self.atom.sums_tiles:
+                sums = [f.add(x, y) for x, y in zip(before, sums, strict=True)]
             if self._branches:
                 sums = [isa.computed_here(f, x) for x in sums]
             isa.begin_region(f)  # nor would LLVM put loads away late
