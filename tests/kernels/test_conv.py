@@ -244,8 +244,28 @@ def test_explicit_columns_of_networks(x_shape, w_shape, options):
     for layout in ("last", "gradient"):
         with explicit_columns() as written:
             check(*arrays(1, x_shape, w_shape), layout=layout, **options)
-        depthwise = 1 in (w_shape[1], x_shape[0] // options.get("batch_groups", 1))
-        assert written or depthwise or w_shape[2:] == (1, 1)
+        few = 1 in (w_shape[1], x_shape[0] // options.get("batch_groups", 1))
+        few = few or (options.get("groups", 1) > 1 and x_shape[1] == w_shape[0])
+        assert written or few or w_shape[2:] == (1, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "x_shape, w_shape, options",
+    [
+        ((2, 64, 12, 12), (64, 8, 3, 3), dict(strides=(1, 1), padding=[(1, 1)] * 2, groups=8)),
+        ((2, 24, 9, 11), (24, 4, 3, 3), dict(strides=(2, 1), padding=[(1, 1)] * 2, groups=6)),
+        ((1, 32, 5, 40), (32, 2, 2, 20), dict(strides=(1, 2), padding=[(3, 9)] * 2, groups=16)),
+        ((2, 20, 7, 9), (20, 2, 2, 3), DILATED | dict(groups=10)),
+        ((1, 36, 6, 5), (36, 4, 3, 3), dict(strides=(1, 1), padding=[(2, 2)] * 2, groups=9,
+                                            dilation=(2, 2))),
+    ],
+)  # fmt: skip
+def test_groups_of_few_features_side_by_side_in_a_vector(x_shape, w_shape, options, dtype):
+    x, w = arrays(3, x_shape, w_shape, dtype)
+    for threads, bits in ((1, 512), (3, 256), (1, 128)):
+        machine = dataclasses.replace(target(threads), vector_bits=bits)
+        check(x, w, **options, layout="last", cpu_target=machine)
 
 
 def test_explicit_columns_of_one_image_and_none():

@@ -7,8 +7,8 @@ its result behind the epilogue, `split_k.py` adds the parts of sums whose depth 
 
 On CPUs (`cpu/dispatch.py`) the solver is taken that is estimated to be fastest (`costs.py`):
 
-- `cpu/depthwise.py`, `cpu/depthwise_gradient.py`: convolutions whose groups have one feature, by
-  lanes (`cpu/lane_convolution.py`), and the gradients of their kernels.
+- `cpu/depthwise.py`, `cpu/depthwise_gradient.py`: convolutions whose groups have one feature, or
+  few, by lanes (`cpu/lane_convolution.py`), and the gradients of kernels of one feature.
 - `cpu/few_columns.py`: convolutions with very few features in their result.
 - `cpu/direct.py`: plain matrices, read where they lie; `cpu/rank_updates.py`: few rows times a
   large one, which is read in its own order; `cpu/streamed.py`: as few times one that was packed

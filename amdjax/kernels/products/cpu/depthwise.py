@@ -1,8 +1,10 @@
-"""Convolutions in which each group has one input feature.
+"""Convolutions in which each group has one input feature, or few.
 
 Nothing is shared between the lanes of a vector here, so there is no matrix product in them: lanes
 run over features where features lie side by side, over the innermost spatial axis otherwise, and
-each lane sums its own taps. The gradient of such a kernel has few positions and as many taps as the
+each lane sums its own taps. Where groups have several features, as many of them as output ones, a
+vector holds whole groups, and each of their features is spread over the lanes of its group in turn.
+The gradient of such a kernel has few positions and as many taps as the
 image has pixels; its positions stay in registers while the loop over taps runs.
 """
 
@@ -12,6 +14,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from amdjax import tile
@@ -113,7 +116,7 @@ class FeatureLanes(LaneConvolution):
         writer: Writer,
     ) -> None:
         k, conv, p, shape = self.k, self.conv, self.inner_phase, (self.lanes,)
-        multiplier = conv.out[1] // conv.lhs[1]
+        multiplier = conv.out[1] // conv.lhs[1]  # 1 where groups have several features
         x_stride, w_stride = conv.lhs_strides[-1], conv.rhs_strides[-1]
         coordinate = first * p.shift + p.start
 
@@ -134,31 +137,31 @@ class FeatureLanes(LaneConvolution):
         def taps(x_at: Value, w_at: Value, accumulators: list[Value]) -> list[Value]:
             x_at = x_at + first * (p.shift * x_stride)
 
-            def tap(t: int, accumulators: list[Value], cache: dict[int, Value]) -> list[Value]:
-                w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
-                out = []
-                for i, total in enumerate(accumulators):
-                    j = i * p.shift + t * p.tap_shift
-                    if j not in cache:
-                        cache[j] = read(x_at, j)
-                    out.append(multiply_add(k, cache[j], w, total))
+            def tap(
+                t: Value | int, accumulators: Sequence[Value], at: Callable[[int, int], Value]
+            ) -> list[Value]:
+                """Add products with a tap; `at(position, feature)` is the input in each lane."""
+                w_here = w_at + c + t * (p.tap_step * w_stride)
+                out = list(accumulators)
+                for f in range(conv.rhs[1]):
+                    w = self.load(self.w, w_here + f * conv.rhs_strides[1], shape, 1, mask)
+                    out = [multiply_add(k, at(i, f), w, total) for i, total in enumerate(out)]
                 return out
 
-            if p.taps <= UNROLLED_TAPS:
-                cache: dict[int, Value] = {}
+            if p.taps * conv.rhs[1] <= UNROLLED_TAPS:
+                values = cache(lambda j: read(x_at, j))
+                spread = cache(lambda j, f: self._spread(values(j), f))
                 for t in range(p.taps):
-                    accumulators = tap(t, accumulators, cache)
+                    at = lambda i, f, t=t: spread(i * p.shift + t * p.tap_shift, f)
+                    accumulators = tap(t, accumulators, at)
                 return accumulators
 
             def rolled(t: Value, *accumulators: Value) -> list[Value]:
                 nonlocal coordinate
                 before, coordinate = coordinate, coordinate + t * p.tap_shift
-                w = self.load(self.w, w_at + c + t * (p.tap_step * w_stride), shape, 1, mask)
-                at = x_at + t * (p.tap_shift * x_stride)
-                out = [
-                    multiply_add(k, read(at, i * p.shift), w, total)
-                    for i, total in enumerate(accumulators)
-                ]
+                place = x_at + t * (p.tap_shift * x_stride)
+                values = cache(lambda i: read(place, i * p.shift))
+                out = tap(t, accumulators, lambda i, f: self._spread(values(i), f))
                 coordinate = before
                 return out
 
@@ -168,6 +171,13 @@ class FeatureLanes(LaneConvolution):
         origin = [zero] * self.width
         accumulators = self._from(image, positions, origin, taps)
         self._store(writer, first, c, accumulators, mask)
+
+    def _spread(self, x: Value, feature: int) -> Value:
+        """A feature of each group in all lanes of the group."""
+        group = self.conv.rhs[1]
+        if group == 1:
+            return x
+        return self.k.shuffle(x, [i // group * group + feature for i in range(self.lanes)])
 
     def _from(
         self,
@@ -287,16 +297,24 @@ class LanePlan:
         return kind(ctx, self.conv, self.phases).calls()
 
     def __str__(self) -> str:
-        size = "×".join(str(p.count) for p in self.phases)
-        out = f"depthwise convolution, {size} positions, lanes over {self.lanes}"
+        size, group = "×".join(str(p.count) for p in self.phases), self.conv.rhs[1]
+        several = self.lanes == "features" and group > 1
+        kind = f"convolution of groups of {group}" if several else "depthwise convolution"
+        out = f"{kind}, {size} positions, lanes over {self.lanes}"
         return out + (f", {self.chunk} rows of taps in a program" if self.chunk else "")
 
 
 def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[InOrder]:
-    """The plan of a convolution of single features; none where there are matrix products in it."""
+    """The plan of a convolution of single features, or of few; none where products suit it."""
     ctx, conv = problem
-    alone = conv.rhs[1] == 1 and conv.batch_groups == 1 and conv.feature_groups == conv.lhs[1] > 1
-    if not alone or conv.spatial == 0 or _is_complex(ctx):
+    group = conv.rhs[1]
+    if (
+        conv.batch_groups > 1
+        or conv.feature_groups == 1
+        or not (group == 1 or _fit(ctx, conv, target))
+    ):
+        return []
+    if conv.spatial == 0 or _is_complex(ctx):
         return []
     every = [tuple(phases) for phases in conv.phases()]
     taps = [math.prod(p.taps for p in phases) for phases in every]
@@ -304,9 +322,18 @@ def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[InOr
         return []
     if conv.lhs_strides[1] == conv.rhs_strides[0] == conv.out_strides[1] == 1:
         return [InOrder([LanePlan(conv, phases, "features") for phases in every])]
-    if conv.lhs_strides[-1] == 1 and conv.out_strides[-1] == 1:
+    if group == conv.lhs_strides[-1] == conv.out_strides[-1] == 1:
         return [InOrder([LanePlan(conv, phases, "columns") for phases in every])]
     return []
+
+
+def _fit(ctx: ShapedContext, conv: Convolution, target: CpuTarget) -> bool:
+    """Whether several groups fit a vector, of as many input features as output ones."""
+    dtypes = (v.aval.dtype for v in (*ctx.outputs, *ctx.inputs))
+    sums = accumulate_dtype(*dtypes, precision=ctx.params["precision"])
+    floats = all(short_dtype(v.aval.dtype) == sums in tile.FLOATS for v in ctx.inputs)
+    same = floats and isinstance(conv.rhs[1], int) and conv.out[1] == conv.lhs[1]
+    return same and lane_count(target, sums) % (2 * conv.rhs[1]) == 0
 
 
 def lane_cost(plan: LanePlan, ctx: ShapedContext, target: CpuTarget) -> float:
@@ -317,7 +344,7 @@ def lane_cost(plan: LanePlan, ctx: ShapedContext, target: CpuTarget) -> float:
     counts, taps = [p.count for p in phases], math.prod(p.taps for p in phases)
     if plan.lanes == "features":
         vectors = math.prod(counts) * ceil_div(conv.out[1], lanes)
-        each, programs = LANE_TAP * taps + 3, conv.out[0] * math.prod(counts[:-1])
+        each, programs = LANE_TAP * taps * conv.rhs[1] + 3, conv.out[0] * math.prod(counts[:-1])
     else:
         vectors = math.prod(counts[:-1]) * conv.out[1] * ceil_div(counts[-1], lanes)
         stride = phases[-1].shift

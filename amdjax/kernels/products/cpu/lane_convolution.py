@@ -35,7 +35,7 @@ class LaneConvolution:
     """What kernels share each lane of which sums its own taps.
 
     Args:
-      conv: sizes and layout; one input feature a group.
+      conv: sizes and layout; one input feature a group, or few.
       phases: the positions to compute.
     """
 
@@ -129,6 +129,6 @@ class LaneConvolution:
 
     def nanoseconds(self) -> float:
         conv = self.conv
-        taps = math.prod(p.taps for p in self.phases)
+        taps = math.prod(p.taps for p in self.phases) * conv.rhs[1]
         count = conv.lhs[0] * conv.out[1] * math.prod(p.count for p in self.phases)
         return count * (taps * 0.6 / self.lanes + 0.3)
