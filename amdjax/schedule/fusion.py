@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from amdjax.core.dims import DimSize, choosing, same_shape
+from amdjax.core.dims import choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.passes import is_on
@@ -225,7 +225,7 @@ def _choose_roots(
     optional: set[Var] = set()  # of them, those that could be computed again
     cost: dict[Var, float] = {}
     count: dict[Var, int] = {}
-    read: dict[Var, float] = {}  # elements that are read for all of a value
+    read: dict[Var, dict[Var, Any]] = {}  # what is read for all of a value, with bytes
     for eqn in jaxpr.eqns:
         if not is_inlinable(eqn):
             roots.update(eqn.outvars)
@@ -236,13 +236,17 @@ def _choose_roots(
         total = own_cost(eqn) + sum(cost[x] * share(x) for x in inlined)
         total += 0.5 * (len(inputs) - len(inlined))
         operations = 1 + sum(count[x] for x in inlined)
-        elements = sum(read[x] if x in inlined else size_of(x.aval.shape) for x in inputs)
+        sources = _sources(eqn, inputs, {x: read[x] for x in inlined})
+        nbytes = sum(sources.values())
         several = len(eqn.outvars) > 1
         for v in eqn.outvars:
             users = [u for u in readers.get(v, []) if u not in loops]  # they read all once
             large = operations > INLINE_LIMIT and not is_bitcast(eqn)
-            is_far = on_gpu or _is_spread(size_of(v.aval.shape), elements)
-            again = not is_bitcast(eqn) and _is_worth_keeping(v, users, total, is_far)
+            is_far = on_gpu or _is_spread(v, nbytes)
+            again = not is_bitcast(eqn) and (
+                _is_worth_keeping(v, users, total, is_far)
+                or (on_gpu and len(users) > 1 and _reads_much(v, nbytes))
+            )
             if v in needed or large or several:
                 roots.add(v)
             elif again:
@@ -250,14 +254,37 @@ def _choose_roots(
                 roots.add(kept)
                 optional.add(kept)
                 if kept is not v:  # which readers convert
-                    total, operations, elements = own_cost(eqn) + 0.5, 1, size_of(kept.aval.shape)
-            cost[v], count[v], read[v] = total, operations, elements
+                    total, operations = own_cost(eqn) + 0.5, 1
+                    sources = {kept: kept.aval.nbytes}
+            cost[v], count[v], read[v] = total, operations, sources
     return roots if on_gpu else roots - shared_by_steps(jaxpr, producers, roots, optional)
 
 
-def _is_spread(size: DimSize, elements: Any) -> bool:
-    """Whether a value is large and made of much fewer elements."""
-    return size >= LARGE and elements * SPREAD <= size
+def _sources(
+    eqn: JaxprEqn, inputs: Sequence[Var], inlined: Mapping[Var, dict[Var, Any]]
+) -> dict[Var, Any]:
+    """What is read for all of a result, and bytes of it: no more of an operand than that has."""
+    size = size_of(eqn.outvars[0].aval.shape) if eqn.outvars else 0
+    found: dict[Var, Any] = {}
+    for x in inputs:
+        whole = size_of(x.aval.shape)
+        share = 1 if reads_many(eqn) or whole <= size else size / whole
+        for source, nbytes in inlined.get(x, {x: x.aval.nbytes}).items():
+            found.setdefault(source, nbytes * share)
+    return found
+
+
+def _reads_much(v: Var, nbytes: Any) -> bool:
+    """Whether two that compute a large value read more than if one wrote it for the other.
+
+    As where a transformer's layers add to what all before them added to.
+    """
+    return size_of(v.aval.shape) >= LARGE and 2 * nbytes > 5 * v.aval.nbytes
+
+
+def _is_spread(v: Var, nbytes: Any) -> bool:
+    """Whether a value is large and made of much less."""
+    return size_of(v.aval.shape) >= LARGE and nbytes * SPREAD <= v.aval.nbytes
 
 
 def _is_worth_keeping(v: Var, users: Sequence[JaxprEqn], cost: float, is_far: bool) -> bool:

@@ -174,7 +174,7 @@ def test_memory_moves_in_vectors_of_16_bytes():
 
 
 def test_tiles_run_along_short_groups_that_are_stored_side_by_side():
-    """Not along positions, which what is read once a group is as near to."""
+    """And not along positions, although more is read that is the same for all of these."""
 
     def normalized(x, scale, *of_groups):
         x = x.reshape(4, 4096, 32, 4)
@@ -207,6 +207,23 @@ def test_column_reductions_of_much_read_whole_accesses():
     )
     threads = int(line.partition(" threads")[0].rpartition(" ")[2])
     assert rows * columns >= 8 * threads
+
+
+def test_what_layers_add_to_is_stored_by_some_of_them():
+    """As sums that all later layers read: not made anew of all that was added."""
+
+    def layers(x, w):
+        for _ in range(8):
+            y = x - x.mean(1, keepdims=True)
+            x = x + (y * lax.rsqrt((y * y).mean(1, keepdims=True) + 1)).astype(w.dtype) @ w + 1
+        return x
+
+    x, w = normal(512, 256), normal(256, 256)
+    text = jit(layers).lower(x, w).compile(target="gfx942").as_text("schedule").splitlines()
+    norms = [line for line in text if "rsqrt" in line]
+    assert len(norms) == 8
+    assert max(line.rpartition("(")[2].count("f32[512,256]") for line in norms) <= 3
+    assert_same(layers, x, w, rtol=2e-3)
 
 
 def test_indices_are_narrow_where_buffers_are_small():
