@@ -329,8 +329,7 @@ def depthwise_plans(problem: ConvolutionProblem, target: CpuTarget) -> list[InOr
 
 def _fit(ctx: ShapedContext, conv: Convolution, target: CpuTarget) -> bool:
     """Whether several groups fit a vector, of as many input features as output ones."""
-    dtypes = (v.aval.dtype for v in (*ctx.outputs, *ctx.inputs))
-    sums = accumulate_dtype(*dtypes, precision=ctx.params["precision"])
+    sums = sum_dtype(ctx)
     floats = all(short_dtype(v.aval.dtype) == sums in tile.FLOATS for v in ctx.inputs)
     same = floats and isinstance(conv.rhs[1], int) and conv.out[1] == conv.lhs[1]
     return same and lane_count(target, sums) % (2 * conv.rhs[1]) == 0
