@@ -50,6 +50,7 @@ class Kernel:
     parts: object = None
     sizes: tuple[Dim, ...] = ()
     runs_once: bool = False
+    _has_micro_kernel: bool | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return listing(self)[0]
@@ -67,7 +68,9 @@ class Kernel:
     @property
     def has_micro_kernel(self) -> bool:
         """Whether a loop is that of a product in registers."""
-        return any(is_micro_kernel(op) for op in nested_ops(self.body))
+        if self._has_micro_kernel is None:  # asked for often
+            self._has_micro_kernel = any(is_micro_kernel(op) for op in nested_ops(self.body))
+        return self._has_micro_kernel
 
     @property
     def cooperative(self) -> bool:

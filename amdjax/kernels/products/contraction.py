@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
-from typing import Any, Literal, NamedTuple, cast
+from functools import cached_property, lru_cache, wraps
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
@@ -482,6 +482,41 @@ class ProductProblem(NamedTuple):
             problem, windows, gradient = problem.as_real(), (), ()
         return ProductProblem(problem, problem.merged(), windows, gradient)
 
+    @property
+    def anonymous(self) -> ProductProblem | None:
+        """The same of operands that are not told; None where sizes are not known."""
+        p = self.merged
+        windows = (*self.windows, *self.gradient)
+        sized = any(isinstance(n, Dim) for w in windows for n in vars(w).values())
+        if sized or p.at_hand is not p or p.groups is not None:
+            return None
+        a, b = replace(p.a, owner=None), replace(p.b, owner=None)
+        p = replace(p, a=a, b=b, out=replace(p.out, owner=None))
+        return ProductProblem(p, p, self.windows, self.gradient)
+
+
+Plan = TypeVar("Plan")
+
+
+def for_all_operands(
+    find: Callable[[ProductProblem, CpuTarget], Sequence[Plan]],
+) -> Callable[[ProductProblem, CpuTarget], Sequence[Plan]]:
+    """A function that finds plans of merged products, once for each that differs in operands alone.
+
+    A network's layers are alike, and each is looked at several times, as layouts are chosen.
+    """
+    known = lru_cache(256)(find)
+
+    @wraps(find)
+    def found(product: ProductProblem, target: CpuTarget) -> Sequence[Plan]:
+        anonymous = product.anonymous
+        if anonymous is None:
+            return find(product, target)
+        plans: Sequence[Any] = known(anonymous, target)
+        return [replace(plan, problem=product.merged) for plan in plans]
+
+    return found
+
 
 def accumulate_dtype(out: Any, *operands: Any) -> str:
     """The dtype in which products are summed: at least float32, and 32 or 64-bit integers."""
@@ -517,7 +552,7 @@ class TileShape:
     @property
     def lower(self) -> TileShape:
         """The tile with a row less."""
-        return replace(self, rows=self.rows - 1, even=False)
+        return _heights(self)[1]
 
     def covering(self, rows: int) -> list[tuple[int, TileShape]]:
         """Tiles that cover so many rows, from the first on: how many of which shape."""
@@ -525,7 +560,8 @@ class TileShape:
         if not self.even:
             return [(tiles, self)]
         short = min(tiles * self.rows - rows, tiles)
-        return [(tiles - short, replace(self, even=False)), (short, self.lower)]
+        whole, lower = _heights(self)
+        return [(tiles - short, whole), (short, lower)]
 
     @property
     def columns(self) -> int:
@@ -539,6 +575,12 @@ class TileShape:
         loads = (self.rows + self.vectors) * costs.load
         busy = max(self.rows * self.vectors / 2, loads, costs.latency)
         return busy + costs.step + max(0, self.vectors - 2) * costs.wide
+
+
+@lru_cache(256)  # there are few, each of which is asked for very often
+def _heights(shape: TileShape) -> tuple[TileShape, TileShape]:
+    """A tile for all rows but the last ones, and one with a row less."""
+    return replace(shape, even=False), replace(shape, rows=shape.rows - 1, even=False)
 
 
 def lane_count(target: CpuTarget, dtype: str) -> int:
