@@ -336,6 +336,14 @@ class GpuTarget:
     # What schedules ask
 
     @property
+    def issue_clocks(self) -> int:
+        """Clocks for which an instruction of a wave keeps its SIMD.
+
+        Nothing on NVIDIA's, where the fitted costs have it in them.
+        """
+        return 0 if not self.is_amdgpu else 4 if self.wave_size == 64 else 1
+
+    @property
     def usual_workgroup(self) -> int:
         """Threads of a program, where nothing speaks for more or fewer."""
         return min(256, self.max_workgroup)

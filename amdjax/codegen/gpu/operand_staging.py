@@ -11,6 +11,7 @@ from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import i32, joined_words, lds_address, log2
 from amdjax.codegen.gpu.operand_formats import float_parts, rounded_to_xf32
+from amdjax.codegen.gpu.registers import register
 from amdjax.codegen.llvm import I8, I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets.mma import CELL_BYTES, SharedLayout, Tiling
@@ -402,10 +403,13 @@ class DepthStaging(Staging):
         if self.side.axis == "depth":
             self._put(stage, target, 0, parts)
             return
-        if parts[0].type.bits == 8 and self.side.vector == 4 and len(parts) % 4 == 0:
+        vector, bits = self.side.vector, parts[0].type.bits
+        if bits == 8 and vector == 4 and len(parts) % 4 == 0:
             columns = self._transposed_bytes(parts)
+        elif bits == 16 and vector in (2, 4) and len(parts) % 2 == 0:
+            columns = self._transposed_halves(parts)
         else:
-            lines = range(self.side.vector)
+            lines = range(vector)
             columns = [[self.f.shuffle(x, None, [j]) for x in parts] for j in lines]
         for j, column in enumerate(columns):
             self._put(stage, target, j * self.layout.interleave_stride * CELL_BYTES, column)
@@ -426,6 +430,27 @@ class DepthStaging(Staging):
                     lines[line].append(turn(f, x, y, halves))
         kind = I32.with_lanes(len(words) // 4)
         return [[joined_words(f, line, kind)] for line in lines]
+
+    def _transposed_halves(self, parts: list[Value]) -> list[list[Value]]:
+        """The depth of each line, from two or four lines of 16 bits at each step of depth.
+
+        LLVM would move each half by itself where registers have names for halves.
+        """
+        f, count = self.f, self.side.vector // 2
+        words = [
+            [register(f, f.bitcast(x, I32.with_lanes(count)), i) for i in range(count)]
+            for x in parts
+        ]
+        kind = I32.with_lanes(len(parts) // 2)
+        columns = []
+        for line in range(self.side.vector):
+            halves = (2, 3, 6, 7) if line % 2 else (0, 1, 4, 5)
+            column = [
+                self.g.isa.bytes_of(f, x[line // 2], y[line // 2], halves)
+                for x, y in zip(words[::2], words[1::2], strict=True)
+            ]
+            columns.append([joined_words(f, column, kind)])
+        return columns
 
 
 @dataclass

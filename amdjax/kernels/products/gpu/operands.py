@@ -40,7 +40,7 @@ class SourcePlaces:
         self.told = [k.const("index", n) for n in extents if isinstance(n, Dim)]
         limits = tuple(TOLD if isinstance(n, Dim) else n for n in extents)
         along, vector = contiguity(source, atom)
-        run = _run(source, depth)
+        run = run_of_tiles(source, depth)
         shifts = tuple(map(int, source.depth[-1].shifts)) if source.depth else (0,) * len(limits)
         self.side = Side(buffer, along, vector, run, limits, shifts if run is not None else ())
         base = k.const("index", source.offset)
@@ -129,7 +129,7 @@ def aligned(x: int, most: int) -> int:
     return divisor(x, most)
 
 
-def _run(source: Source, depth: int) -> int | None:
+def run_of_tiles(source: Source, depth: int) -> int | None:
     """The stride of tiles in depth if each lies within a run of the innermost loop."""
     if not source.depth:
         return 0

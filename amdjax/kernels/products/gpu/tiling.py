@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction
-from amdjax.kernels.products.gpu.operands import contiguity
+from amdjax.kernels.products.gpu.operands import contiguity, run_of_tiles
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import (
@@ -31,7 +31,7 @@ WARPGROUP_STAGES = (4, 3, 2)  # tiles of an operand in LDS; the largest tile lea
 LEAST_DEPTH = 16  # of a tile, where there is as much
 DEEPER = 2, 4  # times as much, where LDS and registers allow
 FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
-OTHER_REGISTERS = 32  # of a lane, besides sums, what is multiplied and what is brought
+OTHER_REGISTERS = 16  # of a lane, besides sums, what is multiplied and what is brought
 LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
 SPLIT_GAIN = 1.5  # of products of parts, below which splitting operands costs what they gain
 TIE = 1e-6  # of work that waiting hides, so that less of it is better where all else is equal
@@ -126,10 +126,17 @@ def candidates(problem: ProductProblem, target: GpuTarget) -> list[Plan]:
     """All plans worth a look."""
     return [
         plan
-        for atom in problem.atoms
+        for atom in _fitting(problem)
         for tiling in _tilings(target, problem.contraction, atom, problem.products)
         for plan in _split_plans(target, problem.contraction, tiling)
     ]
+
+
+def _fitting(problem: ProductProblem) -> Sequence[MmaAtom]:
+    """The atoms of which half would not be enough; the smallest if there are none."""
+    rows, columns = problem.contraction.rows, problem.contraction.columns
+    found = [x for x in problem.atoms if x.from_lds or (x.m < 2 * rows and x.n < 2 * columns)]
+    return found or problem.atoms[-1:]
 
 
 def _tilings(
@@ -157,8 +164,8 @@ def _wave_tilings(
     for depth, rows, columns in itertools.product(
         _depths(target, problem, atom), _sizes(atom.m), _sizes(atom.n)
     ):
-        if rows > 2 * max(problem.rows, atom.m) or columns > 2 * max(problem.columns, atom.n):
-            continue
+        if rows >= 2 * max(problem.rows, atom.m) or columns >= 2 * max(problem.columns, atom.n):
+            continue  # half of it has all of them
         grid = _wave_grid(atom, rows, columns, waves)
         fragments = rows // (grid[0] * atom.m), columns // (grid[1] * atom.n)
         tiling = Tiling(atom, grid, fragments, depth)
@@ -187,7 +194,14 @@ def _depths(target: GpuTarget, problem: Contraction, atom: MmaAtom) -> list[int]
     usual = _usual_depth(problem, atom)
     if not target.is_amdgpu or atom.across:
         return [usual]
-    return [usual, *(usual * k for k in DEEPER if usual * k <= problem.depth)]
+    deeper = [usual * k for k in DEEPER if usual * k <= problem.depth]
+    runs = _runs(problem, usual)
+    return [usual, *(depth for depth in deeper if _runs(problem, depth) == runs)]
+
+
+def _runs(problem: Contraction, depth: int) -> list[bool]:
+    """Whether tiles of each operand lie within a run of the depth's innermost loop."""
+    return [run_of_tiles(x, depth) is not None for x in (problem.a, problem.b)]
 
 
 def _fits(target: GpuTarget, problem: Contraction, tiling: Tiling, registers: int) -> bool:
@@ -195,18 +209,32 @@ def _fits(target: GpuTarget, problem: Contraction, tiling: Tiling, registers: in
     return _registers(target, problem, tiling) <= registers and lds <= target.lds_bytes
 
 
+def _loads(
+    target: GpuTarget, problem: Contraction, tiling: Tiling
+) -> Iterator[tuple[int, int, int]]:
+    """Of each operand: loads of a lane in a tile, words of each, transfers that turn a word."""
+    threads = tiling.wave_count * target.wave_size
+    for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
+        (along, vector), size = contiguity(source, tiling.atom), itemsize(source.dtype)
+        turned = along == "lines" and not tiling.atom.across
+        loads = max(lines * tiling.depth // (threads * vector), 1)
+        yield loads, ceil_div(vector * size, 4), {1: 2, 2: 1}.get(size, 0) if turned else 0
+
+
 def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     """About as many as a lane needs in the loop of a product."""
-    threads = tiling.wave_count * target.wave_size
-    brought = 0
-    for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        along, vector = contiguity(source, tiling.atom)
-        loads = max(lines * tiling.depth // (threads * vector), 1)
-        words = ceil_div(vector * itemsize(source.dtype), 4)
-        words *= 2 if along == "lines" and itemsize(source.dtype) == 1 else 1  # and turned
-        brought += loads * (words + LOAD_REGISTERS)
-    other = OTHER_REGISTERS if target.is_amdgpu else OTHER_REGISTERS // 2
-    return tiling.accumulator_registers + tiling.fragment_registers + brought + other
+    brought = sum(
+        loads * (words * max(turns, 1) + LOAD_REGISTERS)
+        for loads, words, turns in _loads(target, problem, tiling)
+    )
+    return tiling.accumulator_registers + tiling.fragment_registers + brought + OTHER_REGISTERS
+
+
+def _transfer_instructions(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
+    """Instructions of a wave that load a tile, turn its words and store them to LDS."""
+    return sum(
+        loads * (2 + words * turns) for loads, words, turns in _loads(target, problem, tiling)
+    )
 
 
 def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
@@ -250,27 +278,31 @@ def _wave_grid(atom: MmaAtom, rows: int, columns: int, most: int) -> tuple[int, 
 
 
 def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
-    """Clocks until the last compute unit is done.
+    """Clocks until the last compute unit is done, or the last pair of them that shares its LDS.
 
-    The programs on a compute unit share what it can do, and together hide how long memory takes.
+    The programs on a unit share what it can do, and together hide how long memory takes.
     """
     problem = product.contraction
     tiling, atom, costs = plan.tiling, plan.tiling.atom, target.costs
     rows, columns = tiling.rows, tiling.columns
     steps = ceil_div(plan.part, tiling.depth)
+    units = target.lds_units
+    beside = target.compute_units / units  # compute units that work on a program together
     accumulators = math.prod(tiling.fragments) * len(atom.elements)
     busy = 2 * rows * columns * tiling.depth / atom.flops * (1 + FEW_SUMS / accumulators)
     size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
     loads = size * tiling.depth / costs.cache_rate
-    parts = busy, loads, _fragment_reads(target, tiling) / costs.lds_rate
+    parts = [x / beside for x in (busy, loads, _fragment_reads(target, tiling) / costs.lds_rate)]
+    transfers = _transfer_instructions(target, problem, tiling) * target.issue_clocks
+    parts.append(transfers * tiling.wave_count / target.simds)
     step = max(parts) + (sum(parts) - max(parts)) * costs.not_hidden
     latency, stall = float(costs.load_latency), costs.stall / tiling.stages
     if atom.from_lds:
         latency, stall = costs.copy_latency / (tiling.stages - 1), 0
     stored = atom.accumulator if plan.splits > 1 else problem.out.dtype
     filled = min(rows, problem.rows) * min(columns, problem.columns)
-    store = filled * itemsize(stored) / _memory_rate(target)
-    alone = costs.program + steps * max(step + stall, latency) + store
+    store = filled * itemsize(stored) / (_memory_rate(target) * beside)
+    alone = costs.program + steps * (max(step + stall, latency) + transfers) + store
 
     def together(programs: int) -> float:
         """Clocks of programs on one compute unit."""
@@ -278,10 +310,10 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
 
     most = _resident(target, problem, tiling)
     programs = _tiles(problem, tiling) * plan.splits
-    full, rest = divmod(programs, most * target.compute_units)
+    full, rest = divmod(programs, most * units)
     cycles = full * together(most)
     if rest:
-        cycles += together(ceil_div(rest, target.compute_units))
+        cycles += together(ceil_div(rest, units))
     if plan.splits > 1:
         moved = problem.batches * problem.rows * problem.columns * atom.accumulator_bytes
         everywhere = costs.cache_rate / 2 * target.compute_units
