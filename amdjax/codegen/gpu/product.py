@@ -31,6 +31,8 @@ from amdjax.targets.mma import CELL_BYTES, Tiling, mma_atoms, warpgroup_atoms
 from amdjax.tile import ops
 
 CELL = Type("i32", 4)
+FEW_STEPS = 4  # of a loop, besides which one more load counts
+FEW_SUMS = 32  # registers of a lane that hold sums, besides which there is room
 
 
 LOWERINGS = Lowerings()
@@ -166,12 +168,12 @@ class _RegisterProduct(Product):
         step = llvm.const(start.type, depth)
         self._store(self._load(start, limit), i32(0))
         zeros = [llvm.zero(accumulator_type(self.atom))] * math.prod(self.tiling.fragments)
-        last = f.sub(stop, step)
+        last, peeled = f.sub(stop, step), self._is_short(start, stop)
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
             stage, *sums = carried
             following = f.add(k, step)
-            if not ragged:  # the last tile is brought once more rather than what lies behind it
+            if not (ragged or peeled):  # the last tile once more rather than what lies behind it
                 following = f.intrinsic("smin", k.type, following, last)
             if waits:  # for loads too
                 self.barrier()
@@ -194,9 +196,12 @@ class _RegisterProduct(Product):
             self._store(cells, stage)
             return [stage, *sums]
 
-        carried = [i32(0), *zeros]
-        _, *sums = f.loop(start, stop, step, carried, body, metadata=self.g.not_unrolled())
-        return sums
+        carried, end = [i32(0), *zeros], last if peeled else stop
+        stage, *sums = f.loop(start, end, step, carried, body, metadata=self.g.not_unrolled())
+        if not peeled:
+            return sums
+        self.barrier()
+        return self._multiply(sums, stage)
 
     def _load(self, k: Value, limit: Value | None) -> list[list[Load]]:
         return [x.load(k, limit) for x in self.stagings]
@@ -247,6 +252,17 @@ class _RegisterProduct(Product):
                         sums[at] = self._multiplier(
                             self.f, _part(x, part, each), _part(y, part, each), sums[at]
                         )
+
+    def _is_short(self, start: Value, stop: Value) -> bool:
+        """Whether to multiply the last tile behind the loop, so that none is loaded in vain.
+
+        It is the same code as in the loop, for which LLVM takes as long; with many sums it would
+        run out of registers.
+        """
+        if self.atom.kind != "matrix" or self.tiling.accumulator_registers > FEW_SUMS:
+            return False
+        known = start.ref.isdigit() and stop.ref.isdigit()
+        return known and int(stop.ref) - int(start.ref) <= FEW_STEPS * self.tiling.depth
 
     @property
     def _branches(self) -> bool:
