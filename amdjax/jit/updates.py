@@ -59,11 +59,12 @@ def readers_first(fusion: Fusion) -> Fusion:
     staying = [s for s in steps if isinstance(s, Single) and _stays(s)]
     last = {v: s for s in staying for v in _variables(step_reads(s))}
     # What another update reads too changes in place in the last of them.
-    updates = [s for s in staying if is_update(s.eqn) and last.get(_source(s)) is s]
+    sources = [(s, _source(s)) for s in staying if is_update(s.eqn)]
+    updates = [(s, v) for s, v in sources if v is not None and last[v] is s]
     places = {step: i for i, step in enumerate(steps)} if updates else {}
-    for update in updates:
+    for update, source in updates:
         start = places[update]
-        stop = max(places[s] for s in fusion.readers[update.eqn.invars[0]]) + 1
+        stop = max(places[s] for s in fusion.readers[source]) + 1
         if stop > start + 1:
             steps[start:stop] = _readers_before(steps[start:stop], update)
             places.update((s, i) for i, s in enumerate(steps[start:stop], start))

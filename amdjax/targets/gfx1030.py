@@ -26,10 +26,10 @@ _GFX1030 = GpuTarget(
     vgpr_file=1024,
     vgpr_granule=16,
     max_workgroups=32,
-    packed=frozenset({"f16"}),
+    packed=("f16",),
     dots=gfx908.DOTS,
     f64_rate=8,
-    atomics=frozenset({"fmin_f32", "fmax_f32", "fmin_f64", "fmax_f64"}),
+    atomics=("fmin_f32", "fmax_f32", "fmin_f64", "fmax_f64"),
 )
 
 TARGETS = (

@@ -50,9 +50,9 @@ _GFX1100 = GpuTarget(
     matrix_rate={"f16": 512, "bf16": 512, "i8": 512, "i4": 1024},
     vector_rate=256,
     f64_rate=8,
-    packed=frozenset({"f16"}),
+    packed=("f16",),
     dots=DOTS,
-    atomics=frozenset({"fadd_f32", "fmin_f32", "fmax_f32"}),
+    atomics=("fadd_f32", "fmin_f32", "fmax_f32"),
 )
 # The smaller chips have two thirds of the registers.
 _SMALL = replace(_GFX1100, vgpr_file=1024, vgpr_granule=16)

@@ -34,7 +34,7 @@ _GFX1201 = replace(
     matrix=MATRIX,
     matrix_rate={"f16": 1024, "bf16": 1024, "i8": 2048, "i4": 4096, "fp8": 2048, "bf8": 2048},
     fp8="ocp",
-    atomics=gfx1100.TARGETS[0].atomics | {"pk_add_f16", "pk_add_bf16"},
+    atomics=(*gfx1100.TARGETS[0].atomics, "pk_add_f16", "pk_add_bf16"),
 )
 
 TARGETS = (

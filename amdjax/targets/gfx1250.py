@@ -29,11 +29,12 @@ TARGETS = (
         vgpr_granule=16,
         vector_rate=256,
         f64_rate=128,
-        packed=frozenset({"f16", "bf16", "f32"}),
+        packed=("f16", "bf16", "f32"),
         fp8="ocp",
-        atomics=frozenset(
-            {f"{op}_{dtype}" for op in ("fadd", "fmin", "fmax") for dtype in ("f32", "f64")}
-            | {"pk_add_f16", "pk_add_bf16"}
+        atomics=(
+            *(f"{op}_{dtype}" for op in ("fadd", "fmin", "fmax") for dtype in ("f32", "f64")),
+            "pk_add_f16",
+            "pk_add_bf16",
         ),
     ),
 )

@@ -70,10 +70,10 @@ TARGETS = (
         matrix=MATRIX + MATRIX_I8 + MATRIX_I8_BLOCKS + MATRIX_BF16,
         matrix_rate={"f32": 256, "f16": 1024, "bf16": 512, "i8": 1024},
         f64_rate=64,
-        packed=frozenset({"f16"}),
+        packed=("f16",),
         dots=DOTS,
         # Without a result: code that reads the old value back gets a loop.
-        atomics=frozenset({"fadd_f32_no_return", "pk_add_f16_no_return"}),
+        atomics=("fadd_f32_no_return", "pk_add_f16_no_return"),
         dpp_row_bcast=True,
     ),
 )

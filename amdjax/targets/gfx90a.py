@@ -49,9 +49,9 @@ TARGETS = (
         matrix_rate={"f32": 256, "f64": 256, "f16": 1024, "bf16": 1024, "i8": 1024},
         vector_rate=256,
         f64_rate=128,
-        packed=frozenset({"f16", "f32"}),
+        packed=("f16", "f32"),
         dots=gfx908.DOTS,
-        atomics=frozenset({"fadd_f32", "fadd_f64", "fmin_f64", "fmax_f64", "pk_add_f16"}),
+        atomics=("fadd_f32", "fadd_f64", "fmin_f64", "fmax_f64", "pk_add_f16"),
         dpp_row_bcast=True,
     ),
 )

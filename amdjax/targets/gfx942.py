@@ -50,6 +50,6 @@ TARGETS = (
         | {"f16": 2048, "bf16": 2048, "i8": 4096, "fp8": 4096, "bf8": 4096},
         fp8="fnuz",
         preloads_arguments=True,
-        atomics=gfx90a.TARGETS[0].atomics | {"pk_add_bf16"},
+        atomics=(*gfx90a.TARGETS[0].atomics, "pk_add_bf16"),
     ),
 )

@@ -291,10 +291,10 @@ class GpuTarget:
     matrix_rate: dict[str, int] = field(default_factory=dict, hash=False)
     vector_rate: int = 128
     f64_rate: int = 4
-    packed: frozenset[str] = frozenset()
+    packed: tuple[str, ...] = ()
     dots: tuple[DotInstruction, ...] = ()
     fp8: Fp8 = "none"
-    atomics: frozenset[str] = frozenset()
+    atomics: tuple[str, ...] = ()
     max_load_bytes: int = 16
     kernarg_bytes: int = 4096
     preloads_arguments: bool = False

@@ -90,3 +90,38 @@ def test_a_folder_that_cannot_be_written(filled, tmp_path):
     _, result = filled
     tmp_path.chmod(0o500)
     assert run(tmp_path)[0] == result
+
+
+FOR_A_GPU = """
+import amdjax, amdjax.numpy as jnp
+from amdjax.jit.gpu import kernels
+from amdjax.runtime.cache import object_cache
+
+planned = []
+def counted(*args, _original=kernels.plan_program, **kwargs):
+    planned.append(args)
+    return _original(*args, **kwargs)
+kernels.plan_program = counted
+
+def f(x):
+    for i in range(8):
+        x = jnp.tanh(x @ x) + i
+    return x
+compiled = amdjax.jit(f).lower(jnp.ones((64, 64))).compile(TARGET)
+print(len(planned), object_cache().misses, sorted(k.name for k in compiled.kernels))
+"""
+
+
+@pytest.mark.parametrize("target, plans", [("sm_80", 0), ("gfx1100", 1)])
+def test_a_second_process_makes_no_kernels_for_gpus(tmp_path, target, plans):
+    """Strings have other hashes there. Stages of AMD's kernels are planned, as these name lines."""
+    said = [
+        run_python(
+            FOR_A_GPU.replace("TARGET", repr(target)), AMDJAX_CACHE_DIR=str(tmp_path),
+            AMDJAX_KEEP_PLANS="1", PYTHONHASHSEED=seed,
+        ).split(maxsplit=2)
+        for seed in "123"
+    ]  # fmt: skip
+    assert [planned for planned, _, _ in said] == ["1", str(plans), str(plans)]
+    assert int(said[0][1]) > 0 and said[1][1] == said[2][1] == "0"
+    assert said[0][2] == said[1][2] == said[2][2]

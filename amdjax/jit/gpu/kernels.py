@@ -52,8 +52,7 @@ def compile_device(
       observe: receives (stage, object) for every intermediate form.
       debug: whether the code says which tile op each instruction comes from, on AMD GPUs. It is
         the same code, but compiling takes 6 % longer.
-      kept: whether a plan will do that comes with the program in a file, of which stages tell
-        nothing.
+      kept: whether a plan will do that was kept, of which stages tell nothing.
 
     Returns:
       The plan, and the kernels by the id of the tile program that a `CALL` names.
@@ -63,7 +62,7 @@ def compile_device(
     """
     generator = GpuGenerator(target, debug and not is_carried())
     loader, key = KernelLoader(generator), None
-    if kept and not generator.debug and (loader.has_source or loader.is_recording):
+    if kept and not generator.debug:
         key = plan_key(closed, donated, target, generator.facts())
     if key is not None and (found := loader.read(key, closed.consts)) is not None:
         return found
