@@ -26,6 +26,8 @@ from amdjax.core.primitive import Primitive
 FROM_SHARE = 0.5
 #: Of that, what one of the operands or the result of some product takes.
 SEED_SHARE = 1 / 8
+#: Of what lies between products, what may be turned in memory so that members lie one by one.
+TURNED_SHARE = 1 / 5
 #: Bytes of a step's intermediates for each thread, so that starting kernels takes little.
 LEAST_BYTES = 256 << 10
 
@@ -211,7 +213,7 @@ class _Search:
         return self._links[i]
 
     def chain(self, seed: int, link: Link) -> Chain | None:
-        """The chain of a batched product; None if that needs what follows it."""
+        """The chain of a batched product; None if that is in none."""
         size = self.eqns[seed].outvars[0].aval.shape[link.results[0]]
         chain = Chain(size, {}, {})
         self._take(chain, seed, link)
@@ -225,7 +227,7 @@ class _Search:
                 if j not in chain.links and (found := self._link(chain, j)) is not None:
                     self._take(chain, j, found)
                     left.append(j)
-        self._trim(chain)
+        self._trim(chain, seed)
         return chain if seed in chain.links else None
 
     def _link(self, chain: Chain, i: int) -> Link | None:
@@ -253,19 +255,16 @@ class _Search:
             if axis is not None and isinstance(x, Var):
                 chain.axes[x] = axis
 
-    def _trim(self, chain: Chain) -> None:
+    def _trim(self, chain: Chain, seed: int) -> None:
         """Without what a loop cannot hold, or nothing between products needs.
 
-        What a member of the loop reads must not depend on what follows it; what is made for others
-        alone, in front of the first product, is left where it is.
+        What others make of the chain must not be needed in it: of what is before and behind such
+        others, the chain of a product is what that is in. What is made for others alone, in front
+        of the first product, is left where it is.
         """
-        behind: set[Var] = set()  # what depends on the chain, and is not of it
-        for i, eqn in enumerate(self.eqns):
-            late = any(isinstance(x, Var) and x in behind for x in eqn.invars)
-            if late or (i in chain.links and self._takes_all(chain, i)):
-                chain.links.pop(i, None)
-            if i not in chain.links and (late or self._reads(chain, eqn)):
-                behind.update(eqn.outvars)
+        self._trim_early(chain, seed)
+        self._trim_late(chain, seed)
+        self._trim_late(chain)
         behind_products = self._behind_products(chain)
         for i in sorted(chain.links, reverse=True):
             eqn = self.eqns[i]
@@ -276,11 +275,46 @@ class _Search:
             if not own:
                 del chain.links[i]
 
+    def _trim_late(self, chain: Chain, seed: int | None = None) -> None:
+        """Without what needs others that need the chain, or that need one equation of it."""
+        behind: set[Var] = set()  # others make it of the chain
+        own: set[Var] = set()  # what the chain makes of that equation
+        for i, eqn in enumerate(self.eqns):
+            if any(isinstance(x, Var) and x in behind for x in eqn.invars):
+                chain.links.pop(i, None)
+                behind.update(eqn.outvars)
+            elif i in chain.links and seed is None and self._takes_all(chain, i):
+                chain.links.pop(i)
+                behind.update(eqn.outvars)
+            elif seed is None:
+                if i not in chain.links and self._reads(chain, eqn):
+                    behind.update(eqn.outvars)
+            elif i == seed or any(isinstance(x, Var) and x in own for x in eqn.invars):
+                (own if i in chain.links else behind).update(eqn.outvars)
+
+    def _trim_early(self, chain: Chain, seed: int) -> None:
+        """Without what others need that one equation of the chain needs."""
+        needed: set[Var] = set()  # by others
+        own: set[Var] = set()  # by the chain
+        for i in range(seed, -1, -1):
+            eqn = self.eqns[i]
+            variables = [x for x in eqn.invars if isinstance(x, Var)]
+            if needed.intersection(eqn.outvars):
+                chain.links.pop(i, None)
+                needed.update(variables)
+            elif i == seed or own.intersection(eqn.outvars):
+                (own if i in chain.links else needed).update(variables)
+                if i in chain.links:
+                    needed.update(self._whole(chain, i))
+
+    def _whole(self, chain: Chain, i: int) -> list[Var]:
+        """What an equation of a chain reads all of at every step."""
+        pairs = zip(self.eqns[i].invars, chain.links[i].operands, strict=True)
+        return [x for x, axis in pairs if axis is None and isinstance(x, Var)]
+
     def _takes_all(self, chain: Chain, i: int) -> bool:
         """Whether an equation of a chain reads all members of what is made in it."""
-        pairs = zip(self.eqns[i].invars, chain.links[i].operands, strict=True)
-        whole = [x for x, axis in pairs if axis is None and isinstance(x, Var)]
-        return any(self.makers.get(x) in chain.links for x in whole)
+        return any(self.makers.get(x) in chain.links for x in self._whole(chain, i))
 
     def _reads(self, chain: Chain, eqn: JaxprEqn) -> bool:
         return any(isinstance(x, Var) and self.makers.get(x) in chain.links for x in eqn.invars)
@@ -311,10 +345,17 @@ class _Search:
                 found.update(v for v in eqn.outvars if v in summed)
                 found.update(x for x in eqn.invars if isinstance(x, Var) and x in late)
             elif isinstance(eqn.primitive.lowering, Reduce) or any(
-                v in summed and not self.leaves(chain, v) for v in eqn.outvars
+                v in summed and not self._is_kept(chain, v) for v in eqn.outvars
             ):
                 summed.update(x for x in eqn.invars if isinstance(x, Var))
-        return sum(v.aval.nbytes for v in found if not self.leaves(chain, v))
+        return sum(v.aval.nbytes for v in found if not self._is_kept(chain, v))
+
+    def _is_kept(self, chain: Chain, v: Var) -> bool:
+        """Whether something outside of a chain needs the elements of what is made in it."""
+        shaped = (r for r in self.readers.get(v, ()) if self.eqns[r].primitive.name == "reshape")
+        return self.leaves(chain, v) or any(
+            self._is_kept(chain, self.eqns[r].outvars[0]) for r in shaped
+        )
 
     def leaves(self, chain: Chain, v: Var) -> bool:
         """Whether something outside of a chain needs what is made in it."""
@@ -387,12 +428,14 @@ class _Loop:
             return None
         made = [v for i in numbers for v in self.search.eqns[i].outvars]
         outs = [v for v in made if self.search.leaves(self.chain, v)]
-        if any(math.prod(x.aval.shape[: self.chain.axes[x]]) != 1 for x in (*self.slices, *outs)):
-            return None  # memory would be turned, before the loop or behind it
+        turned = sum(v.aval.nbytes for v in (*self.slices, *outs) if not self._leads(v))
+        if turned > TURNED_SHARE * self.search.bytes_between(self.chain):
+            return None
         before, xs = self._split(self.slices)
         results = [self._stacked(v) for v in outs]
+        stored = [self._in_front(self.cut[v], self.chain.axes[v], self.body) for v in outs]
         index = [*self.consts.values(), *self.slices.values()]
-        body = Jaxpr((), index, [self.cut[v] for v in outs], self.body, None)
+        body = Jaxpr((), index, stored, self.body, None)
         params = {
             "jaxpr": ClosedJaxpr(body, ()), "length": self.count, "reverse": False,
             "num_consts": len(self.consts), "num_carry": 0, "unroll": 1,
@@ -401,7 +444,7 @@ class _Loop:
         loop = JaxprEqn(
             Primitive.by_name["scan"], [*self.consts, *xs], results, params, source=first.source
         )
-        behind = [self._reshape(r, v, v.aval.shape) for r, v in zip(results, outs, strict=True)]
+        behind = [e for r, v in zip(results, outs, strict=True) for e in self._joined(r, v)]
         old = self.closed.jaxpr
         eqns = self._placed([*before, loop, *behind])
         return self.closed.replace(
@@ -429,7 +472,40 @@ class _Loop:
             return self.consts.setdefault(x, Var(x.aval))
         if x in self.cut:
             return self.cut[x]
-        return self.slices.setdefault(x, Var(self._type(x, axis)))
+        found = Var(self._type(x, axis))
+        if self._leads(x):
+            return self.slices.setdefault(x, found)
+        self.cut[x] = found
+        self.slices[x] = Var(found.aval.update(shape=_permuted(found.aval.shape, axis)))
+        order = _behind(axis, found.aval.ndim)
+        self.body.append(self._transpose(self.slices[x], found, order))
+        return found
+
+    def _leads(self, v: Var) -> bool:
+        """Whether members lie one behind the other."""
+        return math.prod(v.aval.shape[: self.chain.axes[v]]) == 1
+
+    def _in_front(self, x: Var, axis: int, eqns: list[JaxprEqn]) -> Var:
+        """A variable with the batch axis in front, unless members lie behind each other anyway."""
+        if math.prod(x.aval.shape[:axis]) == 1:
+            return x
+        found = Var(x.aval.update(shape=_permuted(x.aval.shape, axis)))
+        eqns.append(self._transpose(x, found, _front(axis, x.aval.ndim)))
+        return found
+
+    def _joined(self, stack: Var, v: Var) -> Iterator[JaxprEqn]:
+        """Equations that make a variable of the results of all steps."""
+        axis = self.chain.axes[v]
+        if self._leads(v):
+            yield self._reshape(stack, v, v.aval.shape)
+            return
+        whole = Var(v.aval.update(shape=_permuted(v.aval.shape, axis)))
+        yield self._reshape(stack, whole, whole.aval.shape)
+        yield self._transpose(whole, v, _behind(axis, v.aval.ndim))
+
+    def _transpose(self, source: Var, result: Var, order: Sequence[int]) -> JaxprEqn:
+        params = {"permutation": tuple(order)}
+        return JaxprEqn(Primitive.by_name["transpose"], [source], [result], params)
 
     def _type(self, v: Var, axis: int) -> ShapedArray:
         """The type of some members of a variable."""
@@ -438,15 +514,20 @@ class _Loop:
 
     def _stacked(self, v: Var) -> Var:
         """A variable for all steps of another, one behind the other."""
-        return Var(v.aval.update(shape=(self.count, *self._type(v, self.chain.axes[v]).shape)))
+        axis = self.chain.axes[v]
+        shape = self._type(v, axis).shape
+        shape = shape if self._leads(v) else _permuted(shape, axis)
+        return Var(v.aval.update(shape=(self.count, *shape)))
 
     def _split(self, variables: Iterable[Var]) -> tuple[list[JaxprEqn], list[Var]]:
         """Variables by steps of the loop, and the equations that make them."""
-        variables = [*variables]
-        stacks = [self._stacked(v) for v in variables]
-        return [
-            self._reshape(v, s, s.aval.shape) for v, s in zip(variables, stacks, strict=True)
-        ], stacks
+        eqns: list[JaxprEqn] = []
+        stacks = []
+        for v in variables:
+            stacks.append(self._stacked(v))
+            x = self._in_front(v, self.chain.axes[v], eqns)
+            eqns.append(self._reshape(x, stacks[-1], stacks[-1].aval.shape))
+        return eqns, stacks
 
     def _reshape(self, source: Var, result: Var, shape: Sequence[int]) -> JaxprEqn:
         params = {"new_sizes": tuple(shape), "dimensions": None, "sharding": None}
@@ -468,3 +549,17 @@ class _Loop:
         before = [e for e in rest[first:] if needed.intersection(e.outvars)]
         behind = [e for e in rest[first:] if not needed.intersection(e.outvars)]
         return [*rest[:first], *before, *loop, *behind]
+
+
+def _front(axis: int, ndim: int) -> tuple[int, ...]:
+    """The permutation that has an axis in front."""
+    return (axis, *(d for d in range(ndim) if d != axis))
+
+
+def _behind(axis: int, ndim: int) -> tuple[int, ...]:
+    """The one that has the first axis at `axis` again."""
+    return (*range(1, axis + 1), 0, *range(axis + 1, ndim))
+
+
+def _permuted(shape: Sequence[int], axis: int) -> tuple[int, ...]:
+    return tuple(shape[d] for d in _front(axis, len(shape)))
