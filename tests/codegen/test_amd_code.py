@@ -38,14 +38,19 @@ def test_table():
 
 def test_page_names_what_is_behind(monkeypatch):
     monkeypatch.setattr(tool, "CAUSES", {"product": "it waits"})
-    rows = [tool.Compared(name, "gfx942", OURS, TRITON, 40) for name in ("product", "other")]
-    text = tool.page([*rows, tool.Compared("sum", "gfx1100", TRITON, OURS, 60)])
-    assert "## gfx942\n\nOf 2 rows 0 are" in text and "## gfx1100\n\nOf 1 rows 1 are" in text
-    listed = text.split("## Rows that are behind")[1].split("\n")
-    assert [x for x in listed if x] == [
-        "- product, gfx942, 1.50: it waits",
-        "- other, gfx942, 1.50",
+    rows = [
+        tool.Compared(name, "gfx942", OURS, TRITON, busiest)
+        for name, busiest in (("product", 20), ("other", 20), ("spread", 40))
     ]
+    text = tool.page([*rows, tool.Compared("sum", "gfx1100", TRITON, OURS, 60)])
+    assert "## gfx942\n\nOf 3 rows 0 are" in text and "## gfx1100\n\nOf 1 rows 1 are" in text
+    listed = text.split("## Rows that are behind")[1].split("\n")
+    assert [x for x in listed if x.startswith("- ")] == [
+        "- it waits: product on gfx942 (1.50, 1.50).",
+        "- no cause found yet: other on gfx942 (1.50, 1.50).",
+        f"- {tool._SPREAD}: spread on gfx942 (1.50, 0.75).",
+    ]
+    assert "Not measured yet: add, 1M f32 on gfx942;" in text
 
 
 def test_busiest_simd():

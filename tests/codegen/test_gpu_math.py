@@ -60,3 +60,15 @@ def test_exponentials_of_all_magnitudes(name):
     inside = np.isfinite(want) & ~infinite
     spacing = np.spacing(want[inside].astype(np.float32)).astype(np.float64)
     assert np.max(np.abs(got[inside] - want[inside]) / spacing) <= 1.3
+
+
+def test_reciprocal_square_roots_of_all_magnitudes():
+    given = [0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1e-45, 1e-40, 3e38]
+    given += list(4.0 ** np.arange(-60, 60))
+    x = np.concatenate([harness.random_bits(4000, np.float32, 0), given]).astype(np.float32)
+    got, want = evaluated("rsqrt", [x]), 1 / np.sqrt(x.astype(np.float64))
+    np.testing.assert_array_equal(got[-120:], want[-120:])
+    inside = np.isfinite(want)
+    np.testing.assert_array_equal(got[~inside], want[~inside])
+    error = np.abs(got[inside] - want[inside]) / np.spacing(want[inside].astype(np.float32))
+    assert error.max() <= 1.5

@@ -23,6 +23,7 @@ from .expr import (
     copysign,
     estimate,
     fma,
+    has_good_estimates,
     low_integer,
     polynomial,
     round_shifted,
@@ -54,11 +55,6 @@ def expm1_of_reduced(r: Expr) -> Expr:
     return fma(r * r, polynomial(r, c.EXP[r.type.elem]), r)
 
 
-def has_exact_estimate(x: Expr) -> bool:
-    """Whether the machine's estimate of `2**r` is all that is lacking to an exponential."""
-    return "median" in x.f.module.estimates and not x.is_double
-
-
 def exp2_estimated(
     x: Expr, places: Expr, factors: tuple[float, float] | None, shift: int = 0
 ) -> Expr:
@@ -77,7 +73,7 @@ def exp2_estimated(
 
 def exp_scaled(x: Expr, shift: int = 0) -> Expr:
     """`exp(x) * 2**shift`, overflowing only where the result does."""
-    if has_exact_estimate(x):
+    if has_good_estimates(x):
         factors = c.LOG2_E["float"]
         return exp2_estimated(x, x * factors[0], factors, shift)
     low, high = EXP_RANGE[x.type.elem]
@@ -102,7 +98,7 @@ def exp2(x: Expr) -> Expr:
 
     Error: 0.9 ulp in float, 0.8 in double; on AMD's GPUs 1.0 in float.
     """
-    if has_exact_estimate(x):
+    if has_good_estimates(x):
         return exp2_estimated(x, x, None)
     low, high = EXP2_RANGE[x.type.elem]
     x = at_least(at_most(x, high), low)
@@ -158,7 +154,7 @@ def logistic(x: Expr) -> Expr:
 
 def exp_below_zero(x: Expr) -> Expr:
     """`e**x` for `x <= 0`."""
-    if has_exact_estimate(x):
+    if has_good_estimates(x):
         return exp_scaled(x)
     shifted, r = reduce_exp(at_least(x, EXP_RANGE[x.type.elem][0]))
     return scale_by_power(exp_of_reduced(r), low_integer(shifted))

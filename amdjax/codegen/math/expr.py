@@ -246,6 +246,11 @@ def estimate(name: str, x: Expr, *others: Number) -> Expr:
     return Expr(f, result)
 
 
+def has_good_estimates(x: Expr) -> bool:
+    """Whether estimates of floats are right to an ulp, so that little is lacking."""
+    return "median" in x.f.module.estimates and not x.is_double
+
+
 def rough_inverse(x: Expr) -> Expr:
     """`1 / x`, perhaps some ulp off, for moderate `x`: where what it lacks is made up for."""
     if "rcp" in x.f.module.estimates and not x.is_double:

@@ -14,8 +14,10 @@ from .expr import (
     at_least,
     at_most,
     copysign,
+    estimate,
     fast_two_sum,
     fma,
+    has_good_estimates,
     low_integer,
     polynomial,
     rough_inverse,
@@ -38,7 +40,14 @@ def rsqrt(x: Expr) -> Expr:
 
     Error: 1.5 ulp in float, 1.5 in double.
     """
-    return 1.0 / sqrt_of(x)
+    if not has_good_estimates(x):
+        return 1.0 / sqrt_of(x)
+    tiny = x < x.format.min_normal
+    x = x * select_constant(tiny, 2.0**24, 1.0, x)
+    y = estimate("rsqrt", x)
+    lack = fma(-(x * y), y, 1.0)  # NaN where the estimate is infinite or zero, and right
+    y = select(lack == lack, fma(0.5 * y, lack, y), y)
+    return y * select_constant(tiny, 2.0**12, 1.0, x)
 
 
 @elementwise
