@@ -17,16 +17,13 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.jit.plan import plan_program
 from amdjax.kernels.products import contraction
-from amdjax.kernels.products.contraction import ProductProblem
 from amdjax.kernels.products.cpu import blocking
 from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.dispatch import PRODUCTS
 from amdjax.kernels.products.cpu.micro_kernel import steps_of_turn
-from amdjax.kernels.products.cpu.packed import PACKED, packed_plans
+from amdjax.kernels.products.cpu.packed import PACKED
 from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
 from amdjax.kernels.products.cpu.streamed import STREAMED
-from amdjax.kernels.products.dot import dot_contraction
-from amdjax.kernels.shaped import ShapedContext
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
 from amdjax.targets.cpu import CpuTarget
@@ -240,27 +237,6 @@ def test_long_sums_are_begun_anew(m, k, n, turn):
         used += bool(applied)
         np.testing.assert_allclose(found, exact, 2e-6)
     assert used > 1
-
-
-def test_plans_of_equal_products_are_found_once():
-    """They are the same for all operands, and read those of the product that they are for."""
-
-    def product(*shape):
-        x, y = (Var(ShapedArray(s, np.dtype(np.float32))) for s in (shape[:2], shape[1:]))
-        out = Var(ShapedArray(shape[::2], x.aval.dtype))
-        eqn = JaxprEqn(dot_general_p, [x, y], [out], params((((1,), (0,)), ((), ()))))
-        return ProductProblem.of(dot_contraction(ShapedContext(eqn, machine)))
-
-    machine, found = CpuTarget(threads=2), []
-    count = lambda product, target: found.append(product) or packed_plans(product, target)
-    plans_of = contraction.for_all_operands(count)
-    for p in (product(96, 80, 64), product(96, 80, 64), product(96, 81, 64)):
-        plans = plans_of(p, machine)
-        assert plans == packed_plans.__wrapped__(p, machine)
-        assert all(plan.problem.a.owner is p.merged.a.owner for plan in plans)
-    assert len(found) == 2
-    plans_of(product(96, 80, 64), dataclasses.replace(machine, threads=4))
-    assert len(found) == 3
 
 
 @settings(max_examples=12)

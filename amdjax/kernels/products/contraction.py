@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, lru_cache, wraps
-from typing import Any, Literal, NamedTuple, TypeVar, cast
+from functools import cached_property, lru_cache
+from typing import Any, Literal, NamedTuple, cast
 
 from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div
@@ -481,41 +481,6 @@ class ProductProblem(NamedTuple):
         if problem.is_complex:
             problem, windows, gradient = problem.as_real(), (), ()
         return ProductProblem(problem, problem.merged(), windows, gradient)
-
-    @property
-    def anonymous(self) -> ProductProblem | None:
-        """The same of operands that are not told; None where sizes are not known."""
-        p = self.merged
-        windows = (*self.windows, *self.gradient)
-        sized = any(isinstance(n, Dim) for w in windows for n in vars(w).values())
-        if sized or p.at_hand is not p or p.groups is not None:
-            return None
-        a, b = replace(p.a, owner=None), replace(p.b, owner=None)
-        p = replace(p, a=a, b=b, out=replace(p.out, owner=None))
-        return ProductProblem(p, p, self.windows, self.gradient)
-
-
-Plan = TypeVar("Plan")
-
-
-def for_all_operands(
-    find: Callable[[ProductProblem, CpuTarget], Sequence[Plan]],
-) -> Callable[[ProductProblem, CpuTarget], Sequence[Plan]]:
-    """A function that finds plans of merged products, once for each that differs in operands alone.
-
-    A network's layers are alike, and each is looked at several times, as layouts are chosen.
-    """
-    known = lru_cache(256)(find)
-
-    @wraps(find)
-    def found(product: ProductProblem, target: CpuTarget) -> Sequence[Plan]:
-        anonymous = product.anonymous
-        if anonymous is None:
-            return find(product, target)
-        plans: Sequence[Any] = known(anonymous, target)
-        return [replace(plan, problem=product.merged) for plan in plans]
-
-    return found
 
 
 def accumulate_dtype(out: Any, *operands: Any) -> str:

@@ -25,7 +25,6 @@ from amdjax.kernels.products.contraction import (
     TileShape,
     WindowAxis,
     best_even_tiles,
-    for_all_operands,
     private_cache,
 )
 from amdjax.kernels.products.cpu.blocking import extents
@@ -102,7 +101,6 @@ class ImplicitPlan:
 Plan = TypeVar("Plan", bound=ImplicitPlan)
 
 
-@for_all_operands
 def implicit_plans(product: ProductProblem, target: CpuTarget) -> list[ImplicitPlan]:
     """Plans of several tiles and blocks; none where a position sees a single tap."""
     p, axes = product.merged, product.windows

@@ -26,7 +26,6 @@ from amdjax.kernels.products.contraction import (
     TileShape,
     best_even_tiles,
     best_tiles,
-    for_all_operands,
     product,
 )
 from amdjax.kernels.products.cpu.blocking import (
@@ -122,7 +121,6 @@ class PackedPlan:
         return f"packed product of {self.problem}, {self.blocking}"
 
 
-@for_all_operands
 def packed_plans(problem: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
     """Plans of several tiles and blocks."""
     p = problem.merged
