@@ -339,6 +339,8 @@ def main() -> None:
     parser.add_argument(
         "--markdown", type=Path, help="the page to write into; its default is the project's"
     )
+    parser.add_argument("--from", dest="files", type=Path, nargs="+", help="rows written before")
+    parser.add_argument("--gpu", help="its name, for rows written before")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.device != "cpu":
@@ -347,14 +349,18 @@ def main() -> None:
     os.environ.setdefault("AMDJAX_CACHE_DIR", "off")
     if args.row:
         return _single_row(args)
-    rows = _rows_in_processes(args)
+    rows = (
+        [row for file in args.files for row in json.loads(file.read_text())]
+        if args.files
+        else _rows_in_processes(args)
+    )
     if args.json:
         args.json.write_text(json.dumps(rows, indent=1))
     if not args.only and not args.quick:
         from .machine import gpu_model
 
         page = args.markdown or PAGE
-        text = section(rows, gpu_model())
+        text = section(rows, args.gpu or gpu_model())
         page.write_text(report.with_section(page, report.NETWORKS_MARK, text), encoding="utf-8")
         print(f"wrote {page}")
 
