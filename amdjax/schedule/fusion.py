@@ -250,7 +250,7 @@ def _choose_roots(
             if v in needed or large or several:
                 roots.add(v)
             elif again:
-                kept = inlined[0] if _is_wider(eqn) and inlined else v
+                kept = _named(inlined[0], producers) if _is_wider(eqn) and inlined else v
                 roots.add(kept)
                 optional.add(kept)
                 if kept is not v:  # which readers convert
@@ -302,6 +302,13 @@ def _is_wider(eqn: JaxprEqn) -> bool:
     if eqn.primitive.name != "convert_element_type":
         return False
     return bool(eqn.outvars[0].aval.dtype.itemsize > eqn.invars[0].aval.dtype.itemsize)
+
+
+def _named(v: Var, producers: dict[Var, JaxprEqn]) -> Var:
+    """The value in whose memory a value lies: another name needs that to be there."""
+    while v in producers and is_bitcast(producers[v]):
+        (v,) = (x for x in producers[v].invars if isinstance(x, Var))
+    return v
 
 
 def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:

@@ -296,3 +296,20 @@ def test_what_several_kernels_widen_is_kept_narrow():
     wide = [jnp.asarray(a, jnp.float32) for a in (x, y)]
     for got, want in zip(jit(f)(x, y), f(*wide), strict=True):  # each product to a bfloat16
         np.testing.assert_allclose(got, want, atol=128 * 3 * 2**-9)
+
+
+@pytest.mark.parametrize("shapes", [[(64, 128)], [(64, 1, 128)], [(32, 256), (8, 8, 128)]])
+def test_what_is_kept_narrow_may_have_other_names(shapes):
+    """Of a value that others read in another shape, what is kept is the value itself."""
+
+    def f(x, y):
+        narrow = jnp.exp(jnp.sin(x)) * jnp.tanh(y)
+        for shape in shapes:
+            narrow = narrow.reshape(shape)
+        wide = narrow.astype(jnp.float32)
+        return (wide * 2).sum(0), (wide + 1).sum(-1), jnp.sort(wide.max(-1))
+
+    x, y = (jnp.asarray(a.T, jnp.bfloat16) for a in (X, X[::-1]))
+    wide = [jnp.asarray(a, jnp.float32) for a in (x, y)]
+    for got, want in zip(jit(f)(x, y), f(*wide), strict=True):  # each product to a bfloat16
+        np.testing.assert_allclose(got, want, atol=256 * 3 * 2**-9)
