@@ -258,6 +258,7 @@ def section(rows: list[report.Row], device: str) -> str:
         "Products in bfloat16, parameters of training in float32; each library's usual way,",
         "attention and recurrent layers by cuDNN where it has them. Libraries in turns; medians.",
         "first call, memory: amdjax's and, as ratios, JAX's over amdjax's.",
+        *_beside_others(max(row["jobs"] for row in rows)),
         "",
         f"- device: {device}",
         "",
@@ -275,6 +276,15 @@ def section(rows: list[report.Row], device: str) -> str:
     errors = [(row["name"], *item) for row in rows for item in row["errors"].items()]
     lines += ["", *(f"- {name}, {report.LABELS[lib]}: {text}" for name, lib, text in errors)]
     return "\n".join(lines).strip() + "\n"
+
+
+def _beside_others(jobs: int) -> list[str]:
+    if jobs == 1:
+        return []
+    return [
+        f"Up to {jobs} rows were prepared at a time beside the one that is timed: what the host",
+        "bounds, as PyTorch's eager calls, and first calls take longer for that.",
+    ]
 
 
 def _beside(values: dict[str, float], text: Callable[[float], str]) -> str:
@@ -323,7 +333,7 @@ def _single_row(args: argparse.Namespace) -> None:
                 row = measure(
                     network, mode, args.libs, args.rounds, args.budget, args.quick, args.device
                 )
-                print(json.dumps(row), file=answer, flush=True)
+                print(json.dumps(row | {"jobs": args.jobs}), file=answer, flush=True)
 
 
 def main() -> None:
