@@ -38,9 +38,11 @@ def operation_key(operation: Any, avals: Sequence[Any], params: dict[str, Any]) 
     return (operation, config._trace_key, *avals, tuple(params), *params.values())
 
 
-def note_operator(method: Any, primitive: Any, avals: Sequence[Any]) -> None:
+def note_operator(
+    method: Any, primitive: Any, avals: Sequence[Any], params: dict[str, Any]
+) -> None:
     """Let an operator on such operands be what a primitive is, if that is known."""
-    known = operations.get(operation_key(primitive, avals, {}))
+    known = operations.get(operation_key(primitive, avals, params))
     if known is not None and compile_operator is not None:
         compile_operator(method)
         operations[operation_key(method, avals, {})] = known

@@ -1,8 +1,8 @@
 """Operators, methods and properties of arrays, installed on core's `Array`.
 
 An operator on two arrays of one aval, or on an array and a Python number that does not change its
-dtype, goes straight to `primitive.bind`: what to bind is looked up by the avals. Everything else
-goes through the NumPy-shaped function of the same meaning.
+dtype, goes straight to `primitive.bind`, and so does a product of matrices: what to bind is looked
+up by the avals. Everything else goes through the NumPy-shaped function of the same meaning.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from amdjax.core.boundaries import api_boundary, guard_methods
 from amdjax.core.config import config
 from amdjax.core.context import Context, context
 from amdjax.core.dims import same_shape
+from amdjax.core.precision import canonical_precision
 from amdjax.core.primitive import Primitive
 from amdjax.core.ref import is_ref
 from amdjax.core.trace import Tracer
@@ -89,14 +90,37 @@ _DIRECT: dict[str, dict[str, Primitive]] = {
 }
 
 
-def _pair_plan(direct: dict[str, Primitive], x: Any, y: Any) -> Primitive | None:
-    """The primitive for operands of avals `x` and `y`, None if anything has to be converted."""
+Plan = tuple[Primitive, dict[str, Any]]  # what to bind, with which parameters
+
+
+def _pair_plan(direct: dict[str, Primitive], x: Any, y: Any) -> Plan | None:
+    """What to bind to operands of avals `x` and `y`, None if anything has to be converted."""
     if isinstance(x.dtype, dtypes.ExtendedDType) or x.dtype != y.dtype:
         return None
     # What two weak ones become depends on how dtypes promote at the time.
     if x.weak_type or y.weak_type or (x.shape and y.shape and not same_shape(x.shape, y.shape)):
         return None
-    return direct.get(_kind(x.dtype))
+    found = direct.get(_kind(x.dtype))
+    return None if found is None else (found, {})
+
+
+def _product_plan(x: Any, y: Any, _: Any) -> Plan | None:
+    """What to bind to matrices or vectors of one dtype, as settings have it."""
+    if x.dtype != y.dtype or x.weak_type or y.weak_type:
+        return None
+    if isinstance(x.dtype, dtypes.ExtendedDType) or not dtypes.issubdtype(x.dtype, np.number):
+        return None
+    if not (1 <= x.ndim <= 2 and 1 <= y.ndim <= 2):
+        return None
+    inner = x.shape[-1], y.shape[0]
+    if not all(type(n) is int for n in inner) or inner[0] != inner[1]:
+        return None
+    return lax.dot_general_p, {
+        "dimension_numbers": (((x.ndim - 1,), (0,)), ((), ())),
+        "precision": canonical_precision(None),
+        "out_sharding": None,
+        "preferred_element_type": x.dtype,
+    }
 
 
 def _number_plan(direct: dict[str, Primitive], x: Any, number: type, _: bool) -> Primitive | None:
@@ -114,6 +138,8 @@ def _number_plan(direct: dict[str, Primitive], x: Any, number: type, _: bool) ->
 
 def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Callable[..., Any]:
     direct = _DIRECT.get(name, {})
+    is_product = name == "matmul" and not reflected
+    make_plan = _product_plan if is_product else functools.partial(_pair_plan, direct)
     pairs: dict[Any, Any] = {}
     numbers: dict[Any, Any] = {}
 
@@ -134,16 +160,21 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
     def method(self: Array, other: Any) -> Any:
         try:
             if type(other) is type(self):
-                key = (self.aval, other.aval)
+                key = (
+                    (self.aval, other.aval, config._trace_key)
+                    if is_product
+                    else (self.aval, other.aval)
+                )
                 plan = pairs.get(key, False)
                 if plan is False:
-                    plan = pairs[key] = _pair_plan(direct, *key)
+                    plan = pairs[key] = make_plan(*key)
                 if plan is not None:
+                    primitive, params = plan
                     if reflected:
-                        return plan.bind(other, self)
+                        return primitive.bind(other, self, **params)
                     if recorded.operations:
-                        recorded.note_operator(method, plan, key)
-                    return plan.bind(self, other)
+                        recorded.note_operator(method, primitive, key[:2], params)
+                    return primitive.bind(self, other, **params)
             elif type(other) in _NUMBERS:
                 aval = self.aval
                 number = (aval, type(other), config.enable_x64)

@@ -3,6 +3,7 @@
 import collections
 import copy
 import gc
+import operator
 import os
 import pickle
 import random
@@ -346,6 +347,34 @@ def test_operators(name):
     same(f(2.0, jnp.asarray(x)), f(F32(2), x))
     same(f(jnp.asarray(x), y), op(x, y))
     assert f(jnp.asarray(x), jnp.asarray(y[:1])).shape == (9,)
+
+
+@pytest.mark.parametrize("shapes", [((3, 4), (4, 2)), ((4,), (4, 2)), ((3, 4), (4,)), ((4,), (4,))])
+def test_products(shapes):
+    x, y = (numbers(*shape, seed=i) for i, shape in enumerate(shapes))
+    got = repeated(operator.matmul, jnp.asarray(x), jnp.asarray(y))
+    x, y = x.astype(np.float64), y.astype(np.float64)
+    assert (np.abs(np.asarray(got) - x @ y) <= 4 * 2**-24 * (np.abs(x) @ np.abs(y))).all()
+    i, j = jnp.arange(4), jnp.ones((4, 2), bool)
+    assert (i @ i).dtype == np.int32 and (i @ jnp.ones(4)).dtype == F32
+    assert (j.T @ j).dtype == bool
+    with pytest.raises(TypeError, match="same shape"):
+        jnp.ones((3, 4)) @ jnp.ones(5)
+
+
+def test_products_have_the_precision_of_the_settings():
+    f = lambda x: x @ x
+
+    def precision():
+        (eqn,) = amdjax.make_jaxpr(f)(jnp.ones((4, 4))).eqns
+        return eqn.params["precision"]
+
+    plain = repeated(operator.matmul, jnp.ones((4, 4)), jnp.ones((4, 4)))
+    assert precision() is None
+    with amdjax.default_matmul_precision("bfloat16"):
+        assert precision() is not None
+        same(repeated(operator.matmul, jnp.ones((4, 4)), jnp.ones((4, 4))), plain)
+    assert precision() is None
 
 
 def test_operators_of_other_types():
