@@ -174,6 +174,26 @@ def test_sums_of_convolutions_in_double(target, groups):
     np.testing.assert_array_equal(got, np.full((2, 1, 5, 8), 8 // groups))
 
 
+@pytest.mark.parametrize("target", ["cpu", "gfx942", "gfx1100"])
+@pytest.mark.parametrize("precision", ["high", "BF16_BF16_F32", "F64_F64_F64"])
+def test_complex_numbers_are_multiplied_as_they_are(target, precision):
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(2, *s)).astype("f") for s in [(2, 5, 6, 8), (3, 1, 8, 16)])
+    x, w = x[0] + 1j * x[1], w[0] + 1j * w[1]
+    a, b = x[0, 0], w[0, 0]
+    if target == "cpu":
+        product = lax.dot(a, b, precision=precision)
+        convolved = lax.conv_general_dilated(
+            x, w, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"), precision=precision
+        )
+    else:
+        product = dot(target, a, b, precision)(a, b)
+        convolved = conv(target, x, w, precision)(x, w)
+    np.testing.assert_allclose(product, a.astype(complex) @ b, rtol=8 * EPS, atol=32 * EPS)
+    wanted = sum(x[:, i : i + 3].astype(complex) @ w[i, 0] for i in range(3))
+    np.testing.assert_allclose(convolved, wanted, rtol=8 * EPS, atol=96 * EPS)
+
+
 # Attention
 
 ATTENTION = {"tensorfloat32": 2.0**-9, "BF16_BF16_F32": 2.0**-6, "highest": 2.0**-20}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from amdjax.core.precision import precision_setting
 from amdjax.kernels.products.contraction import accumulate_dtype
 from amdjax.kernels.shaped import ShapedContext
@@ -44,7 +46,10 @@ def operand_formats(precision: Any) -> tuple[str, ...]:
 
 
 def sum_dtype(ctx: ShapedContext) -> str:
-    """The dtype in which products of an equation are summed."""
-    name = accumulate_dtype(*(v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)))
-    asked = precision_setting(ctx.params["precision"])
-    return "f64" if name == "f32" and asked == "F64_F64_F64" else name
+    """The dtype in which products of an equation, or parts of complex ones, are summed."""
+    dtypes = [v.aval.dtype for v in (*ctx.outputs, *ctx.inputs)]
+    name = accumulate_dtype(*dtypes)
+    is_wide = precision_setting(ctx.params["precision"]) == "F64_F64_F64"
+    # Sums of complex numbers are stored as pairs of their own dtype: `precision` is for float32.
+    is_real = not any(np.issubdtype(d, np.complexfloating) for d in dtypes)
+    return "f64" if name == "f32" and is_wide and is_real else name
