@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax import lax
+from amdjax import jit, lax, numpy as jnp
 from amdjax.core.config import enable_x64
 from amdjax.transforms.differentiate import vjp
 from tests.support.lax_checks import check_batching, check_derivatives
@@ -105,6 +105,29 @@ def test_layouts(numbers):
     )
     wanted = reference(x, w, (2, 1), [(0, 0), (0, 0)])
     np.testing.assert_allclose(found, place(wanted, "NCHW", numbers[2]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("sizes", [(2, 0, 16), (2, 3, 0), (0, 3, 16)])
+@pytest.mark.parametrize("numbers", [NHWC, ("NCHW", "OIHW", "NCHW")])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_empty_operands(numbers, groups, sizes):
+    images, features, columns = sizes
+    sides = {"N": images, "C": features * groups, "O": columns * groups, "I": features}
+    x = np.ones([sides.get(c, 6) for c in numbers[0]], np.float32)
+    w = np.ones([sides.get(c, 3) for c in numbers[1]], np.float32)
+
+    def both(x, w):
+        out, pullback = vjp(
+            lambda x, w: lax.conv_general_dilated(
+                x, w, (1, 1), "SAME", dimension_numbers=numbers, feature_group_count=groups
+            ), x, w,
+        )  # fmt: skip
+        return out, pullback(jnp.ones_like(out))
+
+    out, gradients = jit(both)(x, w)
+    assert out.shape == tuple({**sides, "C": columns * groups}.get(c, 6) for c in numbers[2])
+    assert [g.shape for g in gradients] == [x.shape, w.shape]
+    assert not any(np.any(v) for v in (out, *gradients))
 
 
 CASES = {

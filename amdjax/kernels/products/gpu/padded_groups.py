@@ -44,7 +44,9 @@ Plans = Sequence[KernelPlan]
 
 
 def plan_packed(ctx: ShapedContext, conv: Convolution) -> InOrder | None:
-    """The plan; None where packing does not pay."""
+    """The plan; None where packing does not pay, or there is nothing to pack."""
+    if 0 in (*conv.rhs, *conv.out):
+        return None
     dtypes = [short_dtype(x.aval.dtype) for x in (*ctx.inputs, *ctx.outputs)]
     if any(d not in FLOATS for d in dtypes) or dtypes[0] != dtypes[1] or not conv.spatial:
         return None
