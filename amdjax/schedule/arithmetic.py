@@ -130,8 +130,12 @@ class Arithmetic:
                 zero = self.const(0, x.dtype)
                 return self.ne(x, zero)
             return self.convert(El(part_dtype(x.dtype), x.parts[0]), name)
-        narrow = self.k.convert(x.value, name)
-        return El(name, self.k.convert(narrow, compute_dtype(name)))
+        return self.rounded(El(name, x.value))
+
+    def rounded(self, x: El) -> El:
+        """What the dtype of an element can hold of its value."""
+        narrow = self.k.convert(x.value, x.dtype)
+        return El(x.dtype, self.k.convert(narrow, compute_dtype(x.dtype)))
 
     def bitcast(self, x: El, dtype: Any) -> El:
         """Reinterpret the bits of an element as another dtype of the same width."""

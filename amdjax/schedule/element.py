@@ -20,7 +20,7 @@ import numpy as np
 
 from amdjax import tile
 from amdjax.core.dims import Dim, is_multiple, is_natural, surely_equal
-from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.core.jaxpr import Atom, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Control, Element, Pointwise
 from amdjax.core.source_info import Origin
 from amdjax.schedule.arithmetic import Arithmetic, aligned
@@ -206,6 +206,8 @@ class ElementBuilder:
         if isinstance(rule, Pointwise):
             values = [self.value(x, index if x.aval.shape else ()) for x in eqn.invars]
             if isinstance(rule.op, str):
+                if rule.op in tile.COMPARISONS:
+                    values = [self._held(x, v) for x, v in zip(eqn.invars, values)]
                 result = self.arithmetic.op(rule.op, *values)
             else:
                 result = rule.op(self, *values, **eqn.params)
@@ -220,6 +222,13 @@ class ElementBuilder:
         typed = [r if r is None else self._typed(r, v) for r, v in pairs]
         k.origin = enclosing
         return typed
+
+    def _held(self, atom: Atom, x: El) -> El:
+        """An element as memory would hold it, which other kernels compare it with."""
+        if x.is_complex or compute_dtype(x.dtype) != "f32" or isinstance(atom, Literal):
+            return x
+        loaded = not (self.special or atom in self.bound or atom in self.producers)
+        return x if loaded else self.arithmetic.rounded(x)
 
     def _typed(self, x: El, var: Var) -> El:
         """Bring a rule's result to the dtype its type rule promised."""
