@@ -196,7 +196,8 @@ def test_few_of_many_sizes_are_kept(monkeypatch):
         x, y = np.ones((b, t), np.float32), np.arange(b, dtype=np.float32)
         np.testing.assert_array_equal(f(x, y), y * t)
         np.testing.assert_array_equal(f(*map(jnp.asarray, (x, y))), y * t)
-    assert f._cache_size() == len(f._programs.compiled_flat) == 8
+    # Calls of arrays that are known go past what is kept, and leave it as it is.
+    assert len(f._programs.compiled_flat) <= f._cache_size() == 8
     (variants,) = f._programs.variants.values()
     assert len(variants._instances) == 4 and variants.reason is None
 
