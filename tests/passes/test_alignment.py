@@ -82,6 +82,38 @@ def test_two_products_read_one_padded_operand(always):
     assert sorted(shapes) == [(24, 32), (32, 16)]
 
 
+# Axes summed over and in common, and the operand whose columns are those of the result.
+@pytest.mark.parametrize(
+    ("x", "y", "numbers", "padded"),
+    [
+        ((64, 16), (16, 31), (((1,), (0,)), ((), ())), (16, 32)),
+        ((64, 16), (31, 16), (((1,), (1,)), ((), ())), (32, 16)),
+        ((2, 64, 16), (2, 31, 16), (((2,), (2,)), ((0,), (0,))), (2, 32, 16)),
+        ((64, 31, 16), (16,), (((2,), (0,)), ((), ())), None),  # the operand is as large
+        ((64, 16), (16, 32), (((1,), (0,)), ((), ())), None),
+    ],
+    ids=str,
+)
+def test_results_that_are_reduced_by_rows_are_wider(x, y, numbers, padded):
+    def f(x, y):
+        z = lax.dot_general(x, y, numbers, preferred_element_type=np.float16)
+        return amdjax.nn.logsumexp(z.astype(np.float32), -1)
+
+    x, y = draw(x, np.float16), draw(y, np.float16)
+    closed = aligned(f, x, y)
+    pads = [e.outvars[0].aval.shape for e in closed.eqns if e.primitive.name == "pad"]
+    assert pads == ([padded] if padded else [])
+    (got,) = eval_jaxpr(closed.jaxpr, closed.consts, x, y)
+    np.testing.assert_allclose(np.asarray(got), np.asarray(f(x, y)), rtol=1e-6)
+
+
+def test_results_that_are_returned_or_not_reduced_by_rows_stay():
+    x, w = draw((64, 16), np.float16), draw((16, 31), np.float16)
+    returned = aligned(lambda x, w: ((z := x @ w), jnp.max(z, -1)), x, w)
+    across = aligned(lambda x, w: jnp.max(jnp.exp(x @ w), 0), x, w)
+    assert "pad" not in primitives(returned) and "pad" not in primitives(across)
+
+
 def test_what_would_cost_more_than_it_saves_stays():
     half = np.float16
     few = aligned(lambda x, y: x @ y, draw((4, 1001), half), draw((1001, 1024), half))
