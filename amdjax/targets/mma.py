@@ -25,7 +25,7 @@ from amdjax.targets.gpu import DotInstruction, GpuTarget, MatrixInstruction
 __all__ = [
     "CELL_BYTES", "MATRIX_NAMES", "WARPGROUP_ROW_BYTES", "WARPGROUP_STEP_BYTES", "Digits",
     "MmaAtom", "SharedLayout", "Tiling", "along_rows", "digits_of", "lane_atom", "matrix_atom",
-    "mma_atoms", "row_atoms", "tile_atoms", "turned", "warpgroup_atoms",
+    "mma_atoms", "row_atoms", "staged_atoms", "tile_atoms", "turned", "warpgroup_atoms",
 ]  # fmt: skip
 
 CELL_BYTES = 16
@@ -85,6 +85,7 @@ class MmaAtom:
         bits.
       transposed: the instruction takes `b` for its left operand.
       terms: products of parts of the operands that are added, where they are sums of parts.
+      staged: operands pass through registers on their way to LDS, from which the atom reads them.
     """
 
     name: str
@@ -106,6 +107,7 @@ class MmaAtom:
     doubled: bool = False
     transposed: bool = False
     terms: int = 1
+    staged: bool = False
 
     @property
     def format(self) -> str:
@@ -136,6 +138,11 @@ class MmaAtom:
     def from_lds(self) -> bool:
         """Whether it reads its operands from LDS by itself."""
         return self.kind == "wgmma"
+
+    @property
+    def copied(self) -> bool:
+        """Whether its operands are copied from memory to LDS as they are."""
+        return self.from_lds and not self.staged
 
     @property
     def by_lanes(self) -> bool:
@@ -233,6 +240,8 @@ class Tiling:
     @property
     def fragment_registers(self) -> int:
         """Registers in which a lane holds what it multiplies at a time."""
+        if self.atom.from_lds:
+            return 0
         more = zip(self.fragments, self.atom.more, strict=True)
         lines = sum(fragments * len(distances) for fragments, distances in more)
         return lines * self.atom.cells * self.atom.parts * CELL_BYTES // 4
@@ -433,6 +442,18 @@ def warpgroup_atoms(target: GpuTarget, operand: str) -> list[MmaAtom]:
         return []
     rate = target.matrix_rate[operand]
     return [_warpgroup_atom(operand, columns, rate) for columns in (256, 128, 64)]
+
+
+@cache
+def staged_atoms(target: GpuTarget, format: str) -> list[MmaAtom]:
+    """The same for operands in a format that memory has not: lines of theirs are rows in LDS."""
+    operand, terms = _terms(format)
+    if target.name != "sm_90a" or operand not in ("f16", "bf16", "xf32"):
+        return []
+    rate = target.matrix_rate[operand] // terms
+    found = [_warpgroup_atom(operand, columns, rate) for columns in (256, 128, 64)]
+    suffix = f".x{terms}.staged" if terms > 1 else ".staged"
+    return [replace(x, name=x.name + suffix, terms=terms, staged=True) for x in found]
 
 
 def _warpgroup_atom(operand: str, columns: int, flops: int) -> MmaAtom:

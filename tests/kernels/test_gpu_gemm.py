@@ -15,6 +15,7 @@ from amdjax import enable_x64, jit, targets
 from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.core.aval import ShapedArray
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
+from amdjax.core.precision import DotAlgorithmPreset
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.gpu import contraction, tiling
 from amdjax.kernels.products.gpu.contraction import MatrixPlan
@@ -344,6 +345,26 @@ def test_hopper_reads_bytes_from_shared_memory_along_the_depth(turned):
     kernel, *_ = GpuRunner(dot_general_p, [x, y], params(numbers, out), "sm_90a").compiled()
     text = kernel.code.decode()
     assert ("k32.s32.s8.s8" in text) == (turned == (0, 1)) != ("mma.sync" in text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "instruction", "terms"),
+    [("TF32_TF32_F32", "k8.f32.tf32.tf32", 1), ("BF16_BF16_F32", "k16.f32.bf16.bf16", 1),
+     ("BF16_BF16_F32_X3", "k16.f32.bf16.bf16", 3), ("BF16_BF16_F32_X6", "k16.f32.bf16.bf16", 6)],
+)  # fmt: skip
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+def test_hopper_narrows_operands_on_their_way_to_shared_memory(asked, instruction, terms, turned):
+    """Both lie along the depth there, four steps of the instruction for each product of parts."""
+    x, y = np.empty((512, 512), np.float32), np.empty((512, 512), np.float32)
+    options = params((((1 - turned[0],), (turned[1],)), ((), ())))
+    options["precision"] = DotAlgorithmPreset[asked]
+    kernel, *_ = GpuRunner(dot_general_p, [x, y], options, "sm_90a").compiled()
+    text = kernel.code.decode()
+    found = re.findall(r"wgmma.mma_async\S*", text)
+    assert len(found) == 4 * terms and all(name.endswith(instruction) for name in found)
+    assert "mma.sync" not in text
+    # The first of several terms begins at zero, lest the unit cut off much of what it adds.
+    assert len(re.findall(r"setp.ne.b32 p, 0, 0; wgmma", text)) == (terms > 1)
 
 
 def test_hopper_copies_only_what_is_aligned():

@@ -1,8 +1,10 @@
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from amdjax import lax, numpy as jnp
+from amdjax import jit, lax, numpy as jnp
 from amdjax.transforms.staging import make_jaxpr
 from tests.support.lax_checks import check_batching, check_derivatives
 
@@ -125,6 +127,26 @@ def test_precision():
     assert "precision=(Precision.HIGHEST, Precision.HIGHEST)" in str(program)
     with pytest.raises(ValueError, match="precision must be"):
         lax.dot(x, x, precision="exact")
+
+
+#: How far products of operands in a format may be from those of float32, relative to them.
+FORMATS = {"tensorfloat32": 2.0**-10, "BF16_BF16_F32": 2.0**-7, "BF16_BF16_F32_X3": 3 * 2.0**-16,
+           "BF16_BF16_F32_X6": 0, "TF32_TF32_F32_X3": 3 * 2.0**-22}  # fmt: skip
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("precision", FORMATS)
+def test_errors_of_precisions(precision, turned):
+    """Rows that are whole for wide accesses, and others, more of them than a tile has."""
+    rng = np.random.default_rng(0)
+    for m, k, n in ((80, 96, 72), (131, 45, 67)):
+        x = rng.uniform(1, 2, (k, m) if turned[0] else (m, k)).astype(np.float32)
+        y = rng.uniform(1, 2, (n, k) if turned[1] else (k, n)).astype(np.float32)
+        numbers = (((1 - turned[0],), (turned[1],)), ((), ()))
+        got = jit(partial(lax.dot_general, dimension_numbers=numbers, precision=precision))(x, y)
+        want = reference(x.astype(np.float64), y.astype(np.float64), numbers)
+        np.testing.assert_allclose(got, want, rtol=FORMATS[precision] + k * 2.0**-23)
 
 
 X = np.ones((2, 3), np.float32)

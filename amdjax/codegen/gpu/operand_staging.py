@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
-from amdjax.codegen.gpu.matrix import i32, joined_words, lds_address, log2
+from amdjax.codegen.gpu.matrix import emit_digits, i32, joined_words, lds_address, log2
 from amdjax.codegen.gpu.operand_formats import float_parts, rounded_to_xf32
 from amdjax.codegen.gpu.registers import register
 from amdjax.codegen.llvm import I8, I32, Function, Type, Value
 from amdjax.codegen.pointwise import lower_convert
-from amdjax.targets.mma import CELL_BYTES, SharedLayout, Tiling
+from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, SharedLayout, Tiling
 from amdjax.tile import Side, itemsize
 
 #: `fn(number) -> (offset, coordinates …)` of a line or a step in depth, written for each thread.
@@ -190,7 +190,9 @@ def shared_layout(tiling: Tiling, side: Side, lines: int) -> SharedLayout:
     return SharedLayout(lines, slices, interleave, atom.cell_lines)
 
 
-def staging_of(g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int, origin: int) -> Staging:
+def staging_of(
+    g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int, origin: int
+) -> LineStaging | DepthStaging:
     """What a thread brings of an operand, for what multiplies; `origin` is its place in LDS."""
     kind = LineStaging if tiling.atom.across else DepthStaging
     return kind(g, tiling, operand, shared_layout(tiling, operand.side, lines), origin)
@@ -200,7 +202,7 @@ class Staging(ABC):
     """What a thread brings of one operand's tiles.
 
     Attributes:
-      layout: where cells lie in LDS.
+      part_bytes: LDS from one part of the operand to the next.
       origin: of this operand in LDS, in bytes.
       parts: cells or rectangles of a tile.
       slots: those that are the thread's.
@@ -212,11 +214,11 @@ class Staging(ABC):
     depth_steps: int
 
     def __init__(
-        self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
+        self, g: GpuEmitter, tiling: Tiling, operand: Operand, part_bytes: int, origin: int
     ):
         self.g, self.f, self.operand, self.side = g, g.f, operand, operand.side
         self.atom = tiling.atom
-        self.layout, self.origin = layout, origin
+        self.part_bytes, self.origin = part_bytes, origin
         self._lines: dict[str, tuple[Value, tuple[Value, list[Value]]]] = {}
 
     def _group(self, number: Value) -> tuple[Value, tuple[Value, list[Value]]]:
@@ -238,11 +240,6 @@ class Staging(ABC):
                 loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
                 out.append(Load(loaded, valid))
         return out
-
-    @property
-    def part_bytes(self) -> int:
-        """LDS from one part of the operand to the next."""
-        return self.layout.cells * CELL_BYTES
 
     @property
     def nbytes(self) -> int:
@@ -321,7 +318,8 @@ class LineStaging(Staging):
     def __init__(
         self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
     ):
-        super().__init__(g, tiling, operand, layout, origin)
+        super().__init__(g, tiling, operand, layout.cells * CELL_BYTES, origin)
+        self.layout = layout
         lines = layout.lines
         f, wide, vector = self.f, tiling.atom.cell_lines, self.side.vector
         along = self.side.axis == "depth"
@@ -361,7 +359,8 @@ class DepthStaging(Staging):
     def __init__(
         self, g: GpuEmitter, tiling: Tiling, operand: Operand, layout: SharedLayout, origin: int
     ):
-        super().__init__(g, tiling, operand, layout, origin)
+        super().__init__(g, tiling, operand, layout.cells * CELL_BYTES, origin)
+        self.layout = layout
         lines = layout.lines
         self.cell = tiling.atom.cell
         vector = self.side.vector
@@ -464,6 +463,54 @@ class Load:
 
     value: Value
     valid: Value | None
+
+    @property
+    def values(self) -> list[Value]:
+        """Those that loops carry."""
+        return [self.value] if self.valid is None else [self.value, self.valid]
+
+    def of(self, values: Iterator[Value]) -> Load:
+        """The same load of other values, the next ones of many loads'."""
+        return Load(next(values), None if self.valid is None else next(values))
+
+
+class RowStaging(Staging):
+    """Operands whose lines are rows of 128 bytes, with cells exchanged by the number of the row.
+
+    Along depth, a thread brings whole cells of a line. Along lines, it brings a rectangle, of the
+    depth of a cell, and transposes it in registers; four neighboring threads have as many cells of
+    the same lines, so that those that store together meet in no banks.
+    """
+
+    def __init__(self, g: GpuEmitter, tiling: Tiling, operand: Operand, lines: int, origin: int):
+        super().__init__(g, tiling, operand, lines * WARPGROUP_ROW_BYTES, origin)
+        f, vector, cells = self.f, self.side.vector, WARPGROUP_ROW_BYTES // CELL_BYTES
+        self.depth_steps = tiling.atom.cell
+        along = self.side.axis == "depth"
+        self.parts = cells * (lines if along else lines // vector)
+        self.slots = []
+        for at in range(0, max(self.parts, g.workgroup), g.workgroup):
+            number = f.add(f.and_(g.threads.number, i32(self.parts - 1)), i32(at))
+            if along:
+                cell, line = f.and_(number, i32(cells - 1)), f.lshr(number, i32(log2(cells)))
+                place = operand.line(f, line)
+            else:
+                cell = emit_digits(f, ((1, 4, 1), (32, 2, 4)), number)
+                group = emit_digits(f, ((4, 8, 1), (64, 1 << 20, 8)), number)
+                line, place = self._group(group)
+            exchanged = f.xor(cell, f.and_(line, i32(cells - 1)))
+            target = f.add(f.mul(line, i32(WARPGROUP_ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))
+            step = f.int_resize(f.mul(cell, i32(self.depth_steps)), place[0].type.elem, False)
+            self.slots.append(_Slot(*place, step, 0, target))
+
+    def _put_all(self, stage: Value, target: Value, parts: list[Value]) -> None:
+        if self.side.axis == "depth":
+            self._put(stage, target, 0, parts)
+            return
+        for j in range(self.side.vector):
+            column = [self.f.shuffle(x, None, [j]) if x.type.lanes else x for x in parts]
+            place = self.f.xor(target, i32(j * CELL_BYTES))
+            self._put(stage, place, j * WARPGROUP_ROW_BYTES, column)
 
 
 @dataclass

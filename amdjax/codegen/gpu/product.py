@@ -19,15 +19,22 @@ from amdjax.codegen.gpu.accumulators import Accumulators, Product
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.layout_assignment import dot_tiling
 from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_address, multiplier
-from amdjax.codegen.gpu.operand_staging import Load, Operand, Places, Staging, staging_of
+from amdjax.codegen.gpu.operand_staging import (
+    DepthStaging,
+    LineStaging,
+    Load,
+    Operand,
+    Places,
+    staging_of,
+)
 from amdjax.codegen.gpu.positions import Held, Rep
 from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.gpu.row_product import RowProduct
 from amdjax.codegen.gpu.tile_product import TileProduct
 from amdjax.codegen.gpu.warpgroup_tiles import WarpgroupTileProduct
-from amdjax.codegen.gpu.wgmma import WarpgroupProduct
+from amdjax.codegen.gpu.wgmma import StagedProduct, WarpgroupProduct
 from amdjax.codegen.llvm import Type, Value
-from amdjax.targets.mma import CELL_BYTES, Tiling, mma_atoms, warpgroup_atoms
+from amdjax.targets.mma import CELL_BYTES, MmaAtom, Tiling, mma_atoms, staged_atoms, warpgroup_atoms
 from amdjax.tile import ops
 
 CELL = Type("i32", 4)
@@ -63,9 +70,14 @@ def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
             run, *_ = depth(llvm.const(base.type, 1))
         operands.append(Operand(side, address, lines, depth, base, last, limits, run))
     tiling = _tiling(g, op.tiling, op.result.dtype)
-    kind = WarpgroupProduct if tiling.atom.from_lds else _RegisterProduct
-    product = kind(g, tiling, operands)
+    product = _product_kind(tiling.atom)(g, tiling, operands)
     return [Accumulators(product, product.accumulated(start, stop, op.ragged))]
+
+
+def _product_kind(atom: MmaAtom) -> Callable[[GpuEmitter, Tiling, Sequence[Operand]], Product]:
+    if atom.staged:
+        return StagedProduct
+    return WarpgroupProduct if atom.from_lds else _RegisterProduct
 
 
 def _is_linear(g: GpuEmitter, block: tile.Block) -> bool:
@@ -85,7 +97,8 @@ def _is_linear(g: GpuEmitter, block: tile.Block) -> bool:
 def _tiling(g: GpuEmitter, x: tile.MatrixTiling, accumulator: str) -> Tiling:
     """A tiling whose atom is known by its name."""
     target = g.isa.target
-    known = [*mma_atoms(target, x.operand, accumulator), *warpgroup_atoms(target, x.operand)]
+    known = mma_atoms(target, x.operand, accumulator)
+    known = [*known, *warpgroup_atoms(target, x.operand), *staged_atoms(target, x.operand)]
     atom = next(atom for atom in known if atom.name == x.instruction)
     return Tiling(atom, x.waves, x.fragments, x.depth, x.stages)
 
@@ -133,7 +146,7 @@ class _RegisterProduct(Product):
     def __init__(self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand]):
         super().__init__(g, tiling)
         self._multiplier = multiplier(tiling.atom)
-        self.stagings: list[Staging] = []
+        self.stagings: list[LineStaging | DepthStaging] = []
         origin = 0
         for operand, lines in zip(operands, (tiling.rows, tiling.columns), strict=True):
             staging = staging_of(g, tiling, operand, lines, origin)

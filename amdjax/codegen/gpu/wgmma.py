@@ -17,16 +17,24 @@ from amdjax.codegen import llvm
 from amdjax.codegen.gpu.accumulators import Product
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import accumulator_type, i32, lds_address, log2
-from amdjax.codegen.gpu.operand_staging import Operand, distribute
+from amdjax.codegen.gpu.operand_staging import Load, Operand, RowStaging, distribute
 from amdjax.codegen.llvm import I32, I64, VOID, Function, Type, Value
-from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, WARPGROUP_STEP_BYTES, Tiling
+from amdjax.targets.mma import (
+    CELL_BYTES,
+    WARPGROUP_ROW_BYTES,
+    WARPGROUP_STEP_BYTES,
+    MmaAtom,
+    Tiling,
+)
 
 CELLS = WARPGROUP_ROW_BYTES // CELL_BYTES
 BLOCK = 64  # lines that rows hold which lie along them
 GROUP = 1024  # bytes of eight rows, after which the exchange of cells repeats
 
 #: What the instruction calls the accumulators' dtype and those of operands.
-NAMES = {"f16": "f32.f16.f16", "bf16": "f32.bf16.bf16", "i8": "s32.s8.s8"}
+NAMES = {
+    "f16": "f32.f16.f16", "bf16": "f32.bf16.bf16", "i8": "s32.s8.s8", "xf32": "f32.tf32.tf32"
+}  # fmt: skip
 
 
 class WarpgroupProduct(Product):
@@ -40,11 +48,7 @@ class WarpgroupProduct(Product):
             for operand, lines, origin in zip(operands, sizes, origins, strict=True)
         ]
         self.stage = (tiling.rows + tiling.columns) * WARPGROUP_ROW_BYTES
-        memory = self.lds(self.memory_bytes + GROUP)
-        address = self.f.op(f"ptrtoint {memory} to i32", I32)
-        padding = self.f.and_(self.f.neg(address), i32(GROUP - 1))
-        self.memory = lds_address(self.f, memory, padding, 0)
-        address = self.f.add(address, padding)
+        self.memory, address = aligned_memory(self)
         group = self.f.lshr(self.waves[0], i32(2))
         rows = self.f.mul(group, i32(64 * WARPGROUP_ROW_BYTES))
         self.places = [self.f.add(address, rows), self.f.add(address, i32(self.copies[1].origin))]
@@ -115,22 +119,126 @@ class WarpgroupProduct(Product):
                 f.add(descriptor, llvm.const(I64, i * copies.step_bytes >> 4))
                 for descriptor, copies in zip((a, b), self.copies, strict=True)
             )
-            sums = self._instruction(sums, x, y)
+            by_lines = self.copies[0].by_lines, self.copies[1].by_lines
+            sums = _instruction(f, self.atom, sums, x, y, by_lines)
         f.call("llvm.nvvm.wgmma.commit_group.sync.aligned", VOID)
         return sums
 
-    def _instruction(self, sums: list[Value], a: Value, b: Value) -> list[Value]:
-        n, operand, depth = len(sums), self.atom.operand, self.atom.step
-        registers = ", ".join(f"${i}" for i in range(n))
-        # Signs, and whether operands lie along their lines; bytes have no choice.
-        flags = "" if operand == "i8" else ", 1, 1"
-        flags += "".join(f", {int(x.by_lines)}" for x in self.copies if operand != "i8")
-        text = (
-            "{ .reg .pred p; setp.ne.b32 p, 1, 0; "
-            f"wgmma.mma_async.sync.aligned.m64n{2 * n}k{depth}.{NAMES[operand]} "
-            f"{{{registers}}}, ${2 * n}, ${2 * n + 1}, p{flags}; }}"
-        )
-        return tied_assembly(self.f, text, sums, [a, b])
+
+class StagedProduct(Product):
+    """A product by `wgmma` of operands that are rounded, split or turned in registers.
+
+    While the matrix unit reads one of two stages, threads write the other, and the loads for the
+    one after it are on their way.
+    """
+
+    def __init__(self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand]):
+        super().__init__(g, tiling)
+        a = RowStaging(g, tiling, operands[0], tiling.rows, 0)
+        b = RowStaging(g, tiling, operands[1], tiling.columns, a.nbytes)
+        self.stagings = a, b
+        self.stage = a.nbytes + b.nbytes
+        self.memory, address = aligned_memory(self)
+        group = self.f.lshr(self.waves[0], i32(2))
+        rows = self.f.mul(group, i32(64 * WARPGROUP_ROW_BYTES))
+        self.places = self.f.add(address, rows), self.f.add(address, i32(b.origin))
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.stage * self.tiling.stages
+
+    def accumulated(self, start: Value, stop: Value, ragged: bool) -> list[Value]:
+        f, depth = self.f, self.tiling.depth
+        limit = stop if ragged else None
+        step = llvm.const(start.type, depth)
+        last = f.sub(stop, step)
+
+        def load(k: Value) -> list[list[Load]]:
+            if not ragged:  # the last tile is brought again rather than what lies behind it
+                k = f.intrinsic("smin", k.type, k, last)
+            return [x.load(k, limit) for x in self.stagings]
+
+        def store(loads: Sequence[Sequence[Load]], stage: Value) -> None:
+            place = lds_address(f, self.memory, stage, 0)
+            for x, values in zip(self.stagings, loads, strict=True):
+                x.store(list(values), place)
+
+        store(load(start), i32(0))
+        first = load(f.add(start, step))
+        sums = accumulator_type(self.atom)
+        zeros = [llvm.zero(sums.with_lanes(0))] * sums.lanes
+
+        def body(k: Value, carried: list[Value]) -> list[Value]:
+            stage, *rest = carried
+            on_their_way, held = iter(rest[: -sums.lanes]), rest[-sums.lanes :]
+            fence_copies(f)
+            self.barrier()
+            found = self._multiply(None if self.atom.sums_tiles else held, stage)
+            stage = f.xor(stage, i32(self.stage))
+            store([[x.of(on_their_way) for x in loads] for loads in first], stage)
+            following = load(f.add(k, llvm.const(k.type, 2 * depth)))
+            found = _wait(f, found, 0)
+            if self.atom.sums_tiles:
+                found = [f.add(x, y) for x, y in zip(held, found, strict=True)]
+            return [stage, *_values(following), *found]
+
+        carried = [i32(0), *_values(first), *zeros]
+        found = f.loop(start, stop, step, carried, body, metadata=self.g.not_unrolled())
+        whole = llvm.undef(sums)
+        for i, x in enumerate(found[-sums.lanes :]):
+            whole = f.insert(whole, x, i)
+        return [whole]
+
+    def _multiply(self, sums: list[Value] | None, stage: Value) -> list[Value]:
+        """What is added to: None for zeros."""
+        f, (a, b) = self.f, self.stagings
+        x, y = (matrix_descriptor(f, f.add(place, stage), CELL_BYTES) for place in self.places)
+        f.call("llvm.nvvm.wgmma.fence.sync.aligned", VOID)
+        for left, right in self.atom.part_pairs:
+            for at in range(0, WARPGROUP_ROW_BYTES, WARPGROUP_STEP_BYTES):
+                here, there = left * a.part_bytes + at, right * b.part_bytes + at
+                own, other = (
+                    f.add(x, llvm.const(I64, here >> 4)),
+                    f.add(y, llvm.const(I64, there >> 4)),
+                )
+                sums = _instruction(f, self.atom, sums, own, other)
+        f.call("llvm.nvvm.wgmma.commit_group.sync.aligned", VOID)
+        assert sums is not None
+        return sums
+
+
+def _values(loads: Sequence[Sequence[Load]]) -> list[Value]:
+    return [value for some in loads for x in some for value in x.values]
+
+
+def aligned_memory(product: WarpgroupProduct | StagedProduct) -> tuple[Value, Value]:
+    """LDS for a product that begins as groups of rows must, and its address."""
+    f = product.f
+    memory = product.lds(product.memory_bytes + GROUP)
+    address = f.op(f"ptrtoint {memory} to i32", I32)
+    padding = f.and_(f.neg(address), i32(GROUP - 1))
+    return lds_address(f, memory, padding, 0), f.add(address, padding)
+
+
+def _instruction(
+    f: Function, atom: MmaAtom, sums: list[Value] | None, a: Value, b: Value,
+    by_lines: tuple[bool, bool] = (False, False),
+) -> list[Value]:  # fmt: skip
+    """One `wgmma`, which adds to sums unless there are none; operands of 16 bits may be turned."""
+    n = len(atom.elements)
+    registers = ", ".join(f"${i}" for i in range(n))
+    first = n if sums is None else 2 * n
+    # Signs of floats, and how operands lie.
+    flags = "" if atom.operand == "i8" else ", 1, 1"
+    flags += "".join(f", {int(x)}" for x in by_lines if atom.operand_bytes == 2)
+    text = (
+        f"{{ .reg .pred p; setp.ne.b32 p, {int(sums is not None)}, 0; "
+        f"wgmma.mma_async.sync.aligned.m64n{2 * n}k{atom.step}.{NAMES[atom.operand]} "
+        f"{{{registers}}}, ${first}, ${first + 1}, p{flags}; }}"
+    )
+    if sums is None:
+        return fresh_assembly(f, text, [accumulator_type(atom).with_lanes(0)] * n, [a, b])
+    return tied_assembly(f, text, sums, [a, b])
 
 
 def matrix_descriptor(f: Function, address: Value, block_bytes: int) -> Value:

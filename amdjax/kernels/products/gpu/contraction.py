@@ -45,7 +45,7 @@ from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
 from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import MmaAtom, warpgroup_atoms
+from amdjax.targets.mma import MmaAtom, staged_atoms, warpgroup_atoms
 from amdjax.tile import itemsize
 
 Value = tile.Value
@@ -89,6 +89,8 @@ def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
     )
     if not choice:
         return None
+    if "f32" in (problem.a.dtype, problem.b.dtype):
+        choice = [*staged_atoms(target, choice[0].format), *choice]
     _prefer_alike(problem, target)
     cut = PRODUCTS.best(ProductProblem(problem.at_hand, choice), target)
     return MatrixPlan(problem, _of_all_sizes(problem, cut))

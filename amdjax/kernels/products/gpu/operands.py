@@ -101,7 +101,7 @@ def contiguity(source: Source, atom: MmaAtom) -> tuple[str, int]:
     """Whether steps in depth or lines lie side by side, and how many are read at once."""
     most = max(1, 16 // itemsize(source.dtype))
     inner = {"depth": source.depth[-1:], "lines": source.lines[-1:]}
-    lines = atom.cell if atom.from_lds or atom.across else MOST_LINES_TOGETHER
+    lines = atom.cell if atom.copied or atom.across else MOST_LINES_TOGETHER
     for along, limit in (("depth", atom.cell), ("lines", lines)):
         axis = next(iter(inner[along]), None)
         if axis is not None and axis.stride == 1 and axis.extent > 1:

@@ -143,18 +143,20 @@ def _tilings(
     target: GpuTarget, problem: Contraction, atom: MmaAtom, products: int
 ) -> Iterator[Tiling]:
     if atom.from_lds:
-        return _warpgroup_tilings(problem, atom)
+        return _warpgroup_tilings(target, problem, atom)
     return _wave_tilings(target, problem, atom, products)
 
 
-def _warpgroup_tilings(problem: Contraction, atom: MmaAtom) -> Iterator[Tiling]:
+def _warpgroup_tilings(target: GpuTarget, problem: Contraction, atom: MmaAtom) -> Iterator[Tiling]:
     """One or two warpgroups, each with 64 rows; copies up to three tiles ahead."""
     for rows in (64, 128):
         if rows > 2 * max(problem.rows, 64) or atom.n > 2 * max(problem.columns, 64):
             continue
-        for stages in WARPGROUP_STAGES:
-            depth = WARPGROUP_ROW_BYTES // atom.operand_bytes
-            yield Tiling(atom, (rows // atom.m, 1), (1, 1), depth, stages)
+        depth = WARPGROUP_ROW_BYTES // atom.operand_bytes
+        for stages in WARPGROUP_STAGES if atom.copied else (2,):
+            tiling = Tiling(atom, (rows // atom.m, 1), (1, 1), depth, stages)
+            if atom.copied or _registers(target, problem, tiling) <= target.vgprs:
+                yield tiling
 
 
 def _wave_tilings(
@@ -297,7 +299,7 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
     parts.append(transfers * tiling.wave_count / target.simds)
     step = max(parts) + (sum(parts) - max(parts)) * costs.not_hidden
     latency, stall = float(costs.load_latency), costs.stall / tiling.stages
-    if atom.from_lds:
+    if atom.copied:
         latency, stall = costs.copy_latency / (tiling.stages - 1), 0
     stored = atom.accumulator if plan.splits > 1 else problem.out.dtype
     filled = min(rows, problem.rows) * min(columns, problem.columns)
@@ -332,7 +334,7 @@ def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
     """Bytes of LDS that both operands take in one stage."""
     atom = tiling.atom
     if atom.from_lds:
-        return (tiling.rows + tiling.columns) * tiling.depth * atom.operand_bytes
+        return (tiling.rows + tiling.columns) * tiling.depth * atom.operand_bytes * atom.parts
     cells = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
         along, vector = contiguity(source, atom)
