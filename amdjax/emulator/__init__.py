@@ -26,6 +26,9 @@ conflicts are counted too (`statistics`), and `table` shows what was recorded,
 `operations_table` by the operations of the user's program that instructions were made from, which
 code objects may say in their debug information (`debug/`).
 
+It is a model of time: within `debug.timing.tracing()` one workgroup of a launch is traced, which
+`debug.replay.estimate` replays with the latencies and rates of the target (`targets.timing`).
+
 A new instruction is an entry in a semantics table; a new instruction set is a decode
 table in `isa/`, an entry of `isa.ISAS`, and what its encodings do differently in `lower`; targets
 say which one is theirs.

@@ -6,10 +6,11 @@ Workgroups that are resident together take turns: each runs until one of its wav
 from __future__ import annotations
 
 from amdjax.codegen.llvm import I1, I8, I32, I64, PTR, Function, Module, Type, Value, const
-from amdjax.emulator import state
+from amdjax.emulator import state, trace
 from amdjax.emulator.memory.write_log import FORGET
 
 RUN = "amdjax_emulator_run_groups"
+TRACED = "amdjax_emulator_run_traced"
 TURN = "amdjax_emulator_run_turn"
 
 # Words of the launch block. LDS_BYTES of LDS_MEMORY are set anew for each workgroup, and of the
@@ -25,16 +26,17 @@ _LDS_FILL = 0xCC
 
 
 class _Driver:
-    """Writes `i32 run_groups(ptr launch)`, or `i32 run_turn(ptr launch)`."""
+    """Writes `i32 run_groups(ptr launch)` (also with a trace), or `i32 run_turn(ptr launch)`."""
 
     def __init__(self, module: Module, name: str) -> None:
         self.f = module.function(name, [("launch", PTR)], I32, attributes="nounwind")
         (self.launch,) = self.f.args
-        for name in ("memcpy.p0.p0.i64", "memset.p0.i64"):
-            second = "ptr" if "cpy" in name else "i8"
-            module.declarations[name] = f"declare void @llvm.{name}(ptr, {second}, i64, i1)"
+        for used in ("memcpy.p0.p0.i64", "memset.p0.i64"):
+            second = "ptr" if "cpy" in used else "i8"
+            module.declarations[used] = f"declare void @llvm.{used}(ptr, {second}, i64, i1)"
         self.states, self.stride = self._pointer(STATES), self._word(STATE_BYTES)
         self.waves = self._word(WAVES)
+        self.traced = name == TRACED
 
     def _word(self, index: int) -> Value:
         return self.f.load(I64, self.f.gep(self.launch, index, I64), 8)
@@ -84,11 +86,16 @@ class _Driver:
         first = f.load(PTR, at(wave, state.PC), 8)
 
         longest, zero = self._word(LONGEST), const(I64, 0)
+        context = self._pointer(CONTEXT)
+        if self.traced:
+            trace.push_wave(f, context, wave)
 
         def step(carried: list[Value]) -> list[Value]:
             record, left = carried
             count = at(record, state.COUNT)
             f.store(f.add(f.load(I64, count, 8), const(I64, 1)), count, 8)
+            if self.traced:
+                trace.push_record(f, context, record)
             handler = f.load(PTR, at(record, state.HANDLER), 8)
             following = f.call_pointer(handler, PTR, wave, record)
             return [following, f.sub(left, const(I64, 1))]
@@ -221,9 +228,9 @@ class _Driver:
         f.ret(f.select(f.icmp("ne", asleep, zero), *statuses))
 
 
-def write_groups(module: Module) -> Function:
-    """Add the function that runs workgroups one after the other."""
-    driver = _Driver(module, RUN)
+def write_groups(module: Module, name: str = RUN) -> Function:
+    """Add the function that runs workgroups one after the other; as `TRACED` it traces."""
+    driver = _Driver(module, name)
     driver.write_groups()
     return driver.f
 

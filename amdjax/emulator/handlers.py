@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from amdjax.codegen.engine import Library, engine
 from amdjax.codegen.llvm import Module
 from amdjax.emulator.builder import Lanes, Variant, new_handler
-from amdjax.emulator.driver import RUN, TURN, write_groups, write_turn
+from amdjax.emulator.driver import RUN, TRACED, TURN, write_groups, write_turn
 from amdjax.emulator.memory.scalar_memory import find_function
 from amdjax.emulator.memory.statistics import write_note
 from amdjax.emulator.memory.vector_memory import FIND, NOTE
@@ -46,10 +46,12 @@ class Handlers:
         self._drivers: dict[str, int] = {}
 
     def driver(self, name: str = RUN) -> int:
-        """Address of `i32 run_groups(ptr launch)`, or of `run_turn` (`TURN`)."""
+        """Address of `i32 run_groups(ptr launch)`, of `run_turn` (`TURN`), or of `TRACED`."""
         with self._lock:
             if not self._drivers:
                 self._load_support()
+            if name not in self._drivers:
+                self._load_tracing()
             return self._drivers[name]
 
     def addresses(self, variants: Iterable[Variant]) -> dict[Variant, int]:
@@ -81,6 +83,15 @@ class Handlers:
         engine().define({name: library[name] for name in names[:3]})
         engine().define({"__truncsfbf2": rounding["amdjax_round_to_bfloat"]})
         self._drivers = {name: library[name] for name in (RUN, TURN)}
+
+    def _load_tracing(self) -> None:
+        """What is wanted by few."""
+        module = Module()
+        write_forget(module)
+        write_groups(module, TRACED)
+        library = engine().load(compile_cached([str(module)], opt=2), [TRACED])
+        self._libraries.append(library)
+        self._drivers[TRACED] = library[TRACED]
 
 
 HANDLERS = Handlers()

@@ -11,10 +11,10 @@ from itertools import pairwise
 import numpy as np
 
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.emulator import driver, handlers as native, state
+from amdjax.emulator import driver, handlers as native, state, trace
 from amdjax.emulator.checks import Checks
 from amdjax.emulator.code_object import Kernel
-from amdjax.emulator.debug import counters as counting
+from amdjax.emulator.debug import counters as counting, timing
 from amdjax.emulator.debug.counters import Counters
 from amdjax.emulator.debug.scopes import Inlined, chain_text
 from amdjax.emulator.errors import (
@@ -69,8 +69,11 @@ _TTMP_WAVE = 116
 class _Worker:
     """One thread's part of a launch: its own waves, LDS, scratch, records and context."""
 
-    def __init__(self, launch: Launch, number: int, first: int, last: int) -> None:
+    def __init__(
+        self, launch: Launch, number: int, first: int, last: int, traced: bool = False
+    ) -> None:
         self.launch = launch
+        self.words = np.empty(trace.CAPACITY if traced else 0, np.uint64)
         kernel = launch.program.kernel
         self.records = launch.program.records(Checks.WAITS in launch.checks, launch.cooperative)
         lanes, waves = kernel.lanes, launch.waves
@@ -105,6 +108,8 @@ class _Worker:
         if self.statistics is not None:
             context[state.STATISTICS // 8] = self.statistics.ctypes.data
             context[state.BANKS // 8] = self.launch.target.lds_banks
+            context[state.TRACE // 8] = self.words.ctypes.data
+            context[state.TRACE_END // 8] = self.words.ctypes.data + self.words.nbytes
         return context
 
     def _local_memory(self) -> tuple[np.ndarray, int]:
@@ -199,8 +204,16 @@ class _Worker:
 
     def run(self, function: str = driver.RUN) -> None:
         """Run all workgroups; of one that takes turns, until a wave of it sleeps."""
+        if self.words.size and function == driver.RUN:
+            function = driver.TRACED
         run = _PROTOTYPE(native.HANDLERS.driver(function))
         self.status = state.Status(run(self.block.ctypes.data))
+
+    @property
+    def followed(self) -> trace.Trace:
+        """What the waves of its workgroup did, where it is traced."""
+        written = (int(self.context[state.TRACE // 8]) - self.words.ctypes.data) // 8
+        return trace.parse(self.words[:written], self.records.ctypes.data)
 
     @property
     def instructions(self) -> int:
@@ -291,11 +304,13 @@ class Launch:
         if counting.sample_size() is not None:
             self.checks &= ~Checks.UNWRITTEN  # what the workgroups left out would have written
         self.executed = math.prod(self.grid)
-        self.profile = profile or counting.is_recording()
         self.target = get_target(kernel.gfx)
         self.waves = ceil_div(math.prod(self.workgroup), kernel.lanes)
         self.state_bytes = state.VGPRS + 4 * kernel.lanes * kernel.registers
         self.lds_bytes = kernel.group_segment + shared_bytes
+        self.alike = self.program, self.grid, self.workgroup, self.lds_bytes
+        self.traced = not cooperative and self.executed > 0 and timing.wants(self.alike)
+        self.profile = profile or self.traced or counting.is_recording()
         self.has_races = Checks.RACES in self.checks and self.waves > 1
         self.kernarg = np.zeros(max(len(kernarg), kernel.kernarg_size, 8) + 64, np.uint8)
         self.kernarg[: len(kernarg)] = np.frombuffer(kernarg, np.uint8)
@@ -329,16 +344,24 @@ class Launch:
             return self._run_together(groups)
         if self.sample is not None:
             return self._run_sample(groups, self.sample)
-        return self._run_span(0, groups)
+        return self._run_whole(groups)
 
-    def _run_span(self, first: int, last: int) -> list[_Worker]:
-        """Run neighboring workgroups."""
+    def _run_whole(self, groups: int) -> list[_Worker]:
+        """Run all workgroups; one from their middle is traced if that is wanted."""
+        if not self.traced:
+            return self._run_span(0, groups)
+        at = groups // 2
+        spans = (0, at), (at, at + 1), (at + 1, groups)
+        return [w for a, b in spans if b > a for w in self._run_span(a, b, traced=a == at)]
+
+    def _run_span(self, first: int, last: int, traced: bool = False) -> list[_Worker]:
+        """Run neighboring workgroups, or one that is traced."""
         program, groups = self.program, last - first
         useful = min(groups, groups * self.waves * program.wave_cost // _INSTRUCTIONS_PER_THREAD)
         # Asking how many threads there may be reads files.
         threads = min(requested_threads(), useful) if useful > 1 else 1
         bounds = [first + groups * i // threads for i in range(threads + 1)]
-        workers = [_Worker(self, i, a, b) for i, (a, b) in enumerate(pairwise(bounds))]
+        workers = [_Worker(self, i, a, b, traced) for i, (a, b) in enumerate(pairwise(bounds))]
         others = [threading.Thread(target=w.run) for w in workers[1:]]
         for thread in others:
             thread.start()
@@ -357,7 +380,7 @@ class Launch:
         A sequence by the golden ratio keeps to no row or column of a grid, however long it is.
         """
         if groups <= _LEAST_SAMPLED:
-            return self._run_span(0, groups)
+            return self._run_whole(groups)
         workers: list[_Worker] = []
         done: list[int] = []
         executed = 0
@@ -365,7 +388,9 @@ class Launch:
             is_little = executed * groups <= instructions * len(done)
             if len(done) >= _LEAST_SAMPLED and (is_little or executed >= instructions):
                 break
-            workers += self._run_span(group, group + 1)
+            # The first one is at the edge.
+            traced = self.traced and len(done) == 1
+            workers += self._run_span(group, group + 1, traced)
             done.append(group)
             executed += workers[-1].instructions
         self.executed = len(done)
@@ -452,8 +477,10 @@ def launch(
     own = Launch(
         kernel, grid, workgroup, kernarg, memory, shared_bytes, sanitize, profile, cooperative
     )
-    result = _counted(own, own.run())
+    workers = own.run()
+    result = _counted(own, workers)
     counting.record(result)
+    _record_trace(own, workers)
     return result
 
 
@@ -462,6 +489,26 @@ def execute(own: Launch) -> None:
     workers = own.run()
     if counting.is_recording():
         counting.record(_counted(own, workers))
+        _record_trace(own, workers)
+
+
+def _record_trace(own: Launch, workers: list[_Worker]) -> None:
+    """Enter the workgroup that was traced, if one was, where traces are collected."""
+    found = next((w.followed for w in workers if w.words.size), None)
+    new = None
+    if found is not None:
+        nbytes = _size_of_touched(own, timing.touched_lines(own.program, found))
+        groups, resident = math.prod(own.grid), _occupancy(own).workgroups
+        new = timing.Traced(own.program, own.target, found, groups, resident, nbytes)
+    timing.record(own.alike, new)
+
+
+def _size_of_touched(own: Launch, lines: set[int]) -> int:
+    """Bytes of all allocations that lines of 64 bytes are of."""
+    places = np.array(sorted(lines), np.uint64) * np.uint64(64) + np.uint64(63)
+    rows = np.unique(np.searchsorted(own.table[:, 0], places, "right") - 1)
+    starts, ends = own.table[rows[rows >= 0], :2].T
+    return int((ends - starts).sum())
 
 
 def _check(kernel: Kernel, grid: tuple[int, int, int], workgroup: tuple[int, int, int]) -> None:

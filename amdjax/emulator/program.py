@@ -30,6 +30,7 @@ class Program:
     Attributes:
         kernel: what it was made from, with what it calls.
         instructions: decoded, one for each record.
+        lowered: what lowering made of them.
         problems: for the index of a record, why it must not be reached.
         wave_cost: about how many instructions a wave runs.
     """
@@ -40,7 +41,7 @@ class Program:
         if any(inst.name in CALLS for inst in self.instructions):
             self._start(kernel.with_callees())
             lowered = self._decode(with_callees=True)
-        self._lowered = lowered
+        self.lowered = lowered
         variants = [x.variant for x in lowered]
         addresses = native.HANDLERS.addresses([*variants, self._unknown().variant])
         # Instructions that a wave runs: those there are, until a launch knows better.
@@ -139,11 +140,11 @@ class Program:
     @cached_property
     def waits(self) -> Findings:
         """By index of a record: what it uses too early; barriers that leave stores outstanding."""
-        return find_hazards(self.wave, self.instructions, self._lowered, self.first)
+        return find_hazards(self.wave, self.instructions, self.lowered, self.first)
 
     def text(self, index: int) -> str:
         """The instruction of a record as text."""
-        return instruction_text(self.wave, self.instructions[index], self._lowered[index])
+        return instruction_text(self.wave, self.instructions[index], self.lowered[index])
 
     @cached_property
     def by_operation(self) -> dict[Inlined | None, np.ndarray]:
@@ -193,7 +194,7 @@ class Program:
     def _flag(self, handlers: np.ndarray, indices: Iterable[int], name: str) -> None:
         """Give some records the handler for what the flag says."""
         for index in indices:
-            variant = replace(self._lowered[index].variant, flags=((name, 1),))
+            variant = replace(self.lowered[index].variant, flags=((name, 1),))
             handlers[index] = native.HANDLERS.addresses([variant])[variant]
 
 

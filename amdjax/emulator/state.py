@@ -40,6 +40,8 @@ RANGES, RANGE_COUNT, LAST_LOW, LAST_HIGH, LAST_SHADOW, CHECK_ALIGNMENT = 0, 8, 1
 STATISTICS, RECORDS, BANKS = 48, 56, 64
 # What waves stored since their last barrier: see `write_log`.
 LOG, LOG_COUNT = 72, 80
+# Where the next word of a trace goes, and the end of its room; 0 where none is wanted.
+TRACE, TRACE_END = 88, 96
 RANGE_WORDS = 3
 # A row of statistics, in words.
 ACCESSES, ACTIVE, LINES_64, LINES_128, IDEAL_64, IDEAL_128, BANK_CYCLES, BANK_IDEAL = range(8)

@@ -25,8 +25,8 @@ from amdjax.emulator.records import Lowered, Wave
 
 # Mark stores among the destinations.
 _LDS_STORE, _GLOBAL_STORE = 1 << 1023, 1 << 1022
-# What may come back in another order; only a wait for 0 says that it came.
-_UNORDERED = ("scalar", "flat", "flat_lds")
+#: What may come back in another order; only a wait for 0 says that it came.
+UNORDERED = ("scalar", "flat", "flat_lds")
 _LONGEST = 64  # no counter goes further
 #: What goes on elsewhere and comes back, and what stands at the end of functions and kernels.
 CALLS = ("s_swappc_b64", "s_call_b64")
@@ -66,7 +66,8 @@ _SINGLE = {"s_waitcnt_vmcnt": "vm", "s_waitcnt_vscnt": "vs", "s_waitcnt_lgkmcnt"
 _DOUBLE = {"s_wait_loadcnt_dscnt": ("load", "ds"), "s_wait_storecnt_dscnt": ("store", "ds")}
 
 
-def _groups(isa: str) -> dict[str, tuple[str, ...]]:
+def counters_of(isa: str) -> dict[str, tuple[str, ...]]:
+    """By counter, the queues that it stands for."""
     return _NEW if ISAS[isa].generation >= 12 else _OLD
 
 
@@ -82,7 +83,7 @@ def counts_waited_for(isa: str, inst: Instruction) -> dict[str, int]:
     if inst.name in _DOUBLE:
         first, second = _DOUBLE[inst.name]
         return {first: simm >> 8 & 63, second: simm & 63}
-    return dict.fromkeys(_groups(isa), 0) if inst.name == "s_wait_idle" else {}
+    return dict.fromkeys(counters_of(isa), 0) if inst.name == "s_wait_idle" else {}
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ class Findings:
 
 
 @dataclass
-class _Step:
-    """What an instruction means here."""
+class Step:
+    """What an instruction means here; `result` is what it leaves in its queues."""
 
     index: int
     reads: int = 0
@@ -105,6 +106,43 @@ class _Step:
     waits: dict[str, int] = field(default_factory=dict)
     barrier: bool = False
     forgets: bool = False
+
+
+def step_of(wave: Wave, inst: Instruction, lowered: Lowered, index: int = 0) -> Step:
+    """What an instruction means for what is outstanding."""
+    name = inst.name
+    if name.startswith("s_"):
+        waits = counts_waited_for(wave.isa, inst)
+        if waits:
+            return Step(index, waits=waits)
+        if name.startswith("s_barrier"):
+            return Step(index, barrier=True)
+        if name in CALLS:
+            return Step(index, forgets=True)
+    reads, writes = registers(wave, lowered)
+    step = Step(index, reads, writes)
+    what = None if name.startswith("v_") else access_of(name)
+    if what is not None:
+        # Loads and stores share a counter on GCN.
+        shared = ISAS[wave.isa].generation == 9
+        step.queues = _queues(what, writes, shared)
+        step.result = writes | (_LDS_STORE if _stores_to_lds(what) else 0)
+        if what.kind == "store" and what.space in ("global", "flat", "buffer"):
+            step.result |= _GLOBAL_STORE
+    elif name.startswith("ds_"):
+        step.queues, step.result = ("lds",), writes
+    return step
+
+
+def _queues(what: Access, writes: int, shared: bool) -> tuple[str, ...]:
+    if what.kind == "scalar":
+        return ("scalar",)
+    if what.space == "lds":
+        return ("lds",)
+    if what.space == "flat":
+        # In order with the others from gfx10 on.
+        return ("flat", "flat_lds") if shared else ("vector", "lds")
+    return ("vector",) if writes or shared or what.to_lds else ("stores",)
 
 
 def find_hazards(
@@ -123,9 +161,7 @@ class _Analysis:
         self.entries = {first}
         if any(name in CALLS for name in names):
             self.entries |= {0, *(i + 1 for i, x in enumerate(names[:-1]) if x in FUNCTION_ENDS)}
-        self.groups = _groups(wave.isa)
-        # Loads and stores share a counter on GCN.
-        self.shared = ISAS[wave.isa].generation == 9
+        self.groups = counters_of(wave.isa)
         self.found: dict[int, Hazard] = {}
         self.unsettled: set[int] = set()
 
@@ -147,7 +183,7 @@ class _Analysis:
                         work.append(target)
         return Findings(self.found, frozenset(self.unsettled))
 
-    def _blocks(self) -> dict[int, tuple[list[_Step], list[int]]]:
+    def _blocks(self) -> dict[int, tuple[list[Step], list[int]]]:
         """Steps and successors of each block, by the index of its first instruction."""
         index = {inst.pc: i for i, inst in enumerate(self.instructions)}
         last = len(self.instructions) - 1
@@ -166,40 +202,12 @@ class _Analysis:
             blocks[start] = steps, successors
         return blocks
 
-    def _step(self, index: int) -> _Step | None:
-        inst, low = self.instructions[index], self.lowered[index]
-        name = inst.name
-        if name.startswith("s_"):
-            waits = counts_waited_for(self.wave.isa, inst)
-            if waits:
-                return _Step(index, waits=waits)
-            if name.startswith("s_barrier"):
-                return _Step(index, barrier=True)
-            if name in CALLS:
-                return _Step(index, forgets=True)
-        reads, writes = registers(self.wave, low)
-        step = _Step(index, reads, writes)
-        what = None if name.startswith("v_") else access_of(name)
-        if what is not None:
-            step.queues = self._queues(what, writes)
-            step.result = writes | (_LDS_STORE if _stores_to_lds(what) else 0)
-            if what.kind == "store" and what.space in ("global", "flat", "buffer"):
-                step.result |= _GLOBAL_STORE
-        elif name.startswith("ds_"):
-            step.queues, step.result = ("lds",), writes
-        return step if reads or writes or step.queues else None
+    def _step(self, index: int) -> Step | None:
+        step = step_of(self.wave, self.instructions[index], self.lowered[index], index)
+        says = step.reads or step.writes or step.queues or step.waits
+        return step if says or step.barrier or step.forgets else None
 
-    def _queues(self, what: Access, writes: int) -> tuple[str, ...]:
-        if what.kind == "scalar":
-            return ("scalar",)
-        if what.space == "lds":
-            return ("lds",)
-        if what.space == "flat":
-            # In order with the others from gfx10 on.
-            return ("flat", "flat_lds") if self.shared else ("vector", "lds")
-        return ("vector",) if writes or self.shared or what.to_lds else ("stores",)
-
-    def _run_block(self, steps: list[_Step], queues: Queues) -> Queues:
+    def _run_block(self, steps: list[Step], queues: Queues) -> Queues:
         pending = _pending(queues)
         for step in steps:
             if step.waits:
@@ -226,14 +234,14 @@ class _Analysis:
     def _wait(self, queues: Queues, counter: str, count: int) -> None:
         for queue in self.groups.get(counter, ()):
             held = queues.get(queue)
-            if held and (count == 0 or queue not in _UNORDERED):
+            if held and (count == 0 or queue not in UNORDERED):
                 queues[queue] = held[-count:] if count else ()
 
-    def _conflict(self, step: _Step, queues: Queues) -> None:
+    def _conflict(self, step: Step, queues: Queues) -> None:
         """Note a register in use that is outstanding; returns in order may overwrite their like."""
         for queue, held in queues.items():
             outstanding = _union(held)
-            in_order = queue in step.queues and queue not in _UNORDERED
+            in_order = queue in step.queues and queue not in UNORDERED
             touched = step.reads if in_order else step.reads | step.writes
             if bad := outstanding & touched:
                 name = register_name(self.wave, (bad & -bad).bit_length() - 1)

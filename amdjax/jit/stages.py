@@ -447,7 +447,8 @@ class Compiled(AfterTracing, Saved):
         Returns:
           Instructions by class, bytes moved and how well accesses coalesce, LDS bank conflicts,
           the share of matrix instructions and the occupancy of every launch, and the same of each
-          operation and line they were made from (`total.by_operation`); prints as two tables.
+          operation and line they were made from (`total.by_operation`); estimated cycles and where
+          waves stand (`cycles`, `timings`). Prints as tables.
 
         Raises:
           ValueError: the program was compiled for the CPU or for PTX.

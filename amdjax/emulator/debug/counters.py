@@ -206,7 +206,7 @@ def table(counters: Sequence[Counters]) -> str:
     rows += [[name, *(show(c) for _, show in columns)] for name, c in kernels.items()]
     if len(kernels) > 1:
         rows.append(["total", *(show(total(kernels.values())) for _, show in columns)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def operations_table(counters: Sequence[Counters]) -> str:
@@ -227,10 +227,10 @@ def operations_table(counters: Sequence[Counters]) -> str:
         name = operation.short if operation else "(the kernels themselves)"
         share = f"{c.instructions / whole.instructions:.0%}"
         rows.append([name, share, *(show(c) for _, show in _WORK)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Cells in columns, the first to the left and numbers to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return "\n".join(

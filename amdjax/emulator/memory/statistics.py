@@ -7,6 +7,7 @@ from collections.abc import Callable
 from amdjax.codegen.llvm import I8, I32, I64, PTR, Function, Module, Type, Value, const
 from amdjax.emulator import state
 from amdjax.emulator.memory.vector_memory import NOTE
+from amdjax.emulator.trace import push_detail
 
 _LANES = 64
 
@@ -95,7 +96,18 @@ class _Note:
         full = self._divide_up(f.mul(active, self.size), const(I64, 1 << shift))
         # Lanes that read one place need less than all their bytes.
         self._add(word, touched)
+        if word == state.LINES_64:
+            self._trace_lines(found)
         self._add(ideal, f.select(f.icmp("ult", full, touched), full, touched))
+
+    def _trace_lines(self, found: _Distinct) -> None:
+        f = self.f
+
+        def line(index: Value, _: list[Value]) -> list[Value]:
+            push_detail(f, self.context, f.load(I64, f.gep(found.items, index, I64), 8))
+            return []
+
+        f.loop(const(I64, 0), found.count(), 1, [], line)
 
     def _divide_up(self, x: Value, by: Value) -> Value:
         f = self.f
@@ -140,6 +152,7 @@ class _Note:
             f.store(const(I64, 0), most, 8)
             f.loop(first, f.add(first, together), 1, [], lane)
             cycles = f.load(I64, most, 8)
+            push_detail(f, self.context, cycles)
             self._add(state.BANK_CYCLES, cycles)
             self._add(state.BANK_IDEAL, f.cast("zext", f.icmp("ne", cycles, const(I64, 0)), "i64"))
             return []

@@ -87,15 +87,16 @@ class GpuExecutable:
         """
         # late: the emulator loads where it runs
         from amdjax.emulator.debug.counters import recording
+        from amdjax.emulator.debug.timing import tracing
         from amdjax.emulator.device import emulated_device
 
         if not self.target.is_amdgpu:
             raise ValueError(f"profile counts on an emulated AMD GPU, not on {self.target.name}")
         device = emulated_device(self.target.name)
         program = self._program(device)
-        with recording() as launches:
+        with recording() as launches, tracing() as traces:
             results = program.runner(device.uncommitted)([x.copy() for x in args])
-        return Profile(self.target.name, launches, results)
+        return Profile(self.target.name, launches, results, traces)
 
 
 def _gpu(placement: Placement) -> GpuDevice:

@@ -1,0 +1,237 @@
+"""The timing model against kernels whose time follows from its constants, and published figures."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import amdjax
+import amdjax.numpy as jnp
+from amdjax.emulator.debug.replay import estimate
+from amdjax.emulator.debug.timing import CAUSES, tracing
+from amdjax.targets import get
+from amdjax.targets.timing import matrix_clocks, timing_of
+from tests.support.emulation import IDS, LANES, TARGETS, compiled, run
+
+pytestmark = pytest.mark.parametrize("gfx", TARGETS)
+
+
+def traced(text, gfx, grid, workgroup, *values, **options):
+    """What one launch did."""
+    with tracing() as launches:
+        run(compiled(text, gfx), grid, workgroup, *values, **options)
+    return launches[0]
+
+
+def chain(body, steps, start="%a", kind="float", declarations=""):
+    """A kernel in which `body` makes %y{i+1} of %y{i}, so often."""
+    lines = "\n".join(body.format(x=start if i == 0 else f"%y{i}", y=f"%y{i + 1}", i=i)
+                      for i in range(steps))  # fmt: skip
+    return f"""
+define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %in) {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %i64 = zext i32 %t to i64
+  %pa = getelementptr {kind}, ptr addrspace(1) %in, i64 %i64
+  %a = load {kind}, ptr addrspace(1) %pa
+{lines}
+  %po = getelementptr {kind}, ptr addrspace(1) %out, i64 %i64
+  store {kind} %y{steps}, ptr addrspace(1) %po
+  ret void
+}}
+{IDS}
+{declarations}
+"""
+
+
+def clocks_of_step(make, gfx, short=32, long=96, **changes):
+    """Clocks that a chain takes for each of its steps."""
+    found = []
+    for steps in (short, long):
+        launch = make(steps)
+        found.append(estimate(replace(launch, **changes)).cycles)
+    return (found[1] - found[0]) / (long - short)
+
+
+def floats(gfx, count=None):
+    return np.ones(count or LANES[gfx], np.float32)
+
+
+def arithmetic(body, gfx, declarations="", workgroup=None):
+    x = floats(gfx, workgroup)
+    text = lambda steps: chain(body, steps, declarations=declarations)
+    return lambda steps: traced(text(steps), gfx, 1, len(x), np.zeros_like(x), x)
+
+
+FMA = "  {y} = call float @llvm.fma.f32(float {x}, float %a, float {x})"
+DECLARED = "declare float @llvm.fma.f32(float, float, float)"
+
+
+def test_dependent_arithmetic(gfx):
+    """GCN's waves issue as fast as they compute; RDNA's wait five clocks."""
+    assert clocks_of_step(arithmetic(FMA, gfx, DECLARED), gfx) == timing_of(get(gfx)).arithmetic
+
+
+def test_waves_hide_the_latency_of_arithmetic(gfx):
+    """With eight waves on a SIMD it takes an instruction a turn."""
+    threads = min(8 * 4 * LANES[gfx], 1024)
+    waves = threads // LANES[gfx] // 4
+    step = clocks_of_step(arithmetic(FMA, gfx, DECLARED, threads), gfx)
+    t = timing_of(get(gfx))
+    assert step == pytest.approx(max(waves * t.issue, t.arithmetic), rel=0.02)
+
+
+def test_transcendental_functions(gfx):
+    body = "  {y} = call float @llvm.amdgcn.rcp.f32(float {x})"
+    make = arithmetic(body, gfx, "declare float @llvm.amdgcn.rcp.f32(float)")
+    assert clocks_of_step(make, gfx) == timing_of(get(gfx)).transcendental
+
+
+# A pointer chase: each word holds the number of the next one.
+CHASE = """  %o{i} = zext i32 {x} to i64
+  %p{i} = getelementptr i32, ptr addrspace(1) %in, i64 %o{i}
+  {y} = load i32, ptr addrspace(1) %p{i}"""
+
+
+def chase(gfx, stride):
+    """A chain through memory in steps of so many words, none of which is taken twice."""
+
+    def make(steps):
+        links = (np.arange(128 * max(stride, 1) + 1, dtype=np.int32) + stride).astype(np.int32)
+        text = chain(CHASE, steps, kind="i32")
+        return traced(text, gfx, 1, 1, np.zeros(1, np.int32), links)
+
+    return make
+
+
+def test_pointer_chase_in_the_first_level(gfx):
+    """A word that points to itself."""
+    t = timing_of(get(gfx))
+    step = clocks_of_step(chase(gfx, 0), gfx)
+    assert t.l1 <= step <= t.l1 + 16 * t.issue
+
+
+def test_pointer_chase_behind_the_first_level(gfx):
+    """Where arrays fit into a level it answers, and takes its latency and a few instructions."""
+    t = timing_of(get(gfx))
+    for level in t.levels:
+        if not level.keeps:
+            continue
+        step = clocks_of_step(chase(gfx, 64), gfx, nbytes=level.nbytes or 1 << 40)
+        assert level.latency <= step <= level.latency + 16 * t.issue, level.name
+
+
+LDS_CHASE = """
+@tile = internal addrspace(3) global [4096 x i32] undef, align 16
+define amdgpu_kernel void @kernel(ptr addrspace(1) %out, i32 %stride) {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %m = mul i32 %t, %stride
+  %at = getelementptr i32, ptr addrspace(3) @tile, i32 %m
+  store i32 %m, ptr addrspace(3) %at
+  %y0 = load volatile i32, ptr addrspace(3) %at
+{lines}
+  %i64 = zext i32 %t to i64
+  %po = getelementptr i32, ptr addrspace(1) %out, i64 %i64
+  store i32 %y{steps}, ptr addrspace(1) %po
+  ret void
+}}
+"""
+
+
+def lds_chase(gfx, stride):
+    def make(steps):
+        lines = "\n".join(
+            f"  %p{i} = getelementptr i32, ptr addrspace(3) @tile, i32 %y{i}\n"
+            f"  %y{i + 1} = load volatile i32, ptr addrspace(3) %p{i}"
+            for i in range(steps)
+        )
+        text = LDS_CHASE.format(lines=lines, steps=steps) + IDS
+        lanes = LANES[gfx]
+        return traced(text, gfx, 1, lanes, np.zeros(lanes, np.int32), np.int32(stride))
+
+    return make
+
+
+def test_lds_and_its_banks(gfx):
+    """A step takes the latency; where all lanes want one bank, a clock more for each lane."""
+    target = get(gfx)
+    t, lanes = timing_of(target), LANES[gfx]
+    served = max(lanes // target.lds_banks, 1)
+    for stride, cycles in ((1, served), (target.lds_banks, lanes)):
+        step = clocks_of_step(lds_chase(gfx, stride), gfx, 16, 48)
+        latency = t.lds + cycles - 1
+        assert latency <= step <= latency + 16 * t.issue, stride
+
+
+def copy(gfx, groups):
+    width = 4 * LANES[gfx]
+    text = f"""
+define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %in) {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %g = call i32 @llvm.amdgcn.workgroup.id.x()
+  %o = mul i32 %g, {width}
+  %j = add i32 %o, %t
+  %i = zext i32 %j to i64
+  %p = getelementptr <4 x float>, ptr addrspace(1) %in, i64 %i
+  %x = load <4 x float>, ptr addrspace(1) %p
+  %q = getelementptr <4 x float>, ptr addrspace(1) %out, i64 %i
+  store <4 x float> %x, ptr addrspace(1) %q
+  ret void
+}}
+{IDS}"""
+    x = np.ones((groups, 4 * width), np.float32)
+    return x.nbytes, traced(text, gfx, groups, width, np.empty_like(x), x)
+
+
+def test_copies_are_bound_by_the_bandwidth(gfx):
+    """A large copy takes at most an eighth longer than memory needs for its bytes."""
+    target = get(gfx)
+    nbytes, launch = copy(gfx, 4)
+    groups = 40 * target.compute_units
+    launch = replace(launch, workgroups=groups, nbytes=1 << 40)
+    took = estimate(launch)
+    needed = 2 * nbytes / 4 * groups / (target.device.bandwidth * timing_of(target).efficiency)
+    assert 0.999 < took.microseconds * 1e3 / needed < 1.125
+    assert took.split["memory"] > 0.5
+
+
+def product(gfx, n=256):
+    x = jnp.ones((n, n), jnp.float16)
+    return amdjax.jit(lambda x: x @ x).lower(x).compile(gfx).profile(x)
+
+
+def test_profile_estimates(gfx):
+    """Cycles, what they are spent on and where waves stand, as fields and as tables."""
+    profile = product(gfx, 64)
+    (found,) = profile.timings
+    assert found.cycles == profile.cycles > 500
+    assert set(found.split) == set(CAUSES) and sum(found.split.values()) == pytest.approx(1)
+    assert all(0 <= x <= 1 for x in found.busy.values())
+    shares = [wait.share for wait in found.waits]
+    assert shares == sorted(shares, reverse=True) and sum(shares) <= 1
+    longest = next(wait for wait in found.waits if wait.cause == "memory")
+    assert "wait" in longest.instruction and "load" in longest.behind
+    assert longest.chain[0].function == "dot_general"
+    text = str(profile)
+    assert longest.behind in text and "waves stand at" in text
+
+
+def test_matrix_units_are_never_faster_than_their_peak(gfx):
+    target = get(gfx)
+    if not target.matrix:
+        pytest.skip("no matrix unit")
+    (found,) = product(gfx).timings
+    peak = target.matrix_rate["f16"] * target.compute_units
+    assert 2 * 256**3 / peak < found.cycles
+    assert 0 < found.busy["matrix"] <= 1
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16", "i8", "f32"])
+def test_the_best_matrix_instructions_reach_the_peak(gfx, kind):
+    """One of them on each SIMD all the time is what data sheets say."""
+    target = get(gfx)
+    known = target.matrix_for(kind)
+    if not known:
+        pytest.skip("no such instruction")
+    clocks = [(x, matrix_clocks(target, kind, (x.m, x.n, x.k), x.blocks)) for x in known]
+    rates = [x.flops / c * (4 if target.wave_size == 64 else 2) for x, c in clocks]
+    assert max(rates) == target.matrix_rate[kind]
