@@ -1,12 +1,12 @@
-"""Programs whose intermediates stay within a limit: what is computed again is found by planning."""
+"""Programs whose intermediates stay within a limit: what goes meanwhile is found by planning."""
 
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from amdjax.core.config import config
 from amdjax.core.dims import Dim
 from amdjax.core.errors import InconclusiveDimensionOperation, JaxRuntimeError
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var, subjaxprs_of_value
@@ -17,6 +17,7 @@ from amdjax.passes.barriers import BARRIER
 from amdjax.passes.flatten import flatten_calls
 from amdjax.passes.liveness import Liveness
 from amdjax.passes.loop_checkpoints import Checkpointed, checkpoint_loops
+from amdjax.passes.offloading import offload_residuals
 from amdjax.passes.recomputation import Candidate, candidates, with_less
 from amdjax.schedule.equations import is_bitcast, is_inlinable, own_cost
 from amdjax.schedule.fusion import fuse
@@ -26,9 +27,11 @@ from amdjax.targets.cpu import CpuTarget
 __all__ = ["keep_within"]
 
 PLANS = 8  # that are made to find one within the limit
-NAMES = ("checkpoint_loops", "recompute_for_memory")
+SHARES = (0.25, 0.5, 0.75, 1.0)  # of what may be in the host's memory
+ROUNDS = 3  # in which all that may leaves: then most is in memory elsewhere
 NANOSECONDS_AN_OPERATION = 0.1
 NANOSECONDS_A_BYTE = 0.1
+NANOSECONDS_A_COPIED_BYTE = 0.04  # between the memories of a host and a device, by PCIe 4.0
 
 
 def keep_within(
@@ -48,7 +51,7 @@ def keep_within(
       JaxRuntimeError: no program that was found is within the limit; it tells the least peak.
       InconclusiveDimensionOperation: shapes are symbolic; each size is compiled by itself then.
     """
-    if limit is None or not (is_on("recompute_for_memory") or is_on("checkpoint_loops")):
+    if limit is None or not search.ways:
         return closed
     if any(isinstance(n, Dim) for v in (*closed.in_avals, *closed.out_avals) for n in v.shape):
         raise InconclusiveDimensionOperation(
@@ -67,11 +70,10 @@ def keep_within(
         best, found = found[at], found[at + 1 :]
         bytes_now = needed(best.program)
         if bytes_now <= limit:
-            changes = (closed, best.source, best.program)
-            for name, before, after in zip(NAMES, changes[:-1], changes[1:], strict=True):
-                if after is not before:
-                    note(name, before, after)
-            return best.program
+            for name, after in best.changes:
+                note(name, closed, after)
+                closed = after
+            return closed
         least = min(least, bytes_now)
         aim = min(aim, best.peak) * limit / bytes_now
     raise JaxRuntimeError(
@@ -81,7 +83,7 @@ def keep_within(
 
 
 class Search:
-    """Finds programs that compute values again.
+    """Finds programs that compute values again, or have them in the host's memory meanwhile.
 
     Args:
       target: the machine.
@@ -95,21 +97,33 @@ class Search:
         unsummed: Callable[[], ClosedJaxpr],
     ) -> None:  # fmt: skip
         self.target, self.prepared, self.unsummed = target, prepared, unsummed
+        self.on_gpu = isinstance(target, GpuTarget)
+        ways = {
+            "checkpoint_loops": is_on("checkpoint_loops"),
+            "offload_residuals":
+                is_on("offload_residuals") and config.offload_copy and self.on_gpu,
+            "recompute_for_memory": is_on("recompute_for_memory"),
+        }  # fmt: skip
+        self.ways = {name for name, may in ways.items() if may}
         self.cost = functools.cache(lambda eqn: _nanoseconds(eqn, target))
         self._peaks: dict[ClosedJaxpr, int] = {}  # of bodies
 
     def candidates(self, closed: ClosedJaxpr) -> list[Candidate]:
         """Programs that need less memory than all that cost less, cheapest first."""
-        programs = [Checkpointed(closed, 0.0)]
-        if is_on("checkpoint_loops"):
+        programs: list[Checkpointed] = []
+        if "checkpoint_loops" in self.ways:
             programs += self._checkpointed(closed, 0.0)
             other = self.unsummed()
             if other is not closed:
                 more = max(0.0, self._whole(other) - self._whole(closed))
                 programs += [Checkpointed(other, more), *self._checkpointed(other, more)]
-        start, *others = itertools.starmap(self._candidate, programs)
+        start = self._candidate(closed, 0.0)
+        others = [self._candidate(*p, (("checkpoint_loops", p.program),)) for p in programs]
         found = with_less(start, others)
-        if is_on("recompute_for_memory"):
+        if "offload_residuals" in self.ways:
+            away = [new for c in found for new in self._offloaded(c)]
+            found = with_less(start, [*found[1:], *away])
+        if "recompute_for_memory" in self.ways:
             found += [new for c in found for new in self._segmented(c)]
         return with_less(start, found[1:])[1:]
 
@@ -117,23 +131,50 @@ class Search:
         found = checkpoint_loops(closed, self.cost, lambda eqn: not _is_shaped(eqn))
         return [Checkpointed(p, more + nanoseconds) for p, nanoseconds in found]
 
-    def _candidate(self, closed: ClosedJaxpr, nanoseconds: float) -> Candidate:
+    def _candidate(
+        self, closed: ClosedJaxpr, nanoseconds: float,
+        changes: tuple[tuple[str, ClosedJaxpr], ...] = (),
+    ) -> Candidate:  # fmt: skip
+        return Candidate(closed, nanoseconds, self._lives(closed)[0].peak()[1], changes)
+
+    def _lives(self, closed: ClosedJaxpr) -> tuple[Liveness, set[Var], set[Var]]:
         results = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
-        lives = Liveness(closed.eqns, results, *self._places(closed), self._inside)
-        return Candidate(closed, nanoseconds, lives.peak()[1], closed)
+        held, passed = self._places(closed)
+        return Liveness(closed.eqns, results, held, passed, self._inside), held, passed
+
+    def _offloaded(self, c: Candidate) -> list[Candidate]:
+        """Programs that have values of one in the host's memory until they are read."""
+        return [new for share in SHARES for new in self._rounds(c, share)]
+
+    def _rounds(self, c: Candidate, share: float) -> Iterator[Candidate]:
+        """What leaves at the peak, and where most is in memory then."""
+        for _ in range(ROUNDS if share == 1 else 1):
+            program, moved = offload_residuals(c.program, *self._lives(c.program), share)
+            if not moved:
+                return
+            more = 2 * moved * NANOSECONDS_A_COPIED_BYTE
+            changes = (*c.changes, ("offload_residuals", program))
+            c = self._candidate(program, c.nanoseconds + more, changes)
+            yield c
 
     def _segmented(self, c: Candidate) -> list[Candidate]:
         """Programs that compute segments of one again."""
         held, passed = self._places(c.program)
         cheap = lambda eqn: not _is_shaped(eqn)
         found = candidates(c.program, held, passed, self.cost, cheap, self._inside)
-        return [new._replace(nanoseconds=new.nanoseconds + c.nanoseconds) for new in found]
+        return [
+            new._replace(
+                nanoseconds=new.nanoseconds + c.nanoseconds,
+                changes=(*c.changes, ("recompute_for_memory", new.program)),
+            )
+            for new in found
+        ]
 
     def _places(self, closed: ClosedJaxpr) -> tuple[set[Var], set[Var]]:
         """Values in memory of the program's own, and such that are no more than read."""
         names = {v for e in closed.eqns if _renames(e) for v in e.outvars}
         inlined = {v for e in closed.eqns if is_inlinable(e) for v in e.outvars}
-        fusion = fuse(closed.jaxpr, on_gpu=isinstance(self.target, GpuTarget))
+        fusion = fuse(closed.jaxpr, on_gpu=self.on_gpu)
         results = set(closed.jaxpr.outvars)
         for e in reversed(closed.eqns):
             if is_bitcast(e) and e.outvars[0] in results:

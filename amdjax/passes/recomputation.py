@@ -34,13 +34,13 @@ class Candidate(NamedTuple):
       program: the program.
       nanoseconds: of what it computes again.
       peak: bytes in memory at once, by estimate.
-      source: the program that it was before.
+      changes: the passes that made it, and what each gave.
     """
 
     program: ClosedJaxpr
     nanoseconds: float
     peak: int
-    source: ClosedJaxpr
+    changes: tuple[tuple[str, ClosedJaxpr], ...] = ()
 
 
 def candidates(
@@ -72,7 +72,7 @@ def candidates(
     for base in bases:
         found += [base.with_segments(n, share, cost) for n in PARTS for share in SHARES]
     best = with_less(start, found)[1:]
-    return [Candidate(p.closed_now(), p.nanoseconds, p.peak, closed) for p in best]
+    return [Candidate(p.closed_now(), p.nanoseconds, p.peak) for p in best]
 
 
 def with_less(first: Any, found: Iterable[Any]) -> list[Any]:

@@ -175,6 +175,8 @@ PASSES: tuple[Pass, ...] = (
          _offload_copy, "passes/offloading.py", only="gpu"),
     Pass("checkpoint_loops", "loops compute steps again that `memory_limit` lets them not stack",
          None, "jit/memory_limit.py"),
+    Pass("offload_residuals", "`offload_copy` lets values that `memory_limit` lets not stay leave",
+         None, "jit/memory_limit.py", only="gpu"),
     Pass("recompute_for_memory", "values are computed again that `memory_limit` lets not stay",
          None, "jit/memory_limit.py"),
     Pass("run_loops_by_element", "loops over single elements run in registers",

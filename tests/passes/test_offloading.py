@@ -280,3 +280,70 @@ def test_memory_of_the_host_is_counted_apart():
         return
     assert after["host_bytes_in_use"] >= before["host_bytes_in_use"] + x.nbytes
     assert after["bytes_in_use"] <= before["bytes_in_use"]
+
+
+# Residuals under a limit
+
+
+def through_views(ws, x):
+    """Residuals that are read turned, cut, and by elementwise operations of several of them."""
+    h = jnp.tanh(x @ ws[0])
+    a = jnp.sin(h.reshape(2, -1, WIDTH)).transpose(1, 0, 2).reshape(h.shape) * 2 + h
+    b = jnp.tanh(a @ ws[1]) * jnp.cos(h)
+    for w in ws[2:]:
+        b = jnp.tanh(b @ w) + 0.5 * b
+    return b * jnp.exp(-h * h) + jnp.where(a > 0, h, b)
+
+
+LIMITED = {
+    "layers": (layers, list(weights(12))),
+    "loop": (in_loop, weights(12)),
+    "views": (through_views, list(weights(12))),
+    "loop and layers": (
+        lambda ws, x: layers(ws[:2], jnp.sin(in_loop(ws, layers(ws[:2], x)))),
+        weights(),
+    ),
+}
+BATCH = np.random.default_rng(1).standard_normal((256, WIDTH), np.float32)
+ONLY_OFFLOADING = {**OPTIONS, "disabled_passes": "checkpoint_loops,recompute_for_memory"}
+
+
+def gradient(f):
+    return lambda ws, x: amdjax.grad(loss(f))(ws, x)
+
+
+def needed(f, ws, **options):
+    return compiled(gradient(f), (ws, BATCH), "gfx942", **options).memory_analysis()
+
+
+@pytest.mark.parametrize("name, share", [("layers", 0.5), ("loop", 0.25), ("views", 0.75)])
+def test_residuals_leave_under_a_limit(name, share):
+    f, ws = LIMITED[name]
+    plain = needed(f, ws)
+    limit = int(share * plain.temp_size_in_bytes)
+    found = needed(f, ws, memory_limit=limit, **ONLY_OFFLOADING)
+    assert plain.host_temp_size_in_bytes == 0 < found.host_temp_size_in_bytes
+    assert found.temp_size_in_bytes <= limit
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("share", [0.8, 0.65])
+@pytest.mark.parametrize("name", LIMITED)
+def test_residuals_that_left_are_what_they_were(name, share):
+    f, ws = LIMITED[name]
+    limit = int(share * needed(f, ws).temp_size_in_bytes)
+    options = {"memory_limit": limit, **ONLY_OFFLOADING}
+    found = amdjax.jit(gradient(f), compiler_options=options)(ws, BATCH)
+    exact = amdjax.jit(gradient(f))(ws, BATCH)
+    for a, b in zip(amdjax.tree.leaves(found), amdjax.tree.leaves(exact)):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+
+
+def test_what_leaves_is_told():
+    f, ws = LIMITED["layers"]
+    limit = int(0.85 * needed(f, ws).temp_size_in_bytes)
+    names = lambda **o: [
+        p.name for p in compiled(gradient(f), (ws, BATCH), "gfx942", memory_limit=limit, **o).passes
+    ]
+    assert "offload_residuals" in names(**ONLY_OFFLOADING)
+    assert "offload_residuals" not in names(disabled_passes="offload_residuals", **OPTIONS)
