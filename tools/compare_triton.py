@@ -157,9 +157,9 @@ def _busiest(launch: Counters, target: GpuTarget) -> int:
     return launch.instructions * waves // launch.waves
 
 
-def best(ways: Iterable[T], measure: Callable[[T], int], spills: Callable[[T], int]) -> T | None:
-    """The least that spills nothing; None where all spill."""
-    return min((x for x in ways if not spills(x)), key=measure, default=None)
+def best(ways: Iterable[T], measure: Callable[[T], int], spills: Callable[[T], int]) -> T:
+    """The least that spills nothing; of all where all spill."""
+    return min(ways, key=lambda x: (spills(x) > 0, measure(x)))
 
 
 # Rows
@@ -306,10 +306,10 @@ def _products() -> Iterator[Row]:
 
 
 _BLOCKS_OF_PRODUCTS = (
-    (16, 64, 64, 1), (16, 128, 64, 2), (16, 128, 128, 4), (32, 32, 64, 1), (32, 64, 64, 2),
-    (64, 64, 32, 2), (64, 64, 32, 4), (64, 64, 64, 4), (128, 64, 32, 4), (128, 64, 64, 4),
-    (128, 128, 32, 4), (128, 128, 64, 4), (128, 128, 64, 8), (256, 128, 32, 8), (256, 128, 64, 8),
-    (256, 256, 32, 8),
+    (16, 32, 64, 1), (16, 64, 32, 2), (16, 64, 64, 1), (16, 64, 64, 4), (16, 128, 64, 2),
+    (16, 128, 128, 4), (32, 32, 64, 1), (32, 64, 64, 2), (64, 64, 32, 2), (64, 64, 32, 4),
+    (64, 64, 64, 4), (128, 64, 32, 4), (128, 64, 64, 4), (128, 128, 32, 4), (128, 128, 64, 4),
+    (128, 128, 64, 8), (256, 128, 32, 8), (256, 128, 64, 8), (256, 256, 32, 8),
 )  # fmt: skip
 
 
@@ -349,6 +349,10 @@ def _attention() -> Iterator[Row]:
         (64, 64, 2),
         (32, 32, 1),
         (32, 64, 1),
+        (32, 32, 2),
+        (32, 32, 4),
+        (32, 16, 1),
+        (16, 32, 1),
     )
 
     def at(kernel: str, bm: int, bn: int, w: int, block: int, **more: int) -> Launch:
@@ -526,7 +530,7 @@ def best_of_triton(row: Row, target: str) -> tuple[Figures, int]:
     """Of all ways that run: the one of fewest instructions, and the fewest of a busiest SIMD.
 
     Raises:
-      AssertionError: none runs without spills, or one of these computes something else.
+      AssertionError: none runs, or one of these computes something else.
     """
     ways = []
     for way in row.triton:
@@ -534,10 +538,9 @@ def best_of_triton(row: Row, target: str) -> tuple[Figures, int]:
             ways.append((run_triton(row, target, way, whole=False), way))
         except (EmulatorError, RuntimeError, ValueError) as error:
             print(f"  {row.name} on {target}, {way[-1]}: {error}", file=sys.stderr)
-    spills = lambda x: x[0].spills
-    fewest = best(ways, lambda x: x[0].instructions, spills)
-    quickest = best(ways, lambda x: x[0].busiest, spills)
-    assert fewest and quickest, f"{row.name} on {target}: Triton's code spills in every way tried"
+    assert ways, f"{row.name} on {target}: none of Triton's ways runs"
+    fewest = best(ways, lambda x: x[0].instructions, lambda x: x[0].spills)
+    quickest = best(ways, lambda x: x[0].busiest, lambda x: x[0].spills)
     found = run_triton(row, target, fewest[1])
     if quickest is fewest:
         return found, found.busiest

@@ -12,6 +12,7 @@ from typing import Any
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
 from amdjax.codegen.math import CONVERSIONS, MATH, NARROW, RELAXED
+from amdjax.codegen.math.expr import Expr, copysign
 from amdjax.tile.types import NARROW_INTS
 
 #: LLVM element type in registers. Narrow floats without arithmetic travel as their bits.
@@ -114,6 +115,10 @@ def _is_finite(f: Function, x: Value) -> Value:
     return f.fcmp("olt", magnitude, llvm.const(x.type, float("inf")))
 
 
+def _copysign(f: Function, magnitude: Value, sign: Value) -> Value:
+    return copysign(Expr(f, magnitude), Expr(f, sign)).value
+
+
 def _extremum(predicate: str) -> Callable[[Function, Value, Value], Value]:
     """The greater or lesser operand, NaN if either is one.
 
@@ -138,7 +143,7 @@ _FLOAT_RULES: dict[str, Callable[..., Value]] = {
     "add": Function.add, "sub": Function.sub, "mul": Function.mul, "div": Function.fdiv,
     "neg": Function.neg, "abs": _overloaded("fabs"), "fma": Function.fma,
     "min": _extremum("olt"), "max": _extremum("ogt"),
-    "is_finite": _is_finite, "copysign": _overloaded("copysign"),
+    "is_finite": _is_finite, "copysign": _copysign,
 }  # fmt: skip
 
 

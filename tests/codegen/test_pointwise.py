@@ -1,5 +1,7 @@
 """Elementwise tile ops on every dtype, scalars and vectors, special values included."""
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -251,6 +253,36 @@ def test_rounding_to_narrow_floats(narrow):
     np.testing.assert_array_equal(np.isnan(got.astype(np.float32)), nan)
     view = np.uint16 if np.dtype(narrow).itemsize == 2 else np.uint8
     np.testing.assert_array_equal(got.view(view)[~nan], want.view(view)[~nan])
+
+
+FOUR = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("source,target", [*itertools.permutations(FOUR, 2)])
+def test_signs_between_conversions(source, target, lanes):
+    """What sets a sign compiles beside conversions of any floats, to the same."""
+    signs = {
+        "sign": lambda x: np.where(x == 0, x, np.sign(x)),
+        "copysign": lambda x: np.copysign(2.5, x),
+        "atan": np.arctan,
+    }
+
+    def rule(name, middle):
+        def of(k, x):
+            x = k.convert(x, middle)
+            constants = [k.const(middle, 2.5, x.shape)] if name == "copysign" else []
+            return k.convert(k.op(name, *constants, x), short(target))
+
+        return of
+
+    x = np.array([0.0, -0.0, 1.5, -1.5, 2.5, np.inf, -np.inf, -0.25]).astype(source)
+    for (name, numpy), middle in itertools.product(signs.items(), {"f32", short(target)}):
+        got = elementwise(rule(name, middle), x, out=target, lanes=lanes).astype(np.float64)
+        want = numpy(x.astype(np.float64)).astype(target).astype(np.float64)
+        error = float(ml_dtypes.finfo(target).eps if middle == short(target) else 2**-22)
+        np.testing.assert_allclose(got, want, rtol=error * (name == "atan"))
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(x))
 
 
 @pytest.mark.parametrize("name,want", [("and", [0, 0, 0, 1]), ("or", [0, 1, 1, 1]),

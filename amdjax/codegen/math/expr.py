@@ -225,7 +225,19 @@ def absolute(x: Expr) -> Expr:
 
 
 def copysign(magnitude: Operand, sign: Operand) -> Expr:
-    return intrinsic("copysign", magnitude, sign)
+    """`magnitude` with the sign of `sign`.
+
+    LLVM moves conversions of scalars, operands and result, into its intrinsic, also where it has
+    found that in masks, and has no instruction for what that makes: a bfloat16 with the sign of a
+    half, a half with that of a double. Shifts, of the sign in and to its place, stay what they are.
+    """
+    x, y = _operands(magnitude, sign)
+    if x.type.lanes and not x.f.module.lanes_apart:
+        return intrinsic("copysign", x, y)
+    bits = x.bits()
+    turned = funnel_shift_left(bits, y.bits(), bits.like(1))
+    placed = funnel_shift_left(turned, turned, bits.like(x.format.bits - 1))
+    return Expr(x.f, x.f.bitcast(placed.value, x.type))
 
 
 def sqrt_of(x: Expr) -> Expr:
