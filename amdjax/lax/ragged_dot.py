@@ -39,6 +39,7 @@ from amdjax.lax.dot import (
 )
 from amdjax.lax.elementwise import min as minimum
 from amdjax.lax.filling import broadcasted_iota
+from amdjax.lax.reductions import reduce_sum
 from amdjax.lax.selection import clamp, select
 from amdjax.lax.shape import broadcast_in_dim, transpose
 from amdjax.lax.slicing import pad, slice_in_dim
@@ -296,6 +297,8 @@ def _ragged_batch(
 
 # How it is computed
 
+MANY_GROUPS = 256  # of which each sum is not to be taken by itself
+
 grouped_dot_p = Primitive("grouped_dot")
 
 
@@ -315,11 +318,22 @@ def _in_groups(
         dims = numbers.dot_dimension_numbers
         return dot_general_p.bind(lhs, rhs, dimension_numbers=dims, **params)
     sizes = convert(sizes, np.dtype(np.int32))
-    rank = len(shape_of(sizes))
-    rows = filled_like(sizes, shape[ragged])
-    stops = minimum(cumsum(clamp(filled_like(sizes, 0), sizes, rows), rank - 1), rows)
-    bounds = pad(stops, np.int32(0), [(0, 0, 0)] * (rank - 1) + [(1, 0, 0)])
+    bounds = _bounds(clamp(filled_like(sizes, 0), sizes, filled_like(sizes, shape[ragged])))
+    bounds = minimum(bounds, filled_like(bounds, shape[ragged]))
     return grouped_dot_p.bind(lhs, rhs, bounds, numbers=numbers, **params)
+
+
+def _bounds(sizes: Any) -> Any:
+    """Where groups begin, and the last one ends: for each, the sum of all sizes before."""
+    *outer, count = shape_of(sizes)
+    rank = len(outer)
+    if count > MANY_GROUPS:
+        stops = cumsum(sizes, rank)
+        return pad(stops, np.int32(0), [(0, 0, 0)] * rank + [(1, 0, 0)])
+    shape = (*outer, count + 1, count)  # sums of masked rows are one kernel, if more work
+    copies = broadcast_in_dim(sizes, shape, (*range(rank), rank + 1))
+    of, before = (broadcasted_iota(np.int32, shape, rank + i) for i in (0, 1))
+    return reduce_sum(select(lt(before, of), copies, filled_like(copies, 0)), (rank + 1,))
 
 
 def _masked(lhs: Any, rhs: Any, bounds: Any, *, numbers: Any, **params: Any) -> Any:

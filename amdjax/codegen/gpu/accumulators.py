@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_address, log2
 from amdjax.codegen.gpu.positions import Deferred
@@ -48,6 +49,11 @@ class Product(ABC):
           stop: of the depth; a multiple of the tiling's from `start` unless `ragged`.
           ragged: the last tile may reach over `stop`.
         """
+
+    def last_tile(self, start: Value, stop: Value) -> Value:
+        """Where the last tile begins; where there is nothing to sum, a place that exists."""
+        last = self.f.sub(stop, llvm.const(start.type, self.tiling.depth))
+        return self.f.intrinsic("smax", start.type, last, start)
 
     def lds(self, nbytes: int) -> Value:
         """LDS for this product; earlier users of the same memory are waited for."""

@@ -61,7 +61,7 @@ class WarpgroupProduct(Product):
         f, stages = self.f, self.tiling.stages
         limit = stop if ragged else None
         step = llvm.const(start.type, self.tiling.depth)
-        last = f.sub(stop, step)
+        last = self.last_tile(start, stop)
         lookahead = stages - 1
 
         def load(k: Value, stage: Value) -> None:
@@ -151,7 +151,7 @@ class StagedProduct(Product):
         f, depth = self.f, self.tiling.depth
         limit = stop if ragged else None
         step = llvm.const(start.type, depth)
-        last = f.sub(stop, step)
+        last = self.last_tile(start, stop)
 
         def load(k: Value) -> list[list[Load]]:
             if not ragged:  # the last tile is brought again rather than what lies behind it

@@ -23,7 +23,7 @@ On CPUs (`cpu/dispatch.py`) the solver is taken that is estimated to be fastest 
   the caches (`blocking.py`), by one micro-kernel (`micro_kernel.py`).
 
 Groups of rows or of depth whose sizes are known as a program runs (`grouped.py`) are packed
-products, whose programs find their group by halving.
+products, whose programs find their group themselves.
 
 AMX and VNNI pack words (`words.py`).
 
@@ -35,6 +35,7 @@ Which file is asked when, in this order:
   - `gpu/padded_groups.py`: convolutions with few features a group, after their operands are packed
     by a launch of `gpu/layout_conversion.py`.
   - `gpu/complex.py`: complex numbers, as four real products in one program.
+  - `gpu/grouped.py`: groups of rows or of depth, whose sizes are known as a program runs.
   - `gpu/contraction.py`: all others; `tiling.py` chooses the instruction, the tile and split-K,
     `operands.py` says where elements lie.
 """

@@ -79,6 +79,8 @@ class Source:
       flip: bits that packing turns over in each element.
       fixed: the loop that the contraction stands in does not change it: what packs all of it runs
         once, before the loop.
+      cut: which of its loops begin anywhere, where groups do ...
+      granularity: ... but for what divides all places at which one begins.
     """
 
     owner: Any
@@ -90,6 +92,8 @@ class Source:
     limits: tuple[Limit, ...] = ()
     flip: int = 0
     fixed: bool = False
+    cut: Literal["", "lines", "depth"] = ""
+    granularity: int = 1
 
     @cached_property
     def line_count(self) -> int:

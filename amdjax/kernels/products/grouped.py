@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from amdjax import tile
+from amdjax.core.dims import Dim
+from amdjax.core.integers import ceil_div
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import (
     Axis,
@@ -62,6 +64,9 @@ def grouped_contraction(ctx: ShapedContext) -> Contraction | None:
         Source(x, short_dtype(x.aval.dtype), 0, (), lines[i], depth[i], fixed=x in ctx.fixed)
         for i, x in enumerate((lhs, rhs))
     )
+    scale = math.prod(left[d].extent for d in inner)
+    a = replace(a, cut="lines" if cut else "depth", granularity=scale)
+    b = b if cut else replace(b, cut="depth", granularity=scale)
     sums, formats = sum_dtype(ctx), operand_formats(ctx.params["precision"])
     sink = Sink(
         out, short_dtype(out.aval.dtype), 0, (), tuple(result[ends[0] : ends[1]]),
@@ -73,7 +78,7 @@ def grouped_contraction(ctx: ShapedContext) -> Contraction | None:
     steps = row_major(bounds.aval.shape)[:-1] or (0,) * (len(loops[0]) - 1)
     groups = Groups(
         bounds, count, "rows" if cut else "depth", tuple(steps[i] for i in kept[:-1]),
-        scale=math.prod(left[d].extent for d in inner),
+        scale=scale,
     )  # fmt: skip
     if not cut:
         passes = math.prod(left[d].extent for d in contract[0][:place])
@@ -127,28 +132,40 @@ class GroupBounds:
 
         `turn` says how often the depth was passed through.
         """
+        return self._scaled(self._load(batch, group, turn))
+
+    def _load(self, batch: list[Value], group: Value, turn: Value | None = None) -> Value:
         place = group
         for i, digit in enumerate(batch):
             place = place + digit * self.program.num(f"groups{i}.stride", self.groups.strides[i])
         if turn is not None and self.groups.step:
             place = place + turn * self.program.num("groups.step", self.groups.step)
-        bound = self.k.convert(self.k.load(self.buffer, place), "index")
+        return self.k.load(self.buffer, place)
+
+    def _scaled(self, bound: Value) -> Value:
+        bound = self.k.convert(bound, "index")
         return bound * self.program.num("groups.scale", self.groups.scale)
 
-    def find(self, number: Value, block: Value, batch: list[Value]) -> GroupOfRows:
+    def find(self, number: Value, block: Value, batch: list[Value], bits: int = 1) -> GroupOfRows:
         """The block of rows that a number stands for, of `block` rows each.
 
         Group `g` has the numbers from `bounds[g] // block + g` on, of which the last one is mostly
-        more than it needs: then those of a group follow from its own bounds alone.
+        more than it needs: then those of a group follow from its own bounds alone. Up to `bits` of
+        the group are found by accesses that do not wait for each other.
         """
         k, count = self.k, self.groups.count
-        found = k.const("index", 0)
-        last = k.const("index", count)
-        for bit in reversed(range(count.bit_length())):
-            asked = found + (1 << bit)
-            there = k.min(asked, last)
-            begins = self.at(batch, there) // block + there
-            found = k.select((asked <= last) & (begins <= number), asked, found)
+        found, last = k.const("index", 0), k.const("index", count)
+        stop = (number + 1) * block
+        all_bits = count.bit_length()
+        bits = ceil_div(all_bits, ceil_div(all_bits, bits))
+        most = (1 << all_bits) - 1 if isinstance(count, Dim) else count
+        for low in reversed(range(0, all_bits, bits)):
+            digits = range(1, min(1 << bits, (most >> low) + 1))
+            asked = [found + (digit << low) for digit in digits]
+            bounds = [self._load(batch, k.min(group, last)) for group in asked]
+            for group, bound in zip(asked, bounds, strict=True):
+                found = k.select(self._scaled(bound) + group * block < stop, group, found)
+        found = k.min(found, last)
         start = self.at(batch, found)
         exists = found < last
         following = self.at(batch, k.min(found + 1, last))

@@ -84,19 +84,25 @@ class MatrixPlan:
 def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
     """The plan of a real contraction; None where there are no kernels for it."""
     problem = problem.merged()
-    choice = _warpgroup_atoms(target, problem) or operand_atoms(
-        target, problem.a.dtype, problem.b.dtype, problem.accumulate, problem.formats
-    )
+    choice = product_atoms(target, problem)
     if not choice:
         return None
-    if "f32" in (problem.a.dtype, problem.b.dtype):
-        choice = [*staged_atoms(target, choice[0].format), *choice]
-    _prefer_alike(problem, target)
+    prefer_alike(problem, target)
     cut = PRODUCTS.best(ProductProblem(problem.at_hand, choice), target)
     return MatrixPlan(problem, _of_all_sizes(problem, cut))
 
 
-def _prefer_alike(problem: Contraction, target: GpuTarget) -> None:
+def product_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:
+    """What can multiply the operands of a merged contraction."""
+    found = _warpgroup_atoms(target, problem) or operand_atoms(
+        target, problem.a.dtype, problem.b.dtype, problem.accumulate, problem.formats
+    )
+    if found and "f32" in (problem.a.dtype, problem.b.dtype):
+        return [*staged_atoms(target, found[0].format), *found]
+    return found
+
+
+def prefer_alike(problem: Contraction, target: GpuTarget) -> None:
     """Prefer sizes that are cut alike: about as much work for a compute unit, about as deep."""
     sides, work = (problem.rows, problem.columns), problem.batches * problem.rows * problem.columns
     with choosing():
@@ -156,29 +162,54 @@ class GpuContraction:
         k.schedule.workgroup = tiling.wave_count * self.ctx.gpu.wave_size
         each = tiling.rows * tiling.columns // k.schedule.workgroup
         k.schedule.vector = _store_vector(sink, each)
-        high, wide = self._high, ceil_div(p.columns, tiling.columns)
+        high, wide = self.high, ceil_div(p.columns, tiling.columns)
         row, column, rest = self._tile(high, wide)
         part = None
         if plan.splits > 1:
             part = rest % plan.splits
             rest = rest // plan.splits
-        batch = program.split(rest, "batch", p.out.batch)
-        bases = [row * tiling.rows, column * tiling.columns]
+        first, batch = self.place(row, rest)
+        bases = [first, column * tiling.columns]
         digits = batch if part is None else [part, *batch]
         role = "inout" if adds_parts(p, plan) else "out"
-        writer = TileWriter(program, sink, digits, role)
+        self.compute(TileWriter(program, sink, digits, role), bases, batch, part)
+        if role == "inout":
+            number = (rest * wide + column) * high + row
+            self._combine_last(sink, number, rest, bases)
+        grid = self.batches * plan.splits * high * wide
+        return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
+
+    #: Where the rows of a program's tile end; None where those of the result do.
+    end: Value | None = None
+
+    @property
+    def batches(self) -> DimSize:
+        """Entries of the batch that programs count through."""
+        return self.problem.batches
+
+    def place(self, row: Value, entry: Value) -> tuple[Value, list[Value]]:
+        """The first row of a program, and its place along each batch loop.
+
+        Args:
+          row: of the tiles.
+          entry: of the batch.
+        """
+        batch = self.program.split(entry, "batch", self.problem.out.batch)
+        return row * self.tiling.rows, batch
+
+    def compute(
+        self, writer: TileWriter, bases: Sequence[Value], batch: Sequence[Value],
+        part: Value | None,
+    ) -> None:  # fmt: skip
+        """Multiply the tile that begins at `bases`, and store it slice by slice."""
+        p, tiling = self.problem, self.tiling
         height = tiling.rows // self.slices
         filled = ceil_div(self._most_rows, height)
         for i, accumulators in enumerate(
             itertools.islice(self.accumulators(bases, batch, part), filled)
         ):
-            first = bases[0] + i * height if i else bases[0]
-            writer.store(accumulators, [first, bases[1]], (p.rows, p.columns), tiling.rows)
-        if role == "inout":
-            number = (rest * wide + column) * high + row
-            self._combine_last(sink, number, rest, bases)
-        grid = p.batches * plan.splits * high * wide
-        return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
+            here = [bases[0] + i * height if i else bases[0], bases[1]]
+            writer.store(accumulators, here, (p.rows, p.columns), tiling.rows, end=self.end)
 
     @property
     def _most_rows(self) -> int:
@@ -190,7 +221,7 @@ class GpuContraction:
         return bound(rows, few) if size_hint(rows) <= few else most
 
     @property
-    def _high(self) -> DimSize:
+    def high(self) -> DimSize:
         """Tiles from the first row to the last."""
         few = self._most_rows < self.tiling.rows
         return 1 if few else ceil_div(self.problem.rows, self.tiling.rows)
@@ -255,23 +286,30 @@ class GpuContraction:
         if not p.depth:
             zero = k.const(p.accumulate, 0, (tiling.rows // self.slices, tiling.columns))
             return itertools.repeat(zero, self.slices)
-        start, stop = k.const("index", 0), k.const("index", p.depth)
-        if part is not None:
-            start = part * self.plan.part
-            stop = k.min(start + self.plan.part, stop)
+        start, stop = self.depth_range(p.depth, batch, part)
         a, b = (
-            SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.atom)
-            for source, base in zip((p.a, p.b), bases, strict=True)
+            SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.atom, end)
+            for source, base, end in zip((p.a, p.b), bases, (self.end, None), strict=True)
         )
         accumulators = k.contract(
             matrix_tiling(tiling), tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
             (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
-            ragged=self._is_ragged(p.depth), limits=[*a.told, *b.told],
+            ragged=self.is_ragged(p.depth), limits=[*a.told, *b.told],
         )  # fmt: skip
         return k.collect(accumulators, self.slices)
 
-    def _is_ragged(self, depth: DimSize) -> bool:
+    def depth_range(
+        self, depth: DimSize, batch: Sequence[Value], part: Value | None
+    ) -> tuple[Value, Value]:
+        """Where the depth that a program sums begins and ends, for its place in the batch."""
+        start, stop = self.k.const("index", 0), self.k.const("index", depth)
+        if part is None:
+            return start, stop
+        start = part * self.plan.part
+        return start, self.k.min(start + self.plan.part, stop)
+
+    def is_ragged(self, depth: DimSize) -> bool:
         """Whether a tile reaches past the depth: the last one, or those of a part without depth."""
         plan = self.plan
         last = depth - (plan.splits - 1) * plan.part
@@ -291,7 +329,7 @@ class GpuContraction:
           bases: of the tile.
         """
         p, k, tiling, program = self.problem, self.k, self.tiling, self.program
-        tiles = p.batches * self._high * ceil_div(p.columns, tiling.columns)
+        tiles = p.batches * self.high * ceil_div(p.columns, tiling.columns)
         counters = program.buffer(Temp("u32", tiles, zero=True), "u32", "inout")
         last = k.arrive(counters, number, self.plan.splits)
         most = power_of_two(self._most_rows)
@@ -369,9 +407,14 @@ def _store_vector(sink: Sink, most: int) -> int:
     return aligned(sink.columns[-1].extent, wanted)
 
 
-def _axes(rows: int, high: int, columns: int, wide: int, whole: int = 0) -> list[TileAxis]:
-    """The axes of a tile, or of a slice of one that has `whole` rows."""
-    down = TileAxis(LoopVar("r", rows), high, whole=whole)
+def _axes(
+    rows: int, high: int, columns: int, wide: int, whole: int = 0, divisor: int = 0
+) -> list[TileAxis]:
+    """The axes of a tile, or of a slice of one that has `whole` rows.
+
+    `divisor` is of where rows end, if that is told as it runs.
+    """
+    down = TileAxis(LoopVar("r", rows), high, whole=whole, divisor=divisor)
     return [down, TileAxis(LoopVar("c", columns), wide)]
 
 
@@ -398,18 +441,19 @@ class TileWriter:
         extents: tuple[int, int],
         whole: int = 0,
         column: int = 0,
+        end: Value | None = None,
     ) -> None:
         """A tile whose first element is at `bases` of a result of `extents` from a column on.
 
         `sums` are its elements, or their real and imaginary parts. A slice of a tile of `whole`
-        rows may lie behind the result's last row.
+        rows may lie behind the result's last row, or behind `end`.
         """
         k, sink = self.k, self.sink
         high, wide = accumulators[0].shape
-        axes = _axes(extents[0], high, extents[1], wide, whole)
+        axes = _axes(extents[0], high, extents[1], wide, whole, divisor=int(end is not None))
         producers = self.epilogue.producers if self.epilogue else {}
         b = TileElements(k, producers, self.program.kernel.input)
-        b.lanes = list(tile_lanes(k, axes, bases))
+        b.lanes = list(tile_lanes(k, axes, bases, (end, None)))
         position = Index(sink.offset)
         for axis, digit in zip(sink.batch, self.batch, strict=True):
             var = LoopVar("b", axis.extent)

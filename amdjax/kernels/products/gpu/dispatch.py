@@ -12,8 +12,10 @@ from amdjax.kernels.products.gpu.complex import plan_complex_product
 from amdjax.kernels.products.gpu.contraction import plan_product
 from amdjax.kernels.products.gpu.depthwise import plan_depthwise
 from amdjax.kernels.products.gpu.depthwise_gradient import plan_gradient
+from amdjax.kernels.products.gpu.grouped import plan_groups
 from amdjax.kernels.products.gpu.padded_groups import plan_packed
 from amdjax.kernels.products.gpu.resident import plan_resident
+from amdjax.kernels.products.grouped import grouped_contraction
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets import GpuTarget
@@ -36,6 +38,15 @@ def plan_dot_general(ctx: ShapedContext) -> KernelPlan | None:
 def plan_contraction(target: GpuTarget, problem: Contraction) -> KernelPlan | None:
     """The plan for the matrix unit; None where it has nothing for these dtypes."""
     return (plan_complex_product if problem.is_complex else plan_product)(target, problem)
+
+
+@shaped("grouped_dot", on="gpu")
+def plan_grouped_dot(ctx: ShapedContext) -> KernelPlan | None:
+    """How a `grouped_dot` equation is computed; None where there are no kernels."""
+    if math.prod(ctx.outputs[0].aval.shape) == 0:
+        return InOrder()
+    problem = grouped_contraction(ctx)
+    return plan_groups(ctx.gpu, problem) if problem else None
 
 
 @shaped("conv_general_dilated", on="gpu")

@@ -26,11 +26,12 @@ class SourcePlaces:
       batch: the place along each batch loop.
       depth: of the product's tiles.
       atom: what multiplies.
+      end: where lines end; None for those of the operand.
     """
 
     def __init__(
         self, program: Program, source: Source, first: Value, batch: Sequence[Value],
-        depth: int, atom: MmaAtom,
+        depth: int, atom: MmaAtom, end: Value | None = None,
     ):  # fmt: skip
         self.program, self.k, self.source, self.first = program, program.k, source, first
         k = self.k
@@ -49,7 +50,7 @@ class SourcePlaces:
         if len(source.lines) == 1:
             base, self.starts = self._moved(source.lines, [first], base, self.starts)
         self.base = base
-        self.last = (source.line_count - 1) - first
+        self.last = (source.line_count - 1) - first if end is None else end - 1 - first
 
     def line(self, number: Value) -> list[Value]:
         """A line, counted from the tile's first."""
@@ -106,6 +107,8 @@ def contiguity(source: Source, atom: MmaAtom) -> tuple[str, int]:
         axis = next(iter(inner[along]), None)
         if axis is not None and axis.stride == 1 and axis.extent > 1:
             together = min(most, limit, aligned(axis.extent, most))
+            if source.cut == along:
+                together = min(together, aligned(source.granularity, most))
             return along, min(together, _groups_inside(source, axis, most))
     strides = {name: axes[0].stride if axes else 0 for name, axes in inner.items()}
     by_lines = 0 < strides["lines"] < strides["depth"] or not strides["depth"]
