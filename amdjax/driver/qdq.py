@@ -8,15 +8,18 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, version_converter
 
+from amdjax.core.integers import ceil_div
 from amdjax.driver.errors import BadUsage
 from amdjax.quantize import Quantized, quantize_array
+from amdjax.quantize.recipes import Recipe
 
-#: For operators that are products, the axis of the weight that numbers the channels of the result.
-_CHANNELS = {"Conv": 0, "MatMul": -1, "Gemm": 1}
-#: The opset from which on QuantizeLinear has an axis, and knows float8.
-_OPSETS = {"int8": 13, "float8_e4m3fn": 19}
+#: For operators that are products, the axis of the weight that numbers the channels of the result,
+#: and the one that is summed over and cut into groups.
+_AXES = {"Conv": (0, 1), "MatMul": (-1, -2), "Gemm": (1, 0)}
+#: The opset from which on QuantizeLinear has an axis, knows float8, and 4 bits in blocks.
+_OPSETS = {"int8": 13, "float8_e4m3fn": 19, "int4": 21}
 
 
 def write_qdq(source: Path, path: str, quantized: Quantized) -> None:
@@ -25,30 +28,29 @@ def write_qdq(source: Path, path: str, quantized: Quantized) -> None:
     Args:
       source: the file that the model was read from, which a reader that checks has read before.
       path: the file to write.
-      quantized: what `amdjax.quantize` made of it, static.
+      quantized: what `amdjax.quantize` made of it, static or of weights only.
 
     Raises:
       BadUsage: a product is none that can be written so, or the opset does not know the format.
     """
-    model = onnx.load(source)
-    opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
-    values = {t.name: t for t in model.graph.initializer}
     decisions = {n: d for n, d in quantized.decisions.items() if d.recipe is not None}
+    formats = [d.recipe.dtype for d in decisions.values() if d.recipe is not None]
+    model = _of_opset(source, max((_OPSETS[f] for f in formats), default=0))
+    values = {t.name: t for t in model.graph.initializer}
     nodes: list[Any] = []
     known: dict[Any, str] = {}
     done = set()
     for node in model.graph.node:
-        weight = node.input[1] if node.op_type in _CHANNELS and len(node.input) > 1 else ""
+        weight = node.input[1] if node.op_type in _AXES and len(node.input) > 1 else ""
         decision = decisions.get(weight)
         if decision is not None and decision.recipe is not None and weight in values:
-            form = decision.recipe.dtype
-            if opset < _OPSETS[form]:
-                raise BadUsage(f"{source}: QDQ in {form} needs opset {_OPSETS[form]}, not {opset}")
-            scales = quantized.params["inputs"].get(next(n for n in decision.inputs if n))
-            _with_activation(model, node, scales, form, nodes, known)
-            _with_weight(model, node, values[weight], form, nodes, known)
+            recipe, shift = decision.recipe, None
+            if recipe.mode != "weights":
+                scales = quantized.params["inputs"].get(next(n for n in decision.inputs if n))
+                _with_activation(model, node, scales, recipe.dtype, nodes, known)
+                shift = _shift(quantized.params["products"][weight], scales)
+            _with_weight(model, node, values[weight], recipe, nodes, known)
             done.add(weight)
-            shift = _shift(quantized.params["products"][weight], scales)
             nodes.append(node)
             if shift is not None:
                 _with_shift(model, node, values, shift, nodes)
@@ -70,6 +72,20 @@ def write_qdq(source: Path, path: str, quantized: Quantized) -> None:
     except onnx.checker.ValidationError as e:
         raise BadUsage(f"{source}: ONNX's checker refuses the model with QDQ: {e}") from e
     onnx.save(model, path)
+
+
+def _of_opset(source: Path, least: int) -> Any:
+    """A model of an opset at least."""
+    model = onnx.load(source)
+    opset = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    if opset >= least:
+        return model
+    try:
+        return version_converter.convert_version(model, least)
+    except (RuntimeError, ValueError) as e:
+        raise BadUsage(
+            f"{source}: QDQ so needs opset {least}, not {opset}, and onnx does not convert it: {e}"
+        ) from e
 
 
 def _with_activation(
@@ -94,25 +110,33 @@ def _with_activation(
 
 
 def _with_weight(
-    model: Any, node: Any, weight: Any, form: str, nodes: list[Any], known: Any
+    model: Any, node: Any, weight: Any, recipe: Recipe, nodes: list[Any], known: Any
 ) -> None:
     """Let a node read its weight as it is stored in few bits."""
-    axis = _CHANNELS[node.op_type]
+    channels, summed = _AXES[node.op_type]
     if any(a.name == "transB" and a.i for a in node.attribute):
-        axis = 0
-    key = weight.name, axis
+        channels, summed = summed, channels
+    group = recipe.group or recipe.form.group
+    key = weight.name, summed if group else channels
     if key not in known:
         array = numpy_helper.to_array(weight)
-        axis %= array.ndim
-        q = quantize_array(array.astype(np.float32), form, axis=axis)
-        scale: Any = np.asarray(q.scale).reshape(-1)
+        axis = key[1] % array.ndim
+        q = quantize_array(
+            array.astype(np.float32), recipe.dtype, axis=axis, group=group,
+            symmetric=recipe.of_weights,
+        )  # fmt: skip
+        scale: Any = np.asarray(q.scale) if group else np.asarray(q.scale).reshape(-1)
+        zero = np.zeros(scale.shape) if q.zero_point is None else np.asarray(q.zero_point)
         names = (
-            _add(model, f"{weight.name}/quantized", np.asarray(q.values)),
+            _add(
+                model, f"{weight.name}/quantized", _stored(np.asarray(q.unpacked()), recipe.dtype)
+            ),
             _add(model, f"{weight.name}/scale", scale),
-            _add(model, f"{weight.name}/zero", _stored(np.zeros(scale.shape), form)),
+            _add(model, f"{weight.name}/zero", _stored(zero.reshape(scale.shape), recipe.dtype)),
         )
+        blocks = {"block_size": ceil_div(array.shape[axis], scale.shape[axis])} if group else {}
         known[key] = f"{weight.name}/dequantized"
-        nodes.append(_node("DequantizeLinear", names, known[key], axis=axis))
+        nodes.append(_node("DequantizeLinear", names, known[key], axis=axis, **blocks))
     node.input[1] = known[key]
 
 
@@ -143,10 +167,10 @@ def _with_shift(
 
 
 def _stored(x: np.ndarray, form: str) -> np.ndarray:
-    # late: float8 is no dtype of NumPy's own
+    # late: float8 and int4 are no dtypes of NumPy's own
     import ml_dtypes
 
-    return x.astype(np.int8 if form == "int8" else ml_dtypes.float8_e4m3fn)
+    return x.astype(np.int8 if form == "int8" else getattr(ml_dtypes, form))
 
 
 def _add(model: Any, name: str, array: Any) -> str:

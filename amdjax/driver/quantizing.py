@@ -24,8 +24,10 @@ def quantize_model(options: argparse.Namespace) -> Answer:
     ending = (options.output or ".amdjax").rpartition(".")[2]
     if ending not in ("onnx", "amdjax"):
         raise BadUsage(f"quantize --output takes .onnx (QDQ) or .amdjax, got {options.output!r}")
-    if ending == "onnx" and (subject.kind != "onnx" or name not in ("int8", "fp8")):
-        raise BadUsage("quantize --output x.onnx: of ONNX models, with --int8 or --fp8")
+    if ending == "onnx" and (subject.kind != "onnx" or name in ("fp16", "bf16")):
+        raise BadUsage(
+            "quantize --output x.onnx: of ONNX models, with --int8, --fp8 or --int4-weights"
+        )
     if options.method and name not in ("int8", "fp8"):
         raise BadUsage("--method is for --int8 and --fp8, whose scales come from calibration")
     settings = {"exclude": options.exclude or (), "calibration": options.method or "minmax"}

@@ -230,7 +230,7 @@ def test_quantize_reports_and_writes_qdq(network, ok, amdjax_command, tmp_path):
     "words, said",
     [
         (["--exclude", "heaad.w"], "heaad.w"),
-        (["--fp16", "-o", "x.onnx"], "--int8 or --fp8"),
+        (["--fp16", "-o", "x.onnx"], "--int8, --fp8 or --int4-weights"),
         (["-o", "x.bin"], "takes .onnx (QDQ) or .amdjax"),
         (["--method", "max"], "--method takes one of minmax"),
         (["--bf16", "--method", "mse"], "is for --int8 and --fp8"),
@@ -265,6 +265,58 @@ def test_qdq_in_float8(network, ok, tmp_path):
     (wanted,) = reference.ReferenceEvaluator(str(path)).run(None, {"x": x})
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
     assert quantize.sqnr(given, got) > 15
+
+
+def test_qdq_of_weights_in_four_bits(network, ok, tmp_path):
+    """Groups of inputs share a scale; activations stay as they are."""
+    path = tmp_path / "four.onnx"
+    found = ok("quantize", network, "--int4-weights", "-o", path)
+    graph = onnx_package.load(path).graph
+    assert [n.op_type for n in graph.node].count("QuantizeLinear") == 0
+    blocked = [n for n in graph.node if n.op_type == "DequantizeLinear"]
+    assert len(blocked) == len(found["rows"]) == 3
+    stored = {t.name: t for t in graph.initializer if t.name.endswith("/quantized")}
+    assert {t.data_type for t in stored.values()} == {onnx_package.TensorProto.INT4}
+    x = np.random.default_rng(7).standard_normal((4, 3, 8, 8), np.float32)
+    given, got = (np.asarray(onnx.load(p)(x=x)["probs"]) for p in (network, path))
+    (wanted,) = reference.ReferenceEvaluator(str(path)).run(None, {"x": x})
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    assert abs(quantize.sqnr(given, got) - found["sqnr"]) < 6
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "Gemm with transB", "Conv"])
+@pytest.mark.parametrize("depth", [70, 33, 8])
+def test_qdq_cuts_what_is_summed_into_groups(tmp_path, ok, op, depth):
+    """Errors are half of a step of each group's, which has its own scale."""
+    rng, kind = np.random.default_rng(3), op.split()[0]
+    w = rng.standard_normal((depth, 5), np.float32) * np.exp(np.arange(depth) // 17)[:, None]
+    turned = "transB" in op or kind == "Conv"
+    w = np.ascontiguousarray(w.T if turned else w).astype(np.float32)
+    w = w[..., None, None] if kind == "Conv" else w
+    shape = [2, depth, *([3, 3] if kind == "Conv" else [])]
+    info = onnx_package.helper.make_tensor_value_info
+    attributes = {"transB": 1} if "transB" in op else {}
+    graph = onnx_package.helper.make_graph(
+        [onnx_package.helper.make_node(kind, ["x", "w"], ["y"], **attributes)], "g",
+        [info("x", 1, shape)], [info("y", 1, [2, 5, *shape[2:]])],
+        [onnx_package.numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    opsets = [onnx_package.helper.make_opsetid("", 17)]
+    model = onnx_package.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    onnx_package.save(model, tmp_path / "m.onnx")
+    ok("quantize", tmp_path / "m.onnx", "--int4-weights", "-o", tmp_path / "q.onnx")
+    made = onnx_package.load(tmp_path / "q.onnx")
+    dequantize = next(n for n in made.graph.node if n.op_type == "DequantizeLinear")
+    tensors = {t.name: onnx_package.numpy_helper.to_array(t) for t in made.graph.initializer}
+    block = next(a.i for a in dequantize.attribute if a.name == "block_size")
+    axis = next(a.i for a in dequantize.attribute if a.name == "axis")
+    scale = np.repeat(tensors[dequantize.input[1]], block, axis).take(range(depth), axis)
+    got = tensors[dequantize.input[0]].astype(np.float32) * scale
+    assert block <= 32 and (np.abs(got - w) <= scale * 0.5001).all()
+    x = rng.standard_normal(shape, np.float32)
+    (wanted,) = reference.ReferenceEvaluator(made).run(None, {"x": x})
+    got = np.asarray(onnx.load(tmp_path / "q.onnx")(x=x)["y"])
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.parametrize("op", ["Conv", "Conv with bias", "MatMul", "Gemm", "Gemm with beta"])
