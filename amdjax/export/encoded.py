@@ -204,9 +204,11 @@ def _copied(data: memoryview, fields: Mapping[_Name, _Field]) -> dict[_Name, np.
         size += round_up(field.stop - field.value, _ALIGNMENT)
     if not size:
         return {}
-    memory = mmap.mmap(-1, size)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    if hasattr(mmap, "MADV_HUGEPAGE"):  # which pages that processes share rarely are
+        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         memory.madvise(mmap.MADV_HUGEPAGE)
+    else:
+        memory = mmap.mmap(-1, size)
     made = {}
     with memoryview(memory) as target:
         for number, field in fields.items():

@@ -172,6 +172,13 @@ class KernelLoader(Generic[Loaded]):
 
     # Plans, whose kernels are known by their keys alone
 
+    def key(self, closed: ClosedJaxpr, donated: Sequence[bool], machine: Any) -> PlanKey | None:
+        """Under what the plan of a program is kept; None where nothing keeps it."""
+        stays = self._source is None and self._record is None
+        if stays and object_cache().directory is None:
+            return None
+        return plan_key(closed, donated, machine, self.generator.facts())
+
     def read(self, key: PlanKey, consts: Sequence[Any]) -> tuple[Plan, dict[int, Loaded]] | None:
         """A program's plan that was kept, and its kernels by their ids; None without all of it.
 
@@ -220,7 +227,7 @@ class KernelLoader(Generic[Loaded]):
         """The key of the variants that come with a program of symbolic shapes; None for another."""
         if not isinstance(closed, LateJaxpr):
             return None
-        key = plan_key(closed, donated, machine, self.generator.facts())
+        key = self.key(closed, donated, machine)
         return None if key is None else variants_key(key)
 
     def variants(

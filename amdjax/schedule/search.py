@@ -26,6 +26,8 @@ Machine = TypeVar("Machine")
 Plan = TypeVar("Plan")
 T = TypeVar("T")
 
+ROUNDING = 1 - 1e-9  # of estimates
+
 #: Every family by its name.
 FAMILIES: dict[str, Family[Any, Any, Any]] = {}
 
@@ -43,6 +45,8 @@ class Solver(Generic[Problem, Machine, Plan]):
         besides what the other families chose.
       usual: of a problem and a machine, the plan that is taken unless decided otherwise, None where
         other solvers suit better; by default the one of `plans` with the least estimate.
+      least: of a problem and a machine, what no plan takes less than, which is found sooner than
+        the plans; zero of symbolic sizes, for which choices are noted.
       tier: solvers of a lower one are asked first, and those of a higher one only if none of them
         has a usual plan.
       composite: its only plan is made by choices of other families, and so is not told by its text.
@@ -54,6 +58,7 @@ class Solver(Generic[Problem, Machine, Plan]):
     plans: Callable[[Problem, Machine], Sequence[Plan]]
     estimate: Callable[[Problem, Plan, Machine], float] = lambda problem, plan, machine: 0.0
     usual: Callable[[Problem, Machine], Plan | None] | None = None
+    least: Callable[[Problem, Machine], float] | None = None
     tier: int = 0
     composite: bool = False
     approximate: bool = False
@@ -242,22 +247,31 @@ class Family(Generic[Problem, Machine, Plan]):
         """The solver and the plan that are taken unless decided otherwise."""
         decisions, tier = _current(), None
         noted: list[float] | None = getattr(_state, "estimates", None)
-        chosen: list[tuple[Solver[Problem, Machine, Any], Any, list[float]]] = []
+        chosen: list[tuple[Solver[Problem, Machine, Any], Any, float]] = []
+        costs: list[float] = []
+
+        def known() -> list[float]:
+            for s, p, others in chosen[len(costs) :]:
+                costs.append(s.estimate(problem, p, machine) + others)
+            return costs
+
         for solver in self.solvers:
             if chosen and solver.tier != tier:
                 break
             tier = solver.tier
+            least = solver.least(problem, machine) if chosen and solver.least else 0.0
+            if least and least * ROUNDING >= min(known()):
+                continue
             with _using(None), _adding_up() as others:
                 plan = solver.best(problem, machine)
             if plan is not None:
-                chosen.append((solver, plan, others))
+                chosen.append((solver, plan, sum(others)))
         if not chosen:
             return None, None
         solver, plan, _ = chosen[0]
         if len(chosen) > 1 or noted is not None:
             with choosing():
-                costs = [s.estimate(problem, p, machine) + sum(others) for s, p, others in chosen]
-                place = cheapest(costs)
+                place = cheapest(known())
             solver, plan, _ = chosen[place]
             if noted is not None:
                 noted.append(costs[place])

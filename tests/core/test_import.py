@@ -57,6 +57,20 @@ assert nn.Dense and "Conv" in dir(nn)"""
     subprocess.run([sys.executable, "-c", run], check=True)
 
 
+def test_onnx_models_load_no_layers():
+    run = """import sys
+import amdjax.onnx
+from onnx import helper, TensorProto
+x, s, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in
+           (("x", [2, 3]), ("s", [3]), ("y", [2, 3])))
+node = helper.make_node("LayerNormalization", ["x", "s"], ["y"])
+opset = [helper.make_opsetid("", 17)]
+model = helper.make_model(helper.make_graph([node], "g", [x, s], [y]), opset_imports=opset)
+assert amdjax.onnx.load(model)(x=[[1.0, 2.0, 3.0]] * 2, s=[1.0] * 3)["y"].shape == (2, 3)
+assert "amdjax.nn.layers" not in sys.modules"""
+    subprocess.run([sys.executable, "-c", run], check=True)
+
+
 def test_threads_may_ask_for_layers_at_once():
     run = """from concurrent.futures import ThreadPoolExecutor
 from amdjax import nn

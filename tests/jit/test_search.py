@@ -1,6 +1,7 @@
 """Solvers: plans are found and estimated without a compiler, and every one of them is right."""
 
 import dataclasses
+import functools
 import itertools
 import subprocess
 import sys
@@ -188,6 +189,53 @@ for name in test_search.FAMILIES:
     without = {key for key, count in found.items() if not count}
     assert without <= MACHINE_SPECIFIC, without
     assert sum(found.values()) > 2 * len(found)
+
+
+SIZES = [(1, 1, 1), (5, 700, 3), (64, 64, 64), (77, 2000, 300), (900, 40, 2000), (3000, 3, 70)]
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("bits", [256, 512])
+def test_searches_of_products_leave_out_no_better_plan(bits, threads):
+    """What is found without looking at all plans takes as long as the best of all of them."""
+    machine, family = CpuTarget(vector_bits=bits, threads=threads), FAMILIES["product on a CPU"]
+    products = [(lambda x, y: x @ y, [(m, k), (k, n)]) for m, k, n in SIZES]
+    products += [(lambda x, y: x.T @ y.T, [(k, m), (n, k)]) for m, k, n in SIZES]
+    for batch, size, fin, fout in [(1, 9, 3, 70), (2, 20, 64, 96), (1, 60, 16, 24), (1, 7, 256, 8)]:
+        for form in (("NHWC", "HWIO", "NHWC"), ("NCHW", "OIHW", "NCHW")):
+            shapes = [[sizes[c] for c in spec] for spec, sizes in (
+                (form[0], dict(N=batch, H=size, W=size + 1, C=fin)),
+                (form[1], dict(H=3, W=2, I=fin, O=fout)),
+            )]  # fmt: skip
+            convolution = functools.partial(
+                lax.conv_general_dilated, window_strides=(1, 2), padding="SAME",
+                dimension_numbers=form,
+            )  # fmt: skip
+            products.append((convolution, shapes))
+    left_out = 0
+    for f, shapes in products:
+        for problem, _ in planned(family.name, f, shapes)[0]:
+            every = {}
+            for solver in family.solvers:
+                with search._adding_up() as others:
+                    plans = solver.plans(problem, machine)
+                costs = [solver.estimate(problem, x, machine) + sum(others) for x in plans]
+                if solver.least is not None and plans:
+                    assert solver.least(problem, machine) <= min(costs) * (1 + 1e-12)
+                if plans:
+                    usual = solver.best(problem, machine)
+                    chosen = next(c for c, x in zip(costs, plans) if str(x) == str(usual))
+                    assert chosen == min(costs)
+                    every[solver.name] = min(costs), str(usual)
+            solver, plan = family.usual(problem, machine)
+            best = min(cost for cost, _ in every.values())
+            assert every[solver.name] == (best, str(plan))
+            assert solver.name == next(n for n, (cost, _) in every.items() if cost == best)
+            left_out += sum(
+                s.least is not None and s.least(problem, machine) * search.ROUNDING >= best
+                for s in family.solvers
+            )
+    assert left_out > len(products) / 2
 
 
 #: Solvers that need a machine or a problem which other tests have.

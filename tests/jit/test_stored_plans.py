@@ -14,8 +14,8 @@ from amdjax.core.config import State, config
 from amdjax.extend.core import Primitive
 from amdjax.find.known import applying
 from amdjax.interpreters import mlir
-from amdjax.jit.cpu.program import cpu_target
-from amdjax.jit.kernels import KernelLoader, clear_loaded
+from amdjax.jit.cpu.program import cpu_kernels, cpu_target
+from amdjax.jit.kernels import KernelLoader, clear_loaded, kernels_recorded
 from amdjax.jit.plan import plan_program
 from amdjax.jit.plan_keys import VALUES_COUNT, PlanKey, plan_key
 from amdjax.jit.report import plan_text
@@ -366,6 +366,14 @@ def test_programs_that_nothing_tells_are_planned():
         assert plan_key(closed, (False,), cpu_target(), ()) is None
 
 
+def test_plans_that_nothing_keeps_have_no_key():
+    closed, loader = amdjax.jit(chain).trace(X).jaxpr, cpu_kernels()
+    with State("keep_plans")(True), State("check")(False), State("cache_dir")("off"):
+        assert loader.key(closed, (False,), cpu_target()) is None
+        with kernels_recorded():
+            assert cpu_kernels().key(closed, (False,), cpu_target()) is not None
+
+
 def test_rules_of_the_user_are_not_told():
     twice = Primitive("twice")
     twice.def_abstract_eval(lambda x: x)
@@ -517,6 +525,6 @@ def test_a_plan_that_does_not_fit_is_a_miss(reads):
     wanted, found = fresh(chain)(X), key()
     object_cache().put(found[0], b'{"numbers": [0, 2, 3, 4, 5]}')
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("amdjax.jit.cpu.program.plan_key", lambda *args: PlanKey(*found))
+        patch.setattr("amdjax.jit.kernels.plan_key", lambda *args: PlanKey(*found))
         same(wanted, fresh(chain)(X))
     assert reads == [False, False]

@@ -36,7 +36,6 @@ from amdjax.jit.dispatch import NativeCall
 from amdjax.jit.dump import dumping
 from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
 from amdjax.jit.kernels import KernelLoader
-from amdjax.jit.plan_keys import plan_key
 from amdjax.jit.stored_variants import StoredVariant
 from amdjax.runtime import amx, threads, vm
 from amdjax.runtime.devices import Placement
@@ -105,7 +104,7 @@ def _compiled(
 ) -> tuple[Plan, dict[int, Library]]:
     """The plan of a program, and its kernels by their numbers."""
     loader = cpu_kernels()
-    key = plan_key(closed, donated, cpu_target(), loader.generator.facts())
+    key = loader.key(closed, donated, cpu_target())
     if key is not None and (found := loader.read(key, closed.consts)) is not None:
         return found
     made = _planned(closed, donated, observe, loader)

@@ -27,7 +27,6 @@ from amdjax.jit.arrays import Runner, SizedRunner
 from amdjax.jit.instructions import Plan
 from amdjax.jit.kernels import KernelLoader, is_carried
 from amdjax.jit.plan import plan_program
-from amdjax.jit.plan_keys import plan_key
 from amdjax.jit.stored_variants import StoredVariant
 from amdjax.targets import GpuTarget
 
@@ -63,7 +62,7 @@ def compile_device(
     generator = GpuGenerator(target, debug and not is_carried())
     loader, key = KernelLoader(generator), None
     if kept and not generator.debug:
-        key = plan_key(closed, donated, target, generator.facts())
+        key = loader.key(closed, donated, target)
     if key is not None and (found := loader.read(key, closed.consts)) is not None:
         return found
     plan, kernels = _planned(closed, donated, observe, loader, generator)

@@ -596,9 +596,13 @@ def tile_candidates(target: CpuTarget, rows: int, columns: int, dtype: str) -> I
 def best_tiles(problem: Contraction, target: CpuTarget, rows: int | None = None) -> list[TileShape]:
     """The tiles worth a look, by the cycles in which they cover a product, or some rows of it."""
     p = problem.at_hand
-    rows = p.rows if rows is None else rows
-    shapes = tile_candidates(target, rows, p.columns, p.accumulate)
-    return sorted(shapes, key=lambda shape: tile_cost(shape, rows, p.columns, target))
+    return list(_best_tiles(target, p.rows if rows is None else rows, p.columns, p.accumulate))
+
+
+@lru_cache(256)  # solvers ask for those of the same product one after the other
+def _best_tiles(target: CpuTarget, rows: int, columns: int, dtype: str) -> tuple[TileShape, ...]:
+    shapes = tile_candidates(target, rows, columns, dtype)
+    return tuple(sorted(shapes, key=lambda shape: tile_cost(shape, rows, columns, target)))
 
 
 def best_even_tiles(problem: Contraction, target: CpuTarget, rows: int) -> list[TileShape]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+import amdjax.nn.normalization as normalization
 from amdjax import nn, numpy as jnp
 
 from ..registry import rule
@@ -78,8 +79,8 @@ def skip_layer_norm(
     """Layer norm of `x + skip + bias`; also its mean, inverse standard deviation, and the sum."""
     x, skip = _skipped(x, skip, bias)
     if node.outputs == 1:
-        return nn.add_layer_norm(x, skip, scale, shift, epsilon=epsilon)
-    y, statistics = nn.add_layer_norm(
+        return normalization.add_layer_norm(x, skip, scale, shift, epsilon=epsilon)
+    y, statistics = normalization.add_layer_norm(
         x, skip, scale, shift, epsilon=epsilon, return_statistics=True
     )
     return y, *(s[..., None].astype(np.float32) for s in statistics), x + skip
@@ -92,7 +93,7 @@ def skip_rms_norm(
     """RMS norm of `x + skip + bias`; the sum is the fourth output."""
     x, skip = _skipped(x, skip, bias)
     total = x + skip
-    y, inverse = nn.rms_norm(total, scale, epsilon=epsilon, return_statistics=True)
+    y, inverse = normalization.rms_norm(total, scale, epsilon=epsilon, return_statistics=True)
     inverse = inverse[..., None].astype(np.float32)
     return (y, jnp.zeros_like(inverse), inverse, total)[: node.outputs]
 
@@ -108,7 +109,9 @@ def simplified_layer_norm(
 ) -> Any:
     """RMS norm over all axes from one on; also the inverse root of the mean square."""
     axes = tuple(range(axis % x.ndim, x.ndim))
-    y, inverse = nn.rms_norm(x, scale, axis=axes, epsilon=epsilon, return_statistics=True)
+    y, inverse = normalization.rms_norm(
+        x, scale, axis=axes, epsilon=epsilon, return_statistics=True
+    )
     if node.outputs == 1:
         return y
     return y, inverse.reshape(*inverse.shape, *[1] * len(axes)).astype(np.float32)
@@ -121,7 +124,9 @@ def group_norm(
 ) -> Any:  # fmt: skip
     """Group norm, with channels last, and SiLU after it."""
     axis = -1 if channels_last else 1
-    y = nn.group_norm(x, scale, shift, groups=groups, axis=axis, epsilon=epsilon).astype(x.dtype)
+    y = normalization.group_norm(x, scale, shift, groups=groups, axis=axis, epsilon=epsilon).astype(
+        x.dtype
+    )
     return nn.silu(y) if activation else y
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import nn, numpy as jnp
+from amdjax import numpy as jnp
+from amdjax.nn.linear import embedding
 from amdjax.nn.rotary import turn_pairs
 
 from .contrib import contrib
@@ -38,7 +39,7 @@ def rotary_embedding(
 
 def turned(heads: Any, positions: Any, cos: Any, sin: Any, interleaved: int) -> Any:
     """Heads `(batch, positions, heads, features)`, turned as their positions say."""
-    cos, sin = (nn.embedding(t, positions)[..., None, :] for t in (cos, sin))
+    cos, sin = (embedding(t, positions)[..., None, :] for t in (cos, sin))
     pairing = "interleaved" if interleaved else "halves"
     return turn_pairs(heads, cos, sin, pairing, 2 * cos.shape[-1])
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from amdjax import nn, numpy as jnp
+import amdjax.nn.normalization as normalization
+from amdjax import numpy as jnp
 from amdjax.core.dims import max_dim
 
 from ..registry import integer
@@ -114,8 +115,8 @@ def group_query_attention(
         raise node.error("cos_cache and sin_cache must be given where do_rotary is 1")
     q, k, v = _grouped(q, k, v, num_heads, kv_num_heads)
     if q_norm is not None:
-        q = nn.rms_norm(q, q_norm, epsilon=q_norm_epsilon or qk_norm_epsilon)
-        k = nn.rms_norm(k, k_norm, epsilon=k_norm_epsilon or qk_norm_epsilon)
+        q = normalization.rms_norm(q, q_norm, epsilon=q_norm_epsilon or qk_norm_epsilon)
+        k = normalization.rms_norm(k, k_norm, epsilon=k_norm_epsilon or qk_norm_epsilon)
     places = _places(lengths, query_lengths, q.shape[1])
     may_be_first = positions is not None and query_lengths is None
     whole = None

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import amdjax.nn.normalization as normalization
 from amdjax import lax, nn, numpy as jnp
+from amdjax.nn.attention import dot_product_attention
+from amdjax.nn.linear import embedding
 from amdjax.nn.rotary import turn_pairs
 
 from ..reading import dtype_of
@@ -98,7 +101,7 @@ def attend(heads: Heads, visible: Visible, scale: float | None = None) -> Any:
         mask = _all([m for m in (mask, visible.positions(*counts)) if m is not None])
     left, right = (w if w >= 0 else _UNBOUNDED for w in visible.window)
     has_window = aligned and (left, right) != (_UNBOUNDED, _UNBOUNDED)
-    y = nn.dot_product_attention(
+    y = dot_product_attention(
         q, k, v, visible.bias, mask, scale=scale, is_causal=visible.is_causal and aligned,
         local_window_size=(left, right) if has_window else None,
         key_value_seq_lengths=visible.lengths,
@@ -236,7 +239,7 @@ def rotary_embedding(
         raise node.error("num_heads must be given where X has three axes")
     heads = _by_position(x, num_heads if is_flat else None)
     if positions is not None:
-        cos, sin = (nn.embedding(table, positions) for table in (cos, sin))
+        cos, sin = (embedding(table, positions) for table in (cos, sin))
     features = rotary_embedding_dim or heads.shape[-1]
     if cos.shape[-1] != features // 2 or sin.shape[-1] != features // 2:
         raise node.error(
@@ -254,7 +257,9 @@ def rms_normalization(
 ) -> Any:
     """Division by the root of the mean square over all axes from one on."""
     axes = tuple(range(axis % x.ndim, x.ndim))
-    y = nn.rms_norm(x, jnp.broadcast_to(scale, x.shape[axes[0] :]), axis=axes, epsilon=epsilon)
+    y = normalization.rms_norm(
+        x, jnp.broadcast_to(scale, x.shape[axes[0] :]), axis=axes, epsilon=epsilon
+    )
     return y.astype(jnp.promote_types(x.dtype, scale.dtype)).astype(scale.dtype)
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax import lax, nn, numpy as jnp
+import amdjax.nn.normalization as normalization
+from amdjax import lax, numpy as jnp
 
 from ..registry import rule
 from .convolutions import by_channel
@@ -21,7 +22,7 @@ def batch_norm(
     """By the running statistics; in training by the batch's, of which running ones are updated."""
     if not training_mode:
         axis: Any = 1 if spatial else tuple(range(1, x.ndim))
-        y, _ = nn.batch_norm(
+        y, _ = normalization.batch_norm(
             x, scale, bias, mean, variance, train=False, axis=axis, epsilon=epsilon
         )
         return (y,) + (mean, variance, mean, variance)[: node.outputs - 1]
@@ -43,14 +44,14 @@ def batch_norm(
 def instance_norm(
     x: Any, scale: Any, bias: Any, *, epsilon: float = 1e-5, consumed_inputs: Any = None
 ) -> Any:
-    return nn.instance_norm(x, scale, bias, axis=1, epsilon=epsilon)
+    return normalization.instance_norm(x, scale, bias, axis=1, epsilon=epsilon)
 
 
 @rule("GroupNormalization", since=21)
 def group_norm(
     x: Any, scale: Any, bias: Any, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Any:
-    return nn.group_norm(x, scale, bias, groups=num_groups, axis=1, epsilon=epsilon)
+    return normalization.group_norm(x, scale, bias, groups=num_groups, axis=1, epsilon=epsilon)
 
 
 @rule("GroupNormalization", since=18)
@@ -59,7 +60,7 @@ def group_norm_before(
 ) -> Any:
     """With one factor a group, not a channel."""
     scale, bias = (jnp.repeat(v, x.shape[1] // num_groups) for v in (scale, bias))
-    return nn.group_norm(x, scale, bias, groups=num_groups, axis=1, epsilon=epsilon)
+    return normalization.group_norm(x, scale, bias, groups=num_groups, axis=1, epsilon=epsilon)
 
 
 @rule("LayerNormalization", since=17)
@@ -73,7 +74,7 @@ def layer_norm(
     scale = jnp.broadcast_to(scale, shape)
     bias = None if bias is None else jnp.broadcast_to(bias, shape)
     if node.outputs == 1:
-        return nn.layer_norm(x, scale, bias, axis=axes, epsilon=epsilon)
+        return normalization.layer_norm(x, scale, bias, axis=axes, epsilon=epsilon)
     wide = x.astype(np.float32) if x.dtype.itemsize < 4 else x
     mean = jnp.mean(wide, axes, keepdims=True)
     variance = jnp.mean(jnp.square(wide - mean), axes, keepdims=True)

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.dims import Dim, DimSize, choosing, fits, size_hint
 from amdjax.core.integers import ceil_div, round_up
-from amdjax.kernels.products.contraction import Contraction, TileShape, private_cache
+from amdjax.kernels.products.contraction import (
+    Contraction,
+    TileShape,
+    lane_count,
+    private_cache,
+    tile_cost,
+)
 from amdjax.kernels.products.cpu.costs import (
     combining,
     launch,
+    nanoseconds,
     packing,
     return_cycles,
     store_stall,
     work,
 )
 from amdjax.kernels.products.cpu.packing import depth_granularity
-from amdjax.schedule.search import shares
+from amdjax.schedule.search import ROUNDING, shares
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -72,9 +79,61 @@ def blockings(
       size: bytes of a packed element; by default those of a sum.
       grain: what the depth of blocks is a multiple of; by default what packing likes.
     """
+    p, size = problem.typical.at_hand, size or itemsize(problem.accumulate)
+    costs = _costs_of(p, target, shape, size)
+    cuts = _cuts(problem, target, shape, size, grain)
+    cuts.sort(key=lambda cut: costs.cycles(p, *cut))
+    return [Blocking(shape, *cut) for cut in cuts[:MOST_BLOCKINGS]]
+
+
+def best_blocking(
+    problem: Contraction, target: CpuTarget, shapes: Sequence[TileShape]
+) -> Blocking | None:
+    """The first that is estimated to take least of the blocks of products in tiles of some shapes.
+
+    As `blockings` has them; nothing is made for the others.
+    """
+    p, size = problem.typical.at_hand, itemsize(problem.accumulate)
+    best, least = None, math.inf
+    for shape in shapes:
+        if nanoseconds(_least_cycles(p, target, shape), target) * ROUNDING >= least:
+            continue
+        costs = _costs_of(p, target, shape, size)
+        for cut in _cuts(problem, target, shape, size):
+            cost = nanoseconds(costs.cycles(p, *cut), target)
+            if cost < least:
+                best, least = (shape, cut), cost
+    return best and Blocking(best[0], *best[1])
+
+
+def least_time(problem: Contraction, target: CpuTarget, shapes: Sequence[TileShape]) -> float:
+    """Nanoseconds of which blocks of tiles take no less; zero of symbolic sizes."""
+    if problem.at_hand is not problem:
+        return 0.0
+    return nanoseconds(min(_least_cycles(problem, target, x) for x in shapes), target)
+
+
+def _least_cycles(p: Contraction, target: CpuTarget, shape: TileShape) -> float:
+    """Of multiplying and of packing the left operand once, wherever it is cut; see `_BlockCosts`.
+
+    Blocks are deep enough for rounding their depth down to leave out no 32nd of it.
+    """
+    costs = target.costs
+    packed = p.rows * p.depth * costs.copy / lane_count(target, p.accumulate) * 31 / 32
+    each = p.depth * tile_cost(shape, p.rows, p.columns, target) + costs.program + packed
+    return costs.call + p.batches * each / target.threads
+
+
+#: What cuts a product but the tile: `Blocking`'s other arguments.
+Cut = tuple[int, int, int, int, bool]
+
+
+def _cuts(
+    problem: Contraction, target: CpuTarget, shape: TileShape, size: int, grain: int | None = None
+) -> list[Cut]:
+    """Blocks of tiles of a shape worth a look."""
     groups, cuts_depth = problem.groups, problem.cuts_depth
     symbolic, problem = problem.typical, problem.typical.at_hand
-    size = size or itemsize(problem.accumulate)
     lines = shape.columns
     if shape.columns * size <= target.costs.cache_rate * shape.cycles(target.costs):
         # Panels stream from the second level; what stays in the first is the rows of a tile.
@@ -90,18 +149,16 @@ def blockings(
     if isinstance(symbolic.depth, Dim):
         depth = round_up(max(depth, panel), DEEP_GRAIN)
     in_parts = depth < problem.depth or cuts_depth
-    cuts = [*candidates(problem, target, shape, depth, size, in_parts)]
+    cuts = [*_candidates(problem, target, shape, depth, size, in_parts)]
     if groups is None:
         cuts += _splits(problem, target, shape, depth, size)
-    costs = _costs_of(problem, target, shape, size)
-    cuts.sort(key=lambda cut: costs.cycles(problem, cut))
-    return cuts[:MOST_BLOCKINGS]
+    return cuts
 
 
-def candidates(
+def _candidates(
     problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int,
     in_parts: bool,
-) -> Iterator[Blocking]:  # fmt: skip
+) -> Iterator[Cut]:  # fmt: skip
     """Blocks of a depth whose packed elements, of `size` bytes, fit the second-level cache.
 
     Sums of a depth `in_parts` wait there, too.
@@ -121,12 +178,12 @@ def candidates(
         if not shared:
             most_columns = min(most_columns, max(1, private_cache(target) // 3 // panel))
         for columns in extents(wide, most_columns)[:MOST_EXTENTS]:
-            yield Blocking(shape, rows, columns, depth, 1, shared)
+            yield rows, columns, depth, 1, shared
 
 
 def _splits(
     problem: Contraction, target: CpuTarget, shape: TileShape, depth: int, size: int
-) -> list[Blocking]:
+) -> list[Cut]:
     """All of the result in each program, and a part of the depth; where caches hold that."""
     if target.threads == 1 or problem.batches >= target.threads:
         return []
@@ -134,7 +191,7 @@ def _splits(
         return []
     high, wide = ceil_div(problem.rows, shape.rows), ceil_div(problem.columns, shape.columns)
     most = min(2 * target.threads, problem.depth // depth)
-    return [Blocking(shape, high, wide, depth, n, False) for n in shares(most)[1:]]
+    return [(high, wide, depth, n, False) for n in shares(most)[1:]]
 
 
 def block_cycles(
@@ -143,7 +200,9 @@ def block_cycles(
     """Cycles, about, of the thread that takes longest, packing of elements of a size included."""
     size = size or itemsize(problem.accumulate)
     p = problem.typical.at_hand
-    return _costs_of(p, target, blocking.tile, size).cycles(p, blocking)
+    b = blocking
+    costs = _costs_of(p, target, b.tile, size)
+    return costs.cycles(p, b.rows, b.columns, b.depth, b.splits, b.shared)
 
 
 def _costs_of(problem: Contraction, target: CpuTarget, shape: TileShape, size: int) -> _BlockCosts:
@@ -168,35 +227,39 @@ class _BlockCosts:
 
     def __init__(self, target: CpuTarget, shape: TileShape, size: int):
         self.target, self._shape, self._size = target, shape, size
+        self._wide, self._program = shape.columns, target.costs.program
         self._panels: dict[tuple[int, int, int], float] = {}
         self._arrivals: dict[tuple[int, int], float] = {}
         self._packed_a: dict[tuple[int, int], float] = {}
         self._packed_b: dict[tuple[int, int], float] = {}
         self._work: dict[tuple[()], float] = {}
 
-    def cycles(self, p: Contraction, blocking: Blocking) -> float:
-        """Cycles of the thread that takes longest."""
+    def cycles(
+        self, p: Contraction, rows: int, columns: int, depth: int, splits: int, shared: bool
+    ) -> float:
+        """Cycles of the thread that takes longest, of blocks as `Blocking` has them."""
         target, shape = self.target, self._shape
-        high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, shape.columns)
-        rows, columns = min(blocking.rows, high), min(blocking.columns, wide)
+        high, wide = ceil_div(p.rows, shape.rows), ceil_div(p.columns, self._wide)
+        high_block, wide_block = min(rows, high), min(columns, wide)
         whole = max(p.depth, 1)
-        depth = ceil_div(whole, blocking.splits)
-        parts = ceil_div(depth, blocking.depth)
-        each_panel = _known(self._panels, self._panel, p, rows, depth, parts)
-        arrival = _known(self._arrivals, self._arrival, p, blocking.columns, depth)
+        part = ceil_div(whole, splits)
+        parts = ceil_div(part, depth)
+        each_panel = _known(self._panels, self._panel, p, high_block, part, parts)
+        arrival = _known(self._arrivals, self._arrival, p, columns, part)
         if arrival:
             each_panel = max(each_panel, arrival)
             if p.b.fixed:  # at every step of the loop, and other blocks might not need it at all
                 each_panel += arrival / 4
-        each = each_panel * columns + target.costs.program
-        each += parts * _known(self._packed_a, self._packing_a, p, rows, depth // parts)
-        if not blocking.shared:
-            each += _known(self._packed_b, self._packing_b, p, columns, depth)
-        programs = p.batches * ceil_div(high, rows) * ceil_div(wide, columns) * blocking.splits
+        each = each_panel * wide_block + self._program
+        each += parts * _known(self._packed_a, self._packing_a, p, high_block, part // parts)
+        if not shared:
+            each += _known(self._packed_b, self._packing_b, p, wide_block, part)
+        blocks = ceil_div(high, high_block) * ceil_div(wide, wide_block)
         counted = _known(self._work, self._counted, p)
-        total = launch(each, programs, target, counted=counted)
-        total += combining(p, blocking.splits, target)
-        if blocking.shared and not p.b.fixed:
+        total = launch(each, p.batches * blocks * splits, target, counted=counted)
+        if splits > 1:
+            total += combining(p, splits, target)
+        if shared and not p.b.fixed:
             packed = _known(self._packed_b, self._packing_b, p, 1, whole)
             total += launch(packed, p.batches * wide, target)
         return total

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from amdjax import tile
 from amdjax.core.dims import Dim, choosing, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import (
@@ -32,7 +33,7 @@ from amdjax.kernels.products.cpu.costs import (
 from amdjax.kernels.products.cpu.packing import copy_lines
 from amdjax.kernels.products.cpu.reading import Part, Reader
 from amdjax.kernels.products.program import Program
-from amdjax.kernels.shaped import Call, Copy, KernelPlan, ShapedContext, Temp
+from amdjax.kernels.shaped import Call, Copy, InOrder, KernelPlan, ShapedContext, Temp
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
@@ -123,38 +124,67 @@ def explicit_columns(
 
     def plans(product: ProductProblem, target: CpuTarget) -> list[ExplicitColumnsPlan]:
         p = product.merged
-        found = _operand(p)
-        if found is None:
+        written = _written(p, target)
+        if written is None:
             return []
-        operand, source = found
-        turned = source is not getattr(p, operand)
-        lanes = lane_count(target, p.accumulate)
-        pitch = round_up(source.depth_count + lanes, 16)
-        pitch += 16 * is_aliased(size_hint(pitch), source.dtype)
-        size = math.prod(axis.extent for axis in _moving(source)) * source.line_count * pitch
-        with choosing():
-            if size * itemsize(source.dtype) > MOST_BYTES:
-                return []
-        matrix = Temp(source.dtype, size + lanes)
-        batch, stride = [], size
-        for axis in source.batch:
-            own = axis in _moving(source)
-            stride //= axis.extent if own else 1
-            batch.append(Axis(axis.extent, stride if own else 0))
-        lines, depth = Axis(source.line_count, pitch), Axis(source.depth_count, 1)
-        lines, depth = (depth, lines) if turned else (lines, depth)
-        written = Source(matrix, source.dtype, 0, tuple(batch), (lines,), (depth,))
-        plain = replace(p, a=written) if operand == "a" else replace(p, b=written)
-        plan = products.best(ProductProblem.of(plain), target)
-        matrices = size_hint(size // (source.line_count * pitch))
-        wanted = ceil_div(MOST_PROGRAMS * target.threads, matrices)
-        chunk = ceil_div(size_hint(source.line_count), wanted)
-        return [ExplicitColumnsPlan(p, operand, source, matrix, pitch, chunk, plan)]
+        matrix = _matrix_source(p, written)
+        plain = replace(p, a=matrix) if written.operand == "a" else replace(p, b=matrix)
+        return [replace(written, product=products.best(ProductProblem.of(plain), target))]
 
     def cost(product: ProductProblem, plan: ExplicitColumnsPlan, target: CpuTarget) -> float:
         return nanoseconds(plan.cycles(target), target)
 
-    return Solver("explicit columns", plans, cost, composite=True)
+    return Solver("explicit columns", plans, cost, least=_least_cost, composite=True)
+
+
+def _written(p: Contraction, target: CpuTarget) -> ExplicitColumnsPlan | None:
+    """How an operand is written out, not what multiplies it; None where none is."""
+    found = _operand(p)
+    if found is None:
+        return None
+    operand, source = found
+    lanes = lane_count(target, p.accumulate)
+    pitch = round_up(source.depth_count + lanes, 16)
+    pitch += 16 * is_aliased(size_hint(pitch), source.dtype)
+    size = math.prod(axis.extent for axis in _moving(source)) * source.line_count * pitch
+    with choosing():
+        if size * itemsize(source.dtype) > MOST_BYTES:
+            return None
+    matrices = size_hint(size // (source.line_count * pitch))
+    wanted = ceil_div(MOST_PROGRAMS * target.threads, matrices)
+    chunk = ceil_div(size_hint(source.line_count), wanted)
+    matrix = Temp(source.dtype, size + lanes)
+    return ExplicitColumnsPlan(p, operand, source, matrix, pitch, chunk, InOrder())
+
+
+def _matrix_source(p: Contraction, plan: ExplicitColumnsPlan) -> Source:
+    """What is written out, as the product reads it."""
+    source, pitch = plan.source, plan.pitch
+    moving = _moving(source)
+    batch, stride = [], math.prod(axis.extent for axis in moving) * source.line_count * pitch
+    for axis in source.batch:
+        own = axis in moving
+        stride //= axis.extent if own else 1
+        batch.append(Axis(axis.extent, stride if own else 0))
+    lines, depth = Axis(source.line_count, pitch), Axis(source.depth_count, 1)
+    if source is not getattr(p, plan.operand):
+        lines, depth = depth, lines
+    return Source(plan.matrix, source.dtype, 0, tuple(batch), (lines,), (depth,))
+
+
+def _least_cost(product: ProductProblem, target: CpuTarget) -> float:
+    """Nanoseconds of copying, and of two multiply-adds of vectors a cycle.
+
+    Zero of symbolic sizes, and of what words or a matrix unit may multiply in less.
+    """
+    p = product.merged
+    if p.at_hand is not p or p.accumulate not in tile.FLOATS or target.matrix_dtypes:
+        return 0.0
+    written = _written(p, target)
+    if written is None:
+        return math.inf
+    multiplied = p.batches * p.rows * p.columns * p.depth / lane_count(target, p.accumulate) / 2
+    return nanoseconds(written.cycles(target) + multiplied / target.threads, target)
 
 
 def _operand(p: Contraction) -> tuple[str, Source] | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -84,7 +84,11 @@ class ImplicitPlan:
     @property
     def window(self) -> WindowBlock:
         """What a program copies."""
-        return WindowBlock(self.axes, self.block, self.features, CACHE_LINE // self.size)
+        return self.cut(self.block)
+
+    def cut(self, block: tuple[int, ...]) -> WindowBlock:
+        """What a program of so many positions copies."""
+        return WindowBlock(self.axes, block, self.features, CACHE_LINE // self.size)
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         return ImplicitProduct(ctx, self.problem, self).calls()
@@ -129,46 +133,69 @@ def _taps(axes: Sequence[WindowAxis]) -> int:
 
 def best_blocks(product: ProductProblem, plans: Sequence[Plan], target: CpuTarget) -> list[Plan]:
     """The best ways to cut what plans without blocks compute."""
-    found = [cut for plan in plans for cut in _blocks(plan, target)]
-    found.sort(key=lambda plan: implicit_cost(product, plan, target))
-    return list(dict.fromkeys(found[:MOST_PLANS]))
+    del product
+    found = [(*cut, plan) for plan in plans for cut in _blocks(plan, target)]
+    found.sort(key=lambda cut: cut[0])
+    best = [replace(plan, block=block, panels=n) for _, block, n, plan in found[:MOST_PLANS]]
+    return list(dict.fromkeys(best))
 
 
-def _blocks(plan: Plan, target: CpuTarget) -> Iterator[Plan]:
-    """Blocks of positions whose copy the second-level cache holds, and blocks of columns."""
+def _blocks(plan: Plan, target: CpuTarget) -> Iterator[tuple[float, tuple[int, ...], int]]:
+    """Blocks of positions whose copy the second-level cache holds, and panels; with their costs."""
     problem, shape = plan.problem, plan.tile
     wide = ceil_div(problem.at_hand.columns, shape.columns)
     panel = problem.depth * shape.columns * plan.size
+    panels = extents(wide, wide)[:4]
+    cost = _costs_of(plan, target)
     for block in position_blocks(plan.axes, shape.rows):
-        cut = replace(plan, block=block)
-        copied = cut.window.elements * plan.size
+        window = plan.cut(block)
+        copied = window.elements * plan.size
         if copied + min(panel, private_cache(target) // 2) > private_cache(target) * 3 // 4:
             continue
-        for columns in extents(wide, wide)[:4]:
-            yield replace(cut, panels=columns)
+        for n, each in zip(panels, cost(window, panels), strict=True):
+            yield each, block, n
 
 
 def implicit_cost(product: ProductProblem, plan: ImplicitPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
+    del product
+    (cost,) = _costs_of(plan, target)(plan.window, (plan.panels,))
+    return cost
+
+
+def _costs_of(
+    plan: ImplicitPlan, target: CpuTarget
+) -> Callable[[WindowBlock, Sequence[int]], list[float]]:
+    """Nanoseconds of a plan, about, for blocks of positions and numbers of panels."""
     p, shape, costs, size = plan.problem.at_hand, plan.tile, target.costs, plan.size
     busy = replace(costs, step=0.0)  # low tiles are as fast as tall ones
-    each_panel = math.prod(plan.block[:-1]) * sum(
-        count * (NEAR * p.depth * one.cycles(busy) + costs.tile * one.rows / TALL)
-        for count, one in shape.covering(plan.block[-1])
-    )
+    # Panels come from beyond the second level, once for each program.
+    far = p.depth * shape.columns * size / costs.memory_rate
+    arrival = far if panels_are_far(p, size, target) else 0.0
     wide = ceil_div(p.columns, shape.columns)
-    if panels_are_far(p, size, target):
-        # Panels come from beyond the second level, once for each program.
-        each_panel = max(each_panel, p.depth * shape.columns * size / costs.memory_rate)
-    programs = p.batches * size_hint(math.prod(plan.window.counts)) * ceil_div(wide, plan.panels)
-    copying = plan.window.copy_cycles(costs, target.vector_bits // 8 // size)
-    each = each_panel * plan.panels + copying + costs.program
-    words = shape if size != itemsize(p.accumulate) else None
-    cycles = launch(each, programs, target, counted=work(p, target, words))
+    counted = work(p, target, shape if size != itemsize(p.accumulate) else None)
+    first = 0.0
     if not p.b.fixed:
         packed = packing(p.b, shape.columns, p.depth, shape.columns, target, p.accumulate)
-        cycles += launch(packed, p.batches * wide, target)
-    return nanoseconds(cycles, target)
+        first = launch(packed, p.batches * wide, target)
+
+    def cost(window: WindowBlock, panels: Sequence[int]) -> list[float]:
+        *outer, last = window.positions
+        each_panel = math.prod(outer) * sum(
+            count * (NEAR * p.depth * one.cycles(busy) + costs.tile * one.rows / TALL)
+            for count, one in shape.covering(last)
+        )
+        each_panel = max(each_panel, arrival)
+        blocks = p.batches * size_hint(math.prod(window.counts))
+        copying = window.copy_cycles(costs, target.vector_bits // 8 // size)
+        found = []
+        for n in panels:
+            each = each_panel * n + copying + costs.program
+            cycles = launch(each, blocks * ceil_div(wide, n), target, counted=counted) + first
+            found.append(nanoseconds(cycles, target))
+        return found
+
+    return cost
 
 
 def panels_are_far(problem: Contraction, size: int, target: CpuTarget) -> bool:
@@ -177,7 +204,12 @@ def panels_are_far(problem: Contraction, size: int, target: CpuTarget) -> bool:
     return p.depth * p.columns * size > private_cache(target) // 2
 
 
-IMPLICIT = Solver("implicit", implicit_plans, implicit_cost)
+def usual_implicit_plan(product: ProductProblem, target: CpuTarget) -> ImplicitPlan | None:
+    """The best of these plans."""
+    return next(iter(implicit_plans(product, target)), None)
+
+
+IMPLICIT = Solver("implicit", implicit_plans, implicit_cost, usual=usual_implicit_plan)
 
 
 class _Taps(NamedTuple):

@@ -30,9 +30,11 @@ from amdjax.kernels.products.contraction import (
 )
 from amdjax.kernels.products.cpu.blocking import (
     Blocking,
+    best_blocking,
     block_cycles,
     blockings,
     is_at_most,
+    least_time,
     like_one_tile,
     line_stride,
 )
@@ -124,12 +126,28 @@ class PackedPlan:
 def packed_plans(problem: ProductProblem, target: CpuTarget) -> list[PackedPlan]:
     """Plans of several tiles and blocks."""
     p = problem.merged
-    if p.a.depth_contiguous:  # rows are packed one by one, and tiles begin at any of them
-        shapes = best_even_tiles(p, target, p.at_hand.rows)
-    else:
-        shapes = best_tiles(p, target)
-    cuts = (cut for shape in shapes[:MOST_TILES] for cut in blockings(p, target, shape))
+    cuts = (cut for shape in _shapes(p, target) for cut in blockings(p, target, shape))
     return [PackedPlan(p, cut) for cut in cuts]
+
+
+def usual_packed_plan(problem: ProductProblem, target: CpuTarget) -> PackedPlan | None:
+    """The one of these plans that takes least."""
+    p = problem.merged
+    blocking = best_blocking(p, target, _shapes(p, target))
+    return None if blocking is None else PackedPlan(p, blocking)
+
+
+def least_packed_cost(problem: ProductProblem, target: CpuTarget) -> float:
+    """Nanoseconds of which none of these plans takes less; zero of symbolic sizes."""
+    p = problem.merged
+    return least_time(p, target, _shapes(p, target))
+
+
+def _shapes(p: Contraction, target: CpuTarget) -> list[TileShape]:
+    """Tiles that are looked at."""
+    if p.a.depth_contiguous:  # rows are packed one by one, and tiles begin at any of them
+        return best_even_tiles(p, target, p.at_hand.rows)[:MOST_TILES]
+    return best_tiles(p, target)[:MOST_TILES]
 
 
 def grouped_plans(problem: Contraction, target: CpuTarget) -> list[PackedPlan]:
@@ -154,7 +172,9 @@ def packed_cost(product: ProductProblem, plan: PackedPlan, target: CpuTarget) ->
     return nanoseconds(block_cycles(plan.problem, target, plan.blocking), target)
 
 
-PACKED = Solver("packed", packed_plans, packed_cost)
+PACKED = Solver(
+    "packed", packed_plans, packed_cost, usual=usual_packed_plan, least=least_packed_cost
+)
 GROUPED = Solver("packed groups", grouped_plans, grouped_cost)
 
 
