@@ -216,6 +216,8 @@ class CompilerBackend:
             key, run = None, None
         if run is None:
             run = self._operation(primitive, args, params, place, key)
+        elif (native := getattr(run, "native", None)) is not None and recorded.is_wanted():
+            native.record_operation(primitive, args, params)
         if events.recorder is None:
             outs = run(args)
         else:

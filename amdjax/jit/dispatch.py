@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from threading import RLock
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from amdjax.core import events, recorded
 from amdjax.core.array import ConcreteArray, PlacedArray
@@ -20,6 +20,8 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.tracebacks import hide_internal_frames
 from amdjax.core.treedef import LEAF, is_namedtuple
 from amdjax.runtime import dispatch, dispatch_ir as ir
+from amdjax.runtime.device_pool import DevicePool
+from amdjax.runtime.gpu import DeviceBuffer, GpuDevice
 from amdjax.runtime.memory import Buffer, BufferPart, SmallBuffer, buffer_pool
 
 if TYPE_CHECKING:
@@ -34,9 +36,70 @@ _calls = 0
 _loading = RLock()
 
 
+class Memory(Protocol):
+    """Where the arrays of a call are.
+
+    Attributes:
+      home: the pool that the buffers of arguments on a device belong to.
+    """
+
+    home: Any
+
+    def like(self, nbytes: int) -> Any:
+        """A buffer without an address."""
+
+    def part(self, nbytes: int) -> Any:
+        """The same of a part of a buffer."""
+
+    def free_addresses(self, nbytes: int) -> list[int] | None:
+        """Where addresses are taken from while there are any."""
+
+    def alloc(self, nbytes: int) -> Any:
+        """A buffer."""
+
+
+class HostMemory:
+    """That of the host."""
+
+    home = None
+
+    def __init__(self) -> None:
+        pool = buffer_pool()
+        self.free_addresses, self.alloc = pool.free_addresses, pool.alloc
+
+    def like(self, nbytes: int) -> Any:
+        """See `Memory`."""
+        like = object.__new__(SmallBuffer)
+        like.nbytes, like._free = nbytes, self.free_addresses(nbytes) or []
+        return like
+
+    def part(self, nbytes: int) -> Any:
+        """See `Memory`."""
+        like = object.__new__(BufferPart)
+        like.nbytes = nbytes
+        return like
+
+
+class DeviceMemory:
+    """That of a GPU, where results share none."""
+
+    def __init__(self, device: GpuDevice):
+        self.home, self._device, self.alloc = device.pool, device, device.alloc
+
+    def free_addresses(self, nbytes: int) -> list[int] | None:
+        """See `Memory`."""
+        return self.home.free_addresses(nbytes)
+
+    def like(self, nbytes: int) -> Any:
+        """See `Memory`."""
+        return DeviceBuffer.without_address(self._device, nbytes)
+
+    part = like
+
+
 @dataclass(frozen=True)
 class NativeCall:
-    """How a program is run that needs no Python but to make its results.
+    """How a program is run that needs no Python but to make its results and to issue its work.
 
     Attributes:
       code: the address of its words.
@@ -45,6 +108,9 @@ class NativeCall:
       results: of each type, bytes, and offset in memory that all share.
       whole: bytes of that memory; None where each result has its own.
       held: what has to live as long.
+      issue: on GPUs what takes the words of a call as bytes.
+      placement: of arguments and results; None for the host.
+      memory: where they are.
     """
 
     code: int
@@ -53,12 +119,27 @@ class NativeCall:
     results: Sequence[tuple[Any, int, int]]
     whole: int | None
     held: Any
+    issue: Callable[[bytes], None] | None = None
+    placement: Any = None
+    memory: Memory | None = None
+
+    def takes(self, args: Iterable[Any]) -> bool:
+        """Whether arguments are arrays where the program wants them."""
+        if self.placement is None:
+            return all(type(x) is ConcreteArray for x in args)
+        return all(
+            type(x) is PlacedArray and x.placement is self.placement and x.named is None
+            for x in args
+        )
 
     def record_operation(
         self, primitive: Primitive, args: Sequence[ConcreteArray], params: dict[str, Any]
     ) -> None:
-        """Let machine code repeat an operation."""
-        key = recorded.operation_key(primitive, [x.aval for x in args], params)
+        """Let machine code repeat an operation, if it can."""
+        if not self.takes(args):
+            return
+        avals = [x.aval for x in args]
+        key = recorded.operation_key(primitive, avals, params, self.placement)
         build: Any = list if primitive.multiple_results else None
         counts = len(args), 0, len(args)
         recorded.operations[key] = self.record(counts, array("q"), build, [key])
@@ -72,20 +153,39 @@ class NativeCall:
           build: makes the result of a list of arrays; None if it is the only one of them.
           held: what `nodes` has addresses of.
         """
-        key, pool = config._trace_key, buffer_pool()
+        key, memory, place = config._trace_key, self.memory or HostMemory(), self.placement
 
-        def memory(nbytes: int | None) -> tuple[int, int]:
+        def kept(x: Any) -> int:
+            held.append(x)
+            return id(x)
+
+        def like(x: Any) -> tuple[int, int]:
+            return kept(x), type(x).__basicsize__ // 8
+
+        def block(nbytes: int | None) -> tuple[int, ...]:
             if nbytes is None:
-                return 0, 0
-            free = pool.free_addresses(nbytes)
-            held.extend((nbytes, free))
-            return id(nbytes), 0 if free is None else id(free)
+                return 0, 0, 0, 0
+            free = memory.free_addresses(nbytes)
+            make = partial(memory.alloc, nbytes)
+            return *like(memory.like(nbytes)), 0 if free is None else kept(free), kept(make)
+
+        def array_like(aval: Any) -> tuple[int, int]:
+            x = ConcreteArray(aval, None) if place is None else PlacedArray(aval, None, place)
+            del x.buffer
+            return like(x)
 
         made_by = 0 if build is None else id(None) if build is list else id(build)
         words = array("q", [id(key), *counts, self.slots, self.code])
-        words.extend((*memory(self.arena or None), *memory(self.whole), made_by, len(self.results)))
+        words.append(0 if self.issue is None else kept(self.issue))
+        kind = ConcreteArray if place is None else PlacedArray
+        words.extend((id(kind), 0 if place is None else id(place)))
+        words.append(0 if memory.home is None else id(memory.home))
+        words.extend((*block(self.arena or None), *block(self.whole), made_by, len(self.results)))
         for aval, nbytes, offset in self.results:
-            words.extend((id(aval), *memory(nbytes), offset))
+            words.extend(array_like(aval))
+            shared = self.whole is not None
+            words.extend((*like(memory.part(nbytes)), 0, 0) if shared else block(nbytes))
+            words.append(offset)
         return ((words + nodes).tobytes(), key, build, self, held)
 
 
@@ -110,7 +210,7 @@ def record_call(
       static: those of them that are compile-time constants, as `Parameters.split` tells.
       leaves: the arrays in the others, in order.
     """
-    plain = found.native is not None and all(type(x) is ConcreteArray for x in leaves)
+    plain = found.native is not None and found.native.takes(leaves)
     native = found.native if plain else NativeCall(0, 4, 0, (), None, None)
     if len(leaves) + len(native.results) > MOST_ARRAYS:
         return None
@@ -167,6 +267,7 @@ def _methods() -> dispatch.Methods | None:
         except (AttributeError, RuntimeError):
             return None
         methods.replace_finalizer(SmallBuffer)
+        methods.replace_finalizer(DeviceBuffer)
         methods.replace_call(Primitive, "bind", "amdjax_bind")
         methods.replace_call(function, "__call__", "amdjax_call")
         recorded.compile_operator = _operator_compiler(methods)
@@ -179,8 +280,14 @@ def _state(function: type, programs: type) -> dict[str, Any]:
     part = BufferPart(small, 1 << 40, 1 << 41)
     x = ConcreteArray(ShapedArray((), "float32"), small)
     at = dispatch.slot_offset
-    placed = PlacedArray(x.aval, small, object())
-    for y, z, name in ((small, part, "address"), (small, part, "nbytes"), (x, placed, "aval")):
+    placed = PlacedArray(x.aval, small, object(), object())
+    device = object.__new__(DeviceBuffer)
+    device.address, device._free = 1 << 40, []
+    device._pool = DevicePool(lambda nbytes: None, lambda address: None)
+    for y, z, name in (
+        (small, part, "address"), (small, device, "address"), (small, device, "_free"),
+        (x, placed, "aval"), (x, placed, "buffer"),
+    ):  # fmt: skip
         if at(y, name) != at(z, name):
             raise RuntimeError(f"{name} lies in different places")
     held = programs()
@@ -189,16 +296,17 @@ def _state(function: type, programs: type) -> dict[str, Any]:
     return {
         "none": None, "str": str, "dict": dict,
         "array": ConcreteArray, "at_aval": at(x, "aval"), "at_buffer": at(x, "buffer"),
-        "at_placement": at(placed, "placement"),
-        "memory": Buffer, "small": SmallBuffer, "part": BufferPart,
-        "at_address": at(small, "address"), "at_nbytes": at(small, "nbytes"),
-        "at_free": at(small, "_free"), "at_whole": at(part, "whole"),
+        "placed": PlacedArray, "at_placement": at(placed, "placement"),
+        "at_named": at(placed, "named"), "memory": Buffer, "small": SmallBuffer,
+        "at_address": at(small, "address"), "at_free": at(small, "_free"),
+        "at_whole": at(part, "whole"), "device": DeviceBuffer, "at_home": at(device, "_pool"),
+        "list": list,
         "local": "amdjax.runtime.dispatch", "context": context, "config": config,
         "attributes": "__dict__", "trace": "trace", "trace_key": "_trace_key",
         "base": Context.base, "events": vars(events), "recorder": "recorder",
         "at_programs": at(fresh, "_programs"), "at_records": at(held, "records"),
-        "alloc": buffer_pool().alloc, "operations": recorded.operations,
-        "call": function.__call__, "bind": Primitive.bind,
+        "operations": recorded.operations, "call": function.__call__, "bind": Primitive.bind,
+        "release": DeviceBuffer.__del__,
     }  # fmt: skip
 
 

@@ -60,6 +60,7 @@ def sharding_results(closed: ClosedJaxpr, run: Runner, always: bool) -> Runner:
         named = any([type(x) is PlacedArray and x.named is not None for x in args])
         return sharded(args) if named else run(args)
 
+    run_some.native = getattr(run, "native", None)  # type: ignore[attr-defined]
     return run_some
 
 

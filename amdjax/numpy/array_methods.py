@@ -173,7 +173,8 @@ def _operator(name: str, fn: Callable[[Any, Any], Any], reflected: bool) -> Call
                     if reflected:
                         return primitive.bind(other, self, **params)
                     if recorded.operations:
-                        recorded.note_operator(method, primitive, key[:2], params)
+                        place = getattr(self, "placement", None)
+                        recorded.note_operator(method, primitive, key[:2], params, place)
                     return primitive.bind(self, other, **params)
             elif type(other) in _NUMBERS:
                 aval = self.aval

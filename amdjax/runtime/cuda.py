@@ -9,18 +9,17 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 
-from amdjax.runtime.gpu import DeviceError, GpuDevice, refuse_after_fork
+from amdjax.runtime.gpu import DeviceError, DriverCalls, GpuDevice, refuse_after_fork
 from amdjax.targets import get as target_named
 
 __all__ = ["CudaDevice", "find_devices"]
 
-#: Marks in the `extra` list of a launch: what follows is the argument block, and its size.
-_END, _POINTER, _SIZE = 0, 1, 2
+_END = 0  # of the `extra` list of a launch
 _LOG_BYTES = 8192
 
 
@@ -97,6 +96,7 @@ class CudaDevice(GpuDevice):
         flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
         self._stream = _checked(driver.cuStreamCreate(flags), "making a stream")
         refuse_after_fork(self, "_enter")
+        refuse_after_fork(self, "run")
 
     def _enter(self) -> Any:
         """Make this device the thread's current one; returns the driver."""
@@ -197,26 +197,28 @@ class CudaDevice(GpuDevice):
         units = _checked(driver.cuDeviceGetAttribute(count, self._device), "counting processors")
         return int(each) * int(units)
 
-    def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
+    @cached_property
+    def driver_calls(self) -> DriverCalls:
+        """See `GpuDevice.driver_calls`."""
+        library = ctypes.CDLL("libcuda.so.1")
+        names = "cuLaunchKernel", "cuLaunchCooperativeKernel", "cuMemcpyAsync", "cuCtxSetCurrent"
+        functions = [getattr(library, name) for name in names]
+        launch, together, copy, use = (
+            ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions
+        )
+        choose = use, int(self._context)
+        return DriverCalls(launch, together, copy, int(self._stream), _END, use=choose)
+
+    def _launched(self, handle: int, nbytes: int) -> tuple[int, int, bool]:
         function, _, dynamic, cooperative = self._handles[handle]
-        block = ctypes.create_string_buffer(kernarg, len(kernarg))
-        lds += dynamic
-        if cooperative:
-            first = ctypes.addressof(block)
-            places = (ctypes.c_size_t * (len(kernarg) // 8))(*range(first, first + len(kernarg), 8))
-            answer = self._enter().cuLaunchCooperativeKernel(
-                function, grid, 1, 1, workgroup, 1, 1, lds, self._stream, ctypes.addressof(places)
-            )
-            _checked(answer, f"launching {grid} workgroups of {workgroup} threads together")
-            return
-        size = ctypes.c_size_t(len(kernarg))
-        extra = (ctypes.c_void_p * 5)(
-            _POINTER, ctypes.addressof(block), _SIZE, ctypes.addressof(size), _END
-        )
-        answer = self._enter().cuLaunchKernel(
-            function, grid, 1, 1, workgroup, 1, 1, lds, self._stream, 0, ctypes.addressof(extra)
-        )
-        _checked(answer, f"launching {grid} workgroups of {workgroup} threads")
+        return int(function), dynamic, cooperative
+
+    def _error(self, call: str, doing: str, status: int) -> BaseException:
+        try:
+            _checked((self._driver.CUresult(status),), doing)
+        except (DeviceError, ValueError) as error:  # of a status that the bindings do not know
+            return error if isinstance(error, DeviceError) else DeviceError(f"{doing}: {error}")
+        return DeviceError(doing)
 
     def _wait(self) -> None:
         _checked(self._enter().cuStreamSynchronize(self._stream), "waiting for the device")

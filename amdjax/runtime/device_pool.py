@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from amdjax.core.integers import round_up
 from amdjax.runtime.memory import drain
@@ -32,6 +33,12 @@ class DevicePoolStats:
     in_use: int
     cached: int
     mapped: int
+
+
+class Returns(Protocol):
+    """What takes an address back."""
+
+    def append(self, address: int, /) -> None: ...
 
 
 class DevicePool:
@@ -56,31 +63,34 @@ class DevicePool:
         self._free: dict[int, list[int]] = {}  # size of a block -> addresses of free ones
         self._slabs: dict[int, int] = {}  # address of a slab -> size of its blocks
         self._lock = threading.RLock()
+        self._returned = _Returned(self)
 
-    def alloc(self, nbytes: int) -> tuple[int, int]:
-        """The address of a block and its size, for `release`.
+    def alloc(self, nbytes: int) -> tuple[int, Returns]:
+        """The address of a block, and what it is appended to when it is not needed any more.
+
+        The work that uses it may still wait on the device then.
 
         Raises:
           MemoryError: the device has no memory left.
         """
-        size = max(nbytes, 1) if self._exact else block_size(nbytes)
-        if not self._exact:
-            try:
-                return self._free[size].pop(), size
-            except (KeyError, IndexError):
-                pass
+        if self._exact:
+            with self._lock:
+                return self._driver(max(nbytes, 1), nbytes), self._returned
+        size = block_size(nbytes)
+        free = self._free.get(size)
+        if free is None:
+            free = self._free.setdefault(size, [])
+        try:
+            return free.pop(), free
+        except IndexError:
+            pass
         with self._lock:
-            if self._exact or size > SMALL:
-                return self._driver(size, nbytes), size
-            return self._carve(size, nbytes), size
+            carve = self._driver if size > SMALL else self._carve
+            return carve(size, nbytes), free
 
-    def release(self, address: int, size: int) -> None:
-        """Take a block back; the work that uses it may still wait on the device."""
-        if not self._exact:
-            self._free[size].append(address)
-        else:
-            del self._mapped[address]
-            self._unmap(address)
+    def free_addresses(self, nbytes: int) -> list[int] | None:
+        """Where `alloc` takes blocks from while there are any; None where all are exact."""
+        return None if self._exact else self._free.setdefault(block_size(nbytes), [])
 
     def trim(self) -> None:
         """Give cached memory back to the driver."""
@@ -103,7 +113,7 @@ class DevicePool:
         slab = self._driver(SLAB, nbytes)
         self._slabs[slab] = size
         first, *others = range(slab, slab + SLAB // size * size, size)
-        self._free.setdefault(size, []).extend(reversed(others))
+        self._free[size].extend(reversed(others))
         return first
 
     def _driver(self, length: int, nbytes: int) -> int:
@@ -116,8 +126,6 @@ class DevicePool:
             address = self._map(length)
             if address is not None:
                 self._mapped[address] = length
-                if length > SMALL:
-                    self._free.setdefault(length, [])
                 return address
         stats = self.stats()
         raise MemoryError(
@@ -141,6 +149,17 @@ class DevicePool:
         for slab in whole:
             del self._slabs[slab], self._mapped[slab]
             self._unmap(slab)
+
+
+class _Returned:
+    """Gives addresses back to the driver."""
+
+    def __init__(self, pool: DevicePool):
+        self._pool = pool
+
+    def append(self, address: int) -> None:
+        del self._pool._mapped[address]
+        self._pool._unmap(address)
 
 
 def block_size(nbytes: int) -> int:

@@ -2,7 +2,7 @@
 
 The functions here have the signatures of Python's own built-in functions and are made into methods
 by `runtime.dispatch`. Each looks whether a call is one of those that were recorded, which are
-arrays in host memory whose types are compared as pointers; if so, it makes the results,
+arrays of one place whose types are compared as pointers; if so, it makes the results,
 runs the program and is done. Whatever else it meets it leaves to the method in Python it stands
 for: it raises nothing of its own.
 
@@ -16,21 +16,28 @@ addresses among these words belong to:
 | `KEY` | what the trace depends on (`config._trace_key`) |
 | `ARGUMENTS`, `NAMES` | how many arguments are given by position and by name |
 | `LEAVES` | how many arrays they hold |
-| `SLOTS` | words that `amdjax_run` takes: program, arena, 0, arguments, results, zeros |
-| `CODE` | the program; null if `TREE` makes the result of a list of the arguments' arrays |
-| `ARENA`, +1 | bytes of workspace as an int, or null; where it is taken from |
-| `WHOLE`, +1 | the same of the memory that all results share |
+| `SLOTS` | words that the program takes: itself, arena, 0, arguments, results, zeros |
+| `CODE` | the program, which `amdjax_run` runs |
+| `ISSUE` | what is called with these words as bytes instead, on GPUs; or null |
+| `KIND`, `PLACE` | the type of arguments, and their placement; null of those in the host's memory |
+| `HOME` | the pool of the device's memory that they lie in; null for the host's |
+| `ARENA` | memory for the workspace |
+| `WHOLE` | memory that all results share |
 | `TREE` | what makes the result of a list of arrays: null of the only one, `None` a list |
-| `OUTS` | how many results; of each, behind these, four words: type, bytes as an int, where it is |
-|   | taken from, offset in the shared memory |
+| `OUTS` | how many results; of each, behind these: an array without memory, how many words that |
+|   | has, memory, offset in the shared memory |
 | behind the results | arguments, one behind the other; each by name has its name before it |
 
-Memory is taken from a list of free addresses, or by the pool if that is null or empty. Arguments
-are trees in prefix form:
+If both `CODE` and `ISSUE` are null, `TREE` makes the result of a list of the arguments' arrays.
+
+Memory is four words: a buffer without an address, how many words that has, a list of free
+addresses, and what makes a buffer if that is null or empty; all null if there is none. What is
+made anew is a copy of an object that lacks a value, so that all its other slots are as they should
+be. Arguments are trees in prefix form:
 
 | node | words |
 |---|---|
-| `LEAF` | which leaf, its type: an array in host memory that is not placed |
+| `LEAF` | which leaf, its type: an array as `KIND`, `PLACE` and `HOME` say, that has no name |
 | `ARRAY` | which leaf, its type, that of the object, its placement or null |
 | `SAME` | the object |
 | `TUPLE`, `LIST` | its type, how many children; these |
@@ -39,23 +46,25 @@ are trees in prefix form:
 
 from __future__ import annotations
 
-KEY, ARGUMENTS, NAMES, LEAVES, SLOTS, CODE, ARENA, _, WHOLE, _, TREE, OUTS = range(12)
-HEADER = 12
+KEY, ARGUMENTS, NAMES, LEAVES, SLOTS, CODE, ISSUE, KIND, PLACE, HOME = range(10)
+ARENA, WHOLE, TREE, OUTS, HEADER = 10, 14, 18, 19, 20
+RESULT = 7  # words of each
 LEAF, SAME, TUPLE, LIST, DICT, ARRAY = range(6)
 OPERATORS = 32  # how many there may be
 
 #: What `amdjax_dispatch_configure` is told, in this order. Those that begin with `at_` are offsets.
 STATE = (
     "none", "str", "dict",
-    "array", "at_aval", "at_buffer", "at_placement",
-    "memory", "small", "part", "at_address", "at_nbytes", "at_free", "at_whole",
+    "array", "at_aval", "at_buffer", "placed", "at_placement", "at_named",
+    "memory", "small", "at_address", "at_free", "at_whole", "device", "at_home", "list",
     "local", "context", "config", "attributes", "trace", "trace_key", "base", "events", "recorder",
-    "at_programs", "at_records", "alloc", "operations", "call", "bind",
+    "at_programs", "at_records", "operations", "call", "bind", "release",
 )  # fmt: skip
 
 #: Functions of Python that are called, with their types.
 PYTHON = {
     "PyBytes_AsString": "ptr (ptr)",
+    "PyBytes_FromStringAndSize": "ptr (ptr, i64)",
     "PyDict_GetItemWithError": "ptr (ptr, ptr)",
     "PyDict_Next": "i32 (ptr, ptr, ptr, ptr)",
     "PyDict_SetItem": "i32 (ptr, ptr, ptr)",
@@ -184,23 +193,36 @@ no:
 
 ; Matching arguments. What is matched is held by its caller, and no code of Python runs.
 
-; Where the memory of an array lies, and the buffer to be held; false if it is not the
-; host's, or gone.
-define internal i1 @place(ptr %x, ptr %to, ptr %held) {
+; Where the memory of an array lies, and the buffer to be held; false if it is not that of a
+; record, or gone.
+define internal i1 @place(ptr %w, ptr %x, ptr %to, ptr %held) {
   %b.p = call ptr @slot(ptr %x, ptr @at_buffer)
   %b = load ptr, ptr %b.p
   %none = icmp eq ptr %b, null
   br i1 %none, label %no, label %check
 check:
   %t = call ptr @type_of(ptr %b)
+  %home = call ptr @word(ptr %w, i64 HOME)
+  %in.host = icmp eq ptr %home, null
+  br i1 %in.host, label %host, label %elsewhere
+host:
   %small = load ptr, ptr @small
   %usual = icmp eq ptr %t, %small
   br i1 %usual, label %read, label %other
 other:
   %memory = load ptr, ptr @memory
   %is = call i32 @PyType_IsSubtype(ptr %t, ptr %memory)
-  %in.host = icmp ne i32 %is, 0
-  br i1 %in.host, label %read, label %no
+  %is.host = icmp ne i32 %is, 0
+  br i1 %is.host, label %read, label %no
+elsewhere:
+  %device = load ptr, ptr @device
+  %on.device = icmp eq ptr %t, %device
+  br i1 %on.device, label %whose, label %no
+whose:
+  %home.p = call ptr @slot(ptr %b, ptr @at_home)
+  %its = load ptr, ptr %home.p
+  %here = icmp eq ptr %its, %home
+  br i1 %here, label %read, label %no
 read:
   %a.p = call ptr @slot(ptr %b, ptr @at_address)
   %a = load ptr, ptr %a.p
@@ -210,6 +232,27 @@ yes:
   %v = call ptr @PyLong_AsVoidPtr(ptr %a)
   store ptr %v, ptr %to
   store ptr %b, ptr %held
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Whether an array is at a placement and has no name; any is that is in the host's memory.
+define internal i1 @is_at(ptr %x, ptr %place) alwaysinline {
+  %host = icmp eq ptr %place, null
+  br i1 %host, label %yes, label %where
+where:
+  %its.p = call ptr @slot(ptr %x, ptr @at_placement)
+  %its = load ptr, ptr %its.p
+  %same = icmp eq ptr %its, %place
+  br i1 %same, label %name, label %no
+name:
+  %name.p = call ptr @slot(ptr %x, ptr @at_named)
+  %its.name = load ptr, ptr %name.p
+  %none = load ptr, ptr @none
+  %unnamed = icmp eq ptr %its.name, %none
+  br i1 %unnamed, label %yes, label %no
+yes:
   ret i1 true
 no:
   ret i1 false
@@ -235,7 +278,7 @@ no:
 }
 
 ; Match a tree with a node; what lies behind the node, null if it is another tree.
-define internal ptr @walk(ptr %node, ptr %x, ptr %places, ptr %held) {
+define internal ptr @walk(ptr %w, ptr %node, ptr %x, ptr %places, ptr %held) {
 entry:
   %at = alloca i64
   %k.p = alloca ptr
@@ -246,20 +289,24 @@ entry:
     i64 LIST, label %list i64 DICT, label %dict i64 ARRAY, label %any ]
 leaf:
   %t = call ptr @type_of(ptr %x)
-  %array = load ptr, ptr @array
-  %plain = icmp eq ptr %t, %array
+  %kind.wanted = call ptr @word(ptr %w, i64 KIND)
+  %plain = icmp eq ptr %t, %kind.wanted
   br i1 %plain, label %typed, label %no
 typed:
   %aval.p = call ptr @slot(ptr %x, ptr @at_aval)
   %aval = load ptr, ptr %aval.p
   %wanted = call ptr @word(ptr %node, i64 2)
   %fits = icmp eq ptr %aval, %wanted
-  br i1 %fits, label %where, label %no
+  br i1 %fits, label %placed, label %no
+placed:
+  %place = call ptr @word(ptr %w, i64 PLACE)
+  %at.place = call i1 @is_at(ptr %x, ptr %place)
+  br i1 %at.place, label %where, label %no
 where:
   %i = call i64 @number(ptr %node, i64 1)
   %to = getelementptr ptr, ptr %places, i64 %i
   %hold = getelementptr ptr, ptr %held, i64 %i
-  %there = call i1 @place(ptr %x, ptr %to, ptr %hold)
+  %there = call i1 @place(ptr %w, ptr %x, ptr %to, ptr %hold)
   %after.leaf = getelementptr i64, ptr %node, i64 3
   br i1 %there, label %done.leaf, label %no
 done.leaf:
@@ -321,7 +368,7 @@ items:
   br i1 %more, label %item, label %done
 item:
   %y = call ptr %get(ptr %x, i64 %j)
-  %after = call ptr @walk(ptr %child, ptr %y, ptr %places, ptr %held)
+  %after = call ptr @walk(ptr %w, ptr %child, ptr %y, ptr %places, ptr %held)
   %other = icmp eq ptr %after, null
   br i1 %other, label %no, label %item.done
 item.done:
@@ -354,7 +401,7 @@ entry.key:
   br i1 %k.same, label %value, label %no
 value:
   %v = load ptr, ptr %v.p
-  %pair.after = call ptr @walk(ptr %value.node, ptr %v, ptr %places, ptr %held)
+  %pair.after = call ptr @walk(ptr %w, ptr %value.node, ptr %v, ptr %places, ptr %held)
   %pair.other = icmp eq ptr %pair.after, null
   br i1 %pair.other, label %no, label %entries
 dict.done:
@@ -365,8 +412,31 @@ no:
 
 ; Running
 
+; A copy of an object of so many words; null if Python raised.
+define internal ptr @copied(ptr %x, i64 %words) {
+entry:
+  %type = call ptr @type_of(ptr %x)
+  %new = call ptr @PyType_GenericAlloc(ptr %type, i64 0)
+  %failed = icmp eq ptr %new, null
+  br i1 %failed, label %done, label %loop
+loop:
+  %i = phi i64 [2, %entry], [%i.next, %one]
+  %more = icmp slt i64 %i, %words
+  br i1 %more, label %one, label %done
+one:
+  %value = call ptr @word(ptr %x, i64 %i)
+  call void @Py_IncRef(ptr %value)
+  %to = getelementptr ptr, ptr %new, i64 %i
+  store ptr %value, ptr %to
+  %i.next = add i64 %i, 1
+  br label %loop
+done:
+  ret ptr %new
+}
+
 ; A new buffer, taken from free addresses if there are any; null if Python raised.
-define internal ptr @allocate(ptr %free, ptr %nbytes) {
+define internal ptr @allocate(ptr %memory) {
+  %free = call ptr @word(ptr %memory, i64 2)
   %none = icmp eq ptr %free, null
   br i1 %none, label %python, label %count
 count:
@@ -381,16 +451,13 @@ take:
   %kept = icmp ne i32 %status, 0
   br i1 %kept, label %leave, label %taken
 taken:
-  %small = load ptr, ptr @small
-  %buffer = call ptr @PyType_GenericAlloc(ptr %small, i64 0)
+  %like = load ptr, ptr %memory
+  %words = call i64 @number(ptr %memory, i64 1)
+  %buffer = call ptr @copied(ptr %like, i64 %words)
   %failed = icmp eq ptr %buffer, null
   br i1 %failed, label %back, label %fill
 fill:
   call void @fill(ptr %buffer, ptr @at_address, ptr %address)
-  call void @Py_IncRef(ptr %nbytes)
-  call void @fill(ptr %buffer, ptr @at_nbytes, ptr %nbytes)
-  call void @Py_IncRef(ptr %free)
-  call void @fill(ptr %buffer, ptr @at_free, ptr %free)
   ret ptr %buffer
 back:
   %again = call i32 @PyList_Append(ptr %free, ptr %address)
@@ -399,8 +466,8 @@ leave:
   call void @Py_DecRef(ptr %address)
   ret ptr null
 python:
-  %alloc = load ptr, ptr @alloc
-  %made = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %alloc, ptr %nbytes, ptr null)
+  %make = call ptr @word(ptr %memory, i64 3)
+  %made = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %make, ptr null)
   ret ptr %made
 }
 
@@ -412,16 +479,15 @@ define internal ptr @address_of(ptr %buffer) alwaysinline {
 }
 
 ; A part of a buffer.
-define internal ptr @part_of(ptr %whole, ptr %start, i64 %offset, ptr %nbytes) {
-  %type = load ptr, ptr @part
-  %buffer = call ptr @PyType_GenericAlloc(ptr %type, i64 0)
+define internal ptr @part_of(ptr %memory, ptr %whole, ptr %start, i64 %offset) {
+  %like = load ptr, ptr %memory
+  %words = call i64 @number(ptr %memory, i64 1)
+  %buffer = call ptr @copied(ptr %like, i64 %words)
   %failed = icmp eq ptr %buffer, null
   br i1 %failed, label %no, label %fill
 fill:
   call void @Py_IncRef(ptr %whole)
   call void @fill(ptr %buffer, ptr @at_whole, ptr %whole)
-  call void @Py_IncRef(ptr %nbytes)
-  call void @fill(ptr %buffer, ptr @at_nbytes, ptr %nbytes)
   %v = getelementptr i8, ptr %start, i64 %offset
   %address = call ptr @PyLong_FromVoidPtr(ptr %v)
   %unmade = icmp eq ptr %address, null
@@ -457,12 +523,12 @@ hold.one:
   %i.next = add i64 %i, 1
   br label %hold
 arena:
-  %arena.bytes = call ptr @word(ptr %w, i64 ARENA)
-  %arena.none = icmp eq ptr %arena.bytes, null
+  %arena.memory = getelementptr ptr, ptr %w, i64 ARENA
+  %arena.like = load ptr, ptr %arena.memory
+  %arena.none = icmp eq ptr %arena.like, null
   br i1 %arena.none, label %whole, label %arena.make
 arena.make:
-  %arena.free = call ptr @word(ptr %w, i64 ARENA_FREE)
-  %arena.new = call ptr @allocate(ptr %arena.free, ptr %arena.bytes)
+  %arena.new = call ptr @allocate(ptr %arena.memory)
   %arena.failed = icmp eq ptr %arena.new, null
   br i1 %arena.failed, label %stop, label %arena.put
 arena.put:
@@ -474,12 +540,12 @@ whole:
   %workspace = phi ptr [null, %arena], [%arena.new, %arena.put]
   %first = add i64 %leaves, 3
   %results = getelementptr ptr, ptr %block, i64 %first
-  %whole.bytes = call ptr @word(ptr %w, i64 WHOLE)
-  %whole.none = icmp eq ptr %whole.bytes, null
+  %whole.memory = getelementptr ptr, ptr %w, i64 WHOLE
+  %whole.like = load ptr, ptr %whole.memory
+  %whole.none = icmp eq ptr %whole.like, null
   br i1 %whole.none, label %each, label %whole.make
 whole.make:
-  %whole.free = call ptr @word(ptr %w, i64 WHOLE_FREE)
-  %whole.new = call ptr @allocate(ptr %whole.free, ptr %whole.bytes)
+  %whole.new = call ptr @allocate(ptr %whole.memory)
   %whole.failed = icmp eq ptr %whole.new, null
   br i1 %whole.failed, label %stop, label %whole.put
 whole.put:
@@ -496,14 +562,13 @@ outs.loop:
   %j.more = icmp slt i64 %j, %outs
   br i1 %j.more, label %out, label %run
 out:
-  %j.words = mul i64 %j, 4
+  %j.words = mul i64 %j, RESULT
   %j.at = add i64 %j.words, HEADER
   %o = getelementptr i64, ptr %w, i64 %j.at
-  %nbytes = call ptr @word(ptr %o, i64 1)
+  %memory = getelementptr i64, ptr %o, i64 2
   br i1 %apart, label %out.apart, label %out.part
 out.apart:
-  %free = call ptr @word(ptr %o, i64 2)
-  %own = call ptr @allocate(ptr %free, ptr %nbytes)
+  %own = call ptr @allocate(ptr %memory)
   %own.failed = icmp eq ptr %own, null
   br i1 %own.failed, label %stop, label %own.put
 own.put:
@@ -512,32 +577,46 @@ own.put:
   store ptr %own.address, ptr %own.slot
   br label %out.array
 out.part:
-  %offset = call i64 @number(ptr %o, i64 3)
-  %part = call ptr @part_of(ptr %shared, ptr %start, i64 %offset, ptr %nbytes)
+  %offset = call i64 @number(ptr %o, i64 6)
+  %part = call ptr @part_of(ptr %memory, ptr %shared, ptr %start, i64 %offset)
   %part.failed = icmp eq ptr %part, null
   br i1 %part.failed, label %stop, label %out.array
 out.array:
   %buffer = phi ptr [%own, %own.put], [%part, %out.part]
-  %type = load ptr, ptr @array
-  %array = call ptr @PyType_GenericAlloc(ptr %type, i64 0)
+  %array.like = load ptr, ptr %o
+  %array.words = call i64 @number(ptr %o, i64 1)
+  %array = call ptr @copied(ptr %array.like, i64 %array.words)
   %array.failed = icmp eq ptr %array, null
   br i1 %array.failed, label %out.drop, label %out.done
 out.drop:
   call void @Py_DecRef(ptr %buffer)
   br label %stop
 out.done:
-  %aval = load ptr, ptr %o
-  call void @Py_IncRef(ptr %aval)
-  call void @fill(ptr %array, ptr @at_aval, ptr %aval)
   call void @fill(ptr %array, ptr @at_buffer, ptr %buffer)
   %array.slot = getelementptr ptr, ptr %made, i64 %j
   store ptr %array, ptr %array.slot
   %j.next = add i64 %j, 1
   br label %outs.loop
 run:
+  %issue = call ptr @word(ptr %w, i64 ISSUE)
+  %by.machine = icmp eq ptr %issue, null
+  br i1 %by.machine, label %machine, label %issued
+machine:
   %status = call i64 @amdjax_run(ptr %block)
   %ran = icmp eq i64 %status, 0
   br i1 %ran, label %assemble, label %stop
+issued:
+  %slots = call i64 @number(ptr %w, i64 SLOTS)
+  %size = mul i64 %slots, 8
+  %bytes = call ptr @PyBytes_FromStringAndSize(ptr %block, i64 %size)
+  %bytes.failed = icmp eq ptr %bytes, null
+  br i1 %bytes.failed, label %stop, label %tell
+tell:
+  %told = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %issue, ptr %bytes, ptr null)
+  call void @Py_DecRef(ptr %bytes)
+  call void @Py_DecRef(ptr %told)
+  %untold = icmp eq ptr %told, null
+  br i1 %untold, label %stop, label %assemble
 assemble:
   %tree = call ptr @word(ptr %w, i64 TREE)
   %single = icmp eq ptr %tree, null
@@ -569,14 +648,16 @@ build:
 stop:
   %reason = phi ptr [inttoptr (i64 1 to ptr), %arena.make], [inttoptr (i64 1 to ptr), %whole.make],
     [inttoptr (i64 1 to ptr), %out.apart], [inttoptr (i64 1 to ptr), %out.part],
-    [inttoptr (i64 1 to ptr), %out.drop], [null, %run], [null, %listed]
+    [inttoptr (i64 1 to ptr), %out.drop], [null, %machine], [null, %issued], [null, %tell],
+    [null, %listed]
   %so.far = phi i64 [0, %arena.make], [0, %whole.make], [%j, %out.apart], [%j, %out.part],
-    [%j, %out.drop], [%outs, %run], [%outs, %listed]
+    [%j, %out.drop], [%outs, %machine], [%outs, %issued], [%outs, %tell], [%outs, %listed]
   %stop.workspace = phi ptr [null, %arena.make], [%workspace, %whole.make],
     [%workspace, %out.apart], [%workspace, %out.part], [%workspace, %out.drop],
-    [%workspace, %run], [%workspace, %listed]
+    [%workspace, %machine], [%workspace, %issued], [%workspace, %tell], [%workspace, %listed]
   %stop.shared = phi ptr [null, %arena.make], [null, %whole.make], [%shared, %out.apart],
-    [%shared, %out.part], [%shared, %out.drop], [%shared, %run], [%shared, %listed]
+    [%shared, %out.part], [%shared, %out.drop], [%shared, %machine], [%shared, %issued],
+    [%shared, %tell], [%shared, %listed]
   %raised = icmp eq ptr %reason, null
   br i1 %raised, label %drop, label %again
 again:
@@ -627,11 +708,13 @@ entry:
   call void @llvm.memset.p0.i64(ptr %block, i8 0, i64 %bytes, i1 false)
   %places = getelementptr ptr, ptr %block, i64 3
   %outs = call i64 @number(ptr %w, i64 OUTS)
-  %outs.words = mul i64 %outs, 4
+  %outs.words = mul i64 %outs, RESULT
   %nodes.at = add i64 %outs.words, HEADER
   %nodes = getelementptr i64, ptr %w, i64 %nodes.at
-  %code = call ptr @word(ptr %w, i64 CODE)
-  %in.python = icmp eq ptr %code, null
+  %code = call i64 @number(ptr %w, i64 CODE)
+  %issue = call i64 @number(ptr %w, i64 ISSUE)
+  %either = or i64 %code, %issue
+  %in.python = icmp eq i64 %either, 0
   br i1 %in.python, label %list, label %start
 list:
   ; Before matching: making a list may collect garbage, and so run code of Python.
@@ -650,7 +733,7 @@ positional:
   br i1 %i.more, label %match, label %named
 match:
   %x = call ptr @word(ptr %args, i64 %i)
-  %after = call ptr @walk(ptr %node, ptr %x, ptr %places, ptr %held)
+  %after = call ptr @walk(ptr %w, ptr %node, ptr %x, ptr %places, ptr %held)
   %other = icmp eq ptr %after, null
   br i1 %other, label %no, label %matched
 matched:
@@ -673,7 +756,7 @@ keyword.value:
   %value.node = getelementptr i64, ptr %pair, i64 1
   %value.at = add i64 %n, %j
   %value = call ptr @word(ptr %args, i64 %value.at)
-  %pair.after = call ptr @walk(ptr %value.node, ptr %value, ptr %places, ptr %held)
+  %pair.after = call ptr @walk(ptr %w, ptr %value.node, ptr %value, ptr %places, ptr %held)
   %pair.other = icmp eq ptr %pair.after, null
   %j.next = add i64 %j, 1
   br i1 %pair.other, label %no, label %keywords
@@ -808,7 +891,7 @@ one:
   %x = call ptr @word(ptr %args, i64 %i)
   %to = getelementptr ptr, ptr %places, i64 %i
   %hold = getelementptr ptr, ptr %held, i64 %i
-  %there = call i1 @place(ptr %x, ptr %to, ptr %hold)
+  %there = call i1 @place(ptr %w, ptr %x, ptr %to, ptr %hold)
   br i1 %there, label %placed, label %no
 placed:
   %i.next = add i64 %i, 1
@@ -827,15 +910,37 @@ entry:
   %elsewhere = icmp eq ptr %key, null
   br i1 %elsewhere, label %no, label %types
 types:
-  %i = phi i64 [0, %entry], [%i.next, %type.right]
+  ; All are in the host's memory, or all at the placement of the first.
+  %some.arrays = icmp sgt i64 %n, 0
+  br i1 %some.arrays, label %first, label %types.loop
+first:
+  %first.x = load ptr, ptr %args
+  %first.type = call ptr @type_of(ptr %first.x)
+  %placed = load ptr, ptr @placed
+  %is.placed = icmp eq ptr %first.type, %placed
+  br i1 %is.placed, label %first.placed, label %types.loop
+first.placed:
+  %first.p = call ptr @slot(ptr %first.x, ptr @at_placement)
+  %first.place = load ptr, ptr %first.p
+  %lost = icmp eq ptr %first.place, null
+  br i1 %lost, label %no, label %types.loop
+types.loop:
+  %i = phi i64 [0, %types], [0, %first], [0, %first.placed], [%i.next, %type.right]
+  %kind.p = phi ptr [@array, %types], [@array, %first], [@placed, %first.placed],
+    [%kind.p, %type.right]
+  %place = phi ptr [null, %types], [null, %first], [%first.place, %first.placed],
+    [%place, %type.right]
   %i.more = icmp slt i64 %i, %n
   br i1 %i.more, label %type, label %count
 type:
   %x = call ptr @word(ptr %args, i64 %i)
   %t = call ptr @type_of(ptr %x)
-  %array = load ptr, ptr @array
-  %plain = icmp eq ptr %t, %array
-  br i1 %plain, label %type.set, label %no
+  %kind = load ptr, ptr %kind.p
+  %plain = icmp eq ptr %t, %kind
+  br i1 %plain, label %type.placed, label %no
+type.placed:
+  %at.place = call i1 @is_at(ptr %x, ptr %place)
+  br i1 %at.place, label %type.set, label %no
 type.set:
   %aval.p = call ptr @slot(ptr %x, ptr @at_aval)
   %aval = load ptr, ptr %aval.p
@@ -843,7 +948,7 @@ type.set:
   %i.next = add i64 %i, 1
   br i1 %unset, label %no, label %type.right
 type.right:
-  br label %types
+  br label %types.loop
 count:
   %no.names = icmp eq ptr %names, null
   br i1 %no.names, label %make, label %named
@@ -852,7 +957,10 @@ named:
   br label %make
 make:
   %named.n = phi i64 [0, %count], [%k, %named]
-  %last = add i64 %n, 2
+  %somewhere = icmp ne ptr %place, null
+  %place.n = zext i1 %somewhere to i64
+  %avals.at = add i64 %place.n, 2
+  %last = add i64 %n, %avals.at
   %all = add i64 %last, %named.n
   %some = icmp sgt i64 %named.n, 0
   %more = zext i1 %some to i64
@@ -865,9 +973,13 @@ head:
   call i32 @PyTuple_SetItem(ptr %tuple, i64 0, ptr %operation)
   call void @Py_IncRef(ptr %key)
   call i32 @PyTuple_SetItem(ptr %tuple, i64 1, ptr %key)
+  br i1 %somewhere, label %place.put, label %avals
+place.put:
+  call void @Py_IncRef(ptr %place)
+  call i32 @PyTuple_SetItem(ptr %tuple, i64 2, ptr %place)
   br label %avals
 avals:
-  %j = phi i64 [0, %head], [%j.next, %aval.put]
+  %j = phi i64 [0, %head], [0, %place.put], [%j.next, %aval.put]
   %j.more = icmp slt i64 %j, %n
   br i1 %j.more, label %aval.put, label %after.avals
 aval.put:
@@ -875,7 +987,7 @@ aval.put:
   %y.p = call ptr @slot(ptr %y, ptr @at_aval)
   %y.aval = load ptr, ptr %y.p
   call void @Py_IncRef(ptr %y.aval)
-  %y.at = add i64 %j, 2
+  %y.at = add i64 %j, %avals.at
   call i32 @PyTuple_SetItem(ptr %tuple, i64 %y.at, ptr %y.aval)
   %j.next = add i64 %j, 1
   br label %avals
@@ -954,7 +1066,7 @@ python:
   ret ptr %slow
 }
 
-; The finalizer of a small buffer: its address is free.
+; The finalizer of a buffer whose address goes back to a list; of others Python's.
 define ptr @amdjax_release(ptr %self, ptr %unused) {
   %free.p = call ptr @slot(ptr %self, ptr @at_free)
   %free = load ptr, ptr %free.p
@@ -964,11 +1076,20 @@ define ptr @amdjax_release(ptr %self, ptr %unused) {
   %b = icmp eq ptr %address, null
   %unset = or i1 %a, %b
   %none = load ptr, ptr @none
-  br i1 %unset, label %done, label %append
+  br i1 %unset, label %done, label %set
+set:
+  %type = call ptr @type_of(ptr %free)
+  %list = load ptr, ptr @list
+  %listed = icmp eq ptr %type, %list
+  br i1 %listed, label %append, label %python
 append:
   %status = call i32 @PyList_Append(ptr %free, ptr %address)
   %failed = icmp ne i32 %status, 0
   br i1 %failed, label %raised, label %done
+python:
+  %release = load ptr, ptr @release
+  %result = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %release, ptr %self, ptr null)
+  ret ptr %result
 raised:
   ret ptr null
 done:
@@ -985,16 +1106,18 @@ def dispatch_ir() -> str:
     """The text of the module."""
     constants = {
         "KEY": KEY, "ARGUMENTS": ARGUMENTS, "NAMES": NAMES, "LEAVES": LEAVES, "SLOTS": SLOTS,
-        "CODE": CODE, "ARENA_FREE": ARENA + 1, "ARENA": ARENA, "WHOLE_FREE": WHOLE + 1,
-        "WHOLE": WHOLE, "TREE": TREE, "OUTS": OUTS, "HEADER": HEADER, "LEAF": LEAF, "SAME": SAME,
-        "TUPLE": TUPLE, "LIST": LIST, "DICT": DICT, "ARRAY": ARRAY,
+        "CODE": CODE, "ISSUE": ISSUE, "KIND": KIND, "PLACE": PLACE, "HOME": HOME, "ARENA": ARENA,
+        "WHOLE": WHOLE, "TREE": TREE, "OUTS": OUTS, "HEADER": HEADER, "RESULT": RESULT,
+        "LEAF": LEAF, "SAME": SAME, "TUPLE": TUPLE, "LIST": LIST, "DICT": DICT, "ARRAY": ARRAY,
     }  # fmt: skip
     text = _TEXT.replace("[OPERATORS x", f"[{OPERATORS} x")
     for name, number in constants.items():
         text = text.replace(f"i64 {name},", f"i64 {number},").replace(
             f"i64 {name})", f"i64 {number})"
         )
-        text = text.replace(f", {name}\n", f", {number}\n")
+        text = text.replace(f", {name}\n", f", {number}\n").replace(
+            f"i64 {name}\n", f"i64 {number}\n"
+        )
     lines = [text]
     for name, signature in PYTHON.items():
         result, _, arguments = signature.partition(" ")

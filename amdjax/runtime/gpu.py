@@ -4,6 +4,9 @@
 driver, whose names begin with an underscore; what all platforms share is here: the memory pool,
 kernels loaded once, errors that name the kernel, graphs of launches.
 
+What is launched is a program of the machine in `vm`, which calls the driver's functions by their
+addresses: many launches take one call from Python.
+
 Work on a device is asynchronous and in order. What a kernel does wrong shows at the next call that
 waits, which then names the kernels that may have done it; with `AMDJAX_SYNC=1` every launch is
 waited for, and the message names the one.
@@ -11,25 +14,34 @@ waited for, and the message names the one.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import sys
 import threading
 import time
 from abc import ABC, abstractmethod
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary, finalize
 
 import numpy as np
 
 from amdjax.core.config import config
+from amdjax.core.integers import round_up
 from amdjax.core.sharding import Space
-from amdjax.runtime.device_pool import DevicePool
+from amdjax.runtime.device_pool import DevicePool, Returns
 from amdjax.runtime.devices import Device
+from amdjax.runtime.memory import Block
 
-__all__ = ["DeviceBuffer", "DeviceError", "Function", "GpuDevice", "Graph", "refuse_after_fork"]
+__all__ = [
+    "DeviceBuffer", "DeviceError", "DriverCalls", "Function", "GpuDevice", "Graph", "Launches",
+    "refuse_after_fork",
+]  # fmt: skip
 
 CONSTANTS = 1024  # kept for each device
 SUSPECTS = 16  # kernels named when an error shows late
@@ -69,7 +81,7 @@ class DeviceError(RuntimeError):
         return type(self)(f"{self}, {cause}", self.status, names)
 
 
-class DeviceBuffer:
+class DeviceBuffer(Block):
     """A piece of a device's memory; goes back to the pool when the last reference goes.
 
     Attributes:
@@ -80,21 +92,27 @@ class DeviceBuffer:
       is_own: whether a program may write a result over it once no one else sees it.
     """
 
-    __slots__ = (
-        "__weakref__", "_host", "_pool", "_size", "address", "device", "is_own", "nbytes", "space",
-    )  # fmt: skip
+    __slots__ = ("_free", "_host", "_pool", "device", "is_own", "space")
 
     def __init__(self, device: GpuDevice, nbytes: int, space: Space = Space.Device):
         # Set first: `__del__` runs even when there was no memory.
-        self._size = -1
+        self._free: Returns | None = None
         self.device, self.nbytes, self.is_own, self.space = device, nbytes, True, space
         self._host: np.ndarray | None = None
         self._pool = device.host_pool if space is Space.Host else device.pool
-        self.address, self._size = self._pool.alloc(nbytes)
+        self.address, self._free = self._pool.alloc(nbytes)
 
     def __del__(self) -> None:
-        if self._size >= 0:
-            self._pool.release(self.address, self._size)
+        if self._free is not None:
+            self._free.append(self.address)
+
+    @classmethod
+    def without_address(cls, device: GpuDevice, nbytes: int) -> DeviceBuffer:
+        """What `dispatch_ir` makes buffers like; it is never to be finalized by Python."""
+        like = object.__new__(cls)
+        like.device, like.nbytes, like.is_own, like.space = device, nbytes, True, Space.Device
+        like._host, like._pool, like._free = None, device.pool, device.pool.free_addresses(nbytes)
+        return like
 
     def as_numpy(self, shape: Sequence[int], dtype: Any) -> np.ndarray:
         """The contents as a read-only array in host memory; waits until they are computed.
@@ -135,6 +153,109 @@ class Function:
         self.handle, self.name = handle, name
         # Not `__del__`: while that runs, weak references still give the object to other threads.
         finalize(self, device._give_back, device._unload, handle).atexit = False
+
+
+@dataclass(frozen=True)
+class DriverCalls:
+    """What programs of launches call, as `vm` says.
+
+    Attributes:
+      launch, launch_together, copy: addresses of functions; 0 for `launch_together` where `launch`
+        takes kernels whose workgroups wait for each other.
+      stream: the handle that they take.
+      end: what ends a list of extra arguments.
+      kind: what a copy takes beside its operands; negative for nothing.
+      use: the address of a function that chooses the thread's device, and what that takes.
+      held: what has to live as long.
+    """
+
+    launch: int
+    launch_together: int
+    copy: int
+    stream: int
+    end: int
+    kind: int = -1
+    use: tuple[int, int] | None = None
+    held: Any = None
+
+
+class Launches:
+    """The words of launches and copies, as instructions of `vm`.
+
+    Args:
+      device: where.
+
+    Attributes:
+      words: the instructions so far.
+      kernels: names of what is launched.
+      late: those that may fail when the program has returned.
+    """
+
+    def __init__(self, device: GpuDevice):
+        # late: loads LLVM
+        from amdjax.runtime import vm
+
+        self.device, self.words = device, array("q")
+        self.kernels: list[str] = []
+        self.late: list[str] = []
+        self._vm, self._calls, self._held = vm, device.driver_calls, list[Any]()
+        if self._calls.use is not None:
+            function, given = self._calls.use
+            self.words.extend((vm.USE, function, self._judge("use", "choosing the device"), given))
+
+    def _judge(self, call: str, doing: str) -> int:
+        """What is called when the driver refuses something."""
+        judge = partial(self.device._refused, call, doing, self.kernels, len(self.kernels))
+        return self.call(judge)
+
+    def call(self, function: Callable[[int], Any]) -> int:
+        """What instructions have of a function of Python."""
+        self._held.append(function)
+        return id(function)
+
+    def launch(
+        self, function: Function, grid: int, workgroup: int, lds: int,
+        operands: Sequence[Sequence[int]],
+    ) -> None:  # fmt: skip
+        """A launch, as `GpuDevice.launch`, of operands as `vm` takes them."""
+        if not grid:
+            return
+        calls = self._calls
+        kernel, dynamic, together = self.device._launched(function.handle, 8 * len(operands))
+        together = together and calls.launch_together != 0
+        self._held.append(function)
+        self.kernels.append(function.name)
+        judge = self._judge("launch", f"launching {grid} workgroups of {workgroup} threads")
+        self.words.extend((
+            self._vm.LAUNCH, calls.launch_together if together else calls.launch, judge, kernel,
+            grid, workgroup, lds + dynamic, calls.stream, -1 if together else calls.end,
+            len(operands),
+        ))  # fmt: skip
+        for operand in operands:
+            self.words.extend(operand)
+        if not config.sync:
+            self.late.append(function.name)
+        else:
+            wait = partial(self.device._wait_for, function.name)
+            self.words.extend((self._vm.HOST, self.call(wait), 0))
+
+    def copy(self, to: Sequence[int], source: Sequence[int], nbytes: int) -> None:
+        """A copy, as `GpuDevice.copy`."""
+        if nbytes:
+            calls, judge = self._calls, self._judge("copy", "copying on the device")
+            self.words.extend((self._vm.MOVE, calls.copy, judge, calls.kind, calls.stream, nbytes))
+            self.words.extend(to)
+            self.words.extend(source)
+
+    def program(self, slots: int, most_operands: int) -> array[int]:
+        """The whole, with its end, for so many slots; lives as long as `self` does.
+
+        Args:
+          slots: how many there are.
+          most_operands: how many a launch has at most.
+        """
+        header = self._vm.header(2 * max(most_operands, 1), slots)
+        return array("q", [*header, *self.words, self._vm.HALT])
 
 
 class Graph:
@@ -182,6 +303,7 @@ class GpuDevice(Device, ABC):
         self._recent: deque[str] = deque(maxlen=SUSPECTS)
         self._capturing = False
         self._failure: BaseException | None = None
+        self._raised: BaseException | None = None  # by a method that stands for a driver's function
         self.failures = 0
         _devices.add(self)
 
@@ -304,18 +426,61 @@ class GpuDevice(Device, ABC):
         Raises:
           DeviceError: the launch is refused, or earlier work has failed.
         """
-        if not grid:
-            return
-        try:
-            self._launch(function.handle, grid, workgroup, lds, kernarg)
-        except BaseException as error:
-            self.failures += 1
-            if not isinstance(error, DeviceError):
+        launches = Launches(self)
+        padded = kernarg.ljust(round_up(len(kernarg), 8), b"\0")
+        operands = [(1, number, 1, 0) for number in array("q", padded)]
+        launches.launch(function, grid, workgroup, lds, operands)
+        program = launches.program(2, len(operands))
+        self.run(array("q", [program.buffer_info()[0], 0, 0]).tobytes(), launches.late)
+
+    def run(self, call: bytes, kernels: Sequence[str]) -> None:
+        """Run a program of launches after all work issued before.
+
+        Args:
+          call: the address of the program and the initial slots, as `vm.run_program` takes them.
+          kernels: names of what it launches and does not wait for.
+
+        Raises:
+          DeviceError: the driver refuses something, or earlier work has failed.
+        """
+        with self.lock:  # another thread may be recording a graph
+            try:
+                self._machine(call)
+            except BaseException:
+                self.failures += 1
                 raise
-            before = self._recent if error.is_late else ()
-            raise error.blaming([*before, function.name]) from None
-        self._recent.append(function.name)
-        if config.sync and not self._capturing:
+            self._recent.extend(kernels)
+
+    @cached_property
+    def _machine(self) -> Callable[[bytes], int]:
+        # late: loads LLVM
+        from amdjax.runtime import vm
+
+        return vm.run_program()
+
+    def _refused(
+        self, call: str, doing: str, kernels: Sequence[str], issued: int, status: int
+    ) -> None:
+        """Raise for what a driver's function answers that a program called.
+
+        Args:
+          call: `launch`, `copy` or `use`.
+          doing: what was asked for.
+          kernels: what the program launches, of which so many were before, this one included.
+          issued: that number.
+          status: the answer.
+        """
+        error = self._error(call, doing, status)
+        if not isinstance(error, DeviceError):
+            raise error
+        last = kernels[issued - 1 : issued] if call == "launch" else ()
+        before = (*self._recent, *kernels[max(issued - SUSPECTS, 0) : issued])
+        raise error.blaming(before if error.is_late else last) from None
+
+    def _wait_for(self, kernel: str, _: int) -> None:
+        """Under `AMDJAX_SYNC`: wait for a launch."""
+        self._recent.append(kernel)
+        if not self._capturing:
             self.synchronize()
 
     def synchronize(self) -> None:
@@ -467,8 +632,27 @@ class GpuDevice(Device, ABC):
     def _resident(self, handle: int, workgroup: int) -> int:
         raise NotImplementedError(f"{self} runs no workgroups that wait for each other")
 
-    @abstractmethod
-    def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None: ...
+    @cached_property
+    def driver_calls(self) -> DriverCalls:
+        """The driver's functions; where there is none, functions of C that `_launch` is behind."""
+        return _calls_of_python(self)
+
+    def _launched(self, handle: int, nbytes: int) -> tuple[int, int, bool]:
+        """What the driver knows a kernel by, its dynamic LDS, whether its workgroups wait.
+
+        Args:
+          handle: what `_load` returned.
+          nbytes: how long its arguments are.
+        """
+        return handle, 0, False
+
+    def _error(self, call: str, doing: str, status: int) -> BaseException:
+        """What to raise for a status; arguments are those of `_refused`."""
+        error, self._raised = self._raised, None
+        return error or DeviceError(f"{doing}: status {status}")
+
+    def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
+        raise NotImplementedError
 
     @abstractmethod
     def _wait(self) -> None: ...
@@ -489,6 +673,36 @@ class GpuDevice(Device, ABC):
 
     def _drop_graph(self, handle: int) -> None:
         """Free what `_end_capture` returned."""
+
+
+_NUMBER = ctypes.c_size_t
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, _NUMBER, *[ctypes.c_uint] * 7, *[_NUMBER] * 3)
+_COPY = ctypes.CFUNCTYPE(ctypes.c_int, *[_NUMBER] * 4)
+
+
+def _calls_of_python(device: GpuDevice) -> DriverCalls:
+    """A driver whose functions are a device's methods."""
+
+    def answer(method: Callable[..., None], *args: Any) -> int:
+        try:
+            method(*args)
+        except BaseException as error:  # which C cannot pass on
+            device._raised = error
+            return 1
+        return 0
+
+    def launch(handle: int, *given: int) -> int:
+        grid, _, _, workgroup, _, _, lds, _, _, extra = given
+        _, place, _, length, _ = (_NUMBER * 5).from_address(extra)
+        kernarg = ctypes.string_at(place, _NUMBER.from_address(length).value)
+        return answer(device._launch, handle, grid, workgroup, lds, kernarg)
+
+    def copy(to: int, source: int, nbytes: int, stream: int) -> int:
+        return answer(device._copy, to, source, nbytes)
+
+    functions = _LAUNCH(launch), _COPY(copy)
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value or 0 for f in functions]
+    return DriverCalls(addresses[0], 0, addresses[1], 0, 0, held=functions)
 
 
 _devices: WeakSet[GpuDevice] = WeakSet()

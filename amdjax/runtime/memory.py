@@ -26,7 +26,8 @@ from amdjax.core.integers import round_up
 from amdjax.runtime.environment import memory_bytes
 
 __all__ = [
-    "ALIGNMENT", "Buffer", "BufferPart", "BufferPool", "PoolStats", "SmallBuffer", "buffer_pool",
+    "ALIGNMENT", "Block", "Buffer", "BufferPart", "BufferPool", "PoolStats", "SmallBuffer",
+    "buffer_pool",
 ]  # fmt: skip
 
 ALIGNMENT = 64
@@ -36,8 +37,22 @@ _HUGE = 2 << 20
 _PAGE = mmap.PAGESIZE
 
 
-class Buffer:
-    """A piece of memory; goes back where it came from when the last reference goes.
+class Block:
+    """A piece of memory of any device, which machine code makes as well (`dispatch_ir`).
+
+    Attributes:
+        address: of the first byte.
+        nbytes: as asked for.
+    """
+
+    __slots__ = ("__weakref__", "address", "nbytes")
+
+    address: int
+    nbytes: int
+
+
+class Buffer(Block):
+    """A piece of the host's memory; goes back where it came from when the last reference goes.
 
     Attributes:
         address: of the first byte; a multiple of `ALIGNMENT` unless the memory is NumPy's.
@@ -46,10 +61,8 @@ class Buffer:
         is_own: whether the memory is the pool's, not a caller's.
     """
 
-    __slots__ = ("__weakref__", "address", "nbytes")
+    __slots__ = ()
 
-    address: int
-    nbytes: int
     read_only = False
     is_own = True
 

@@ -27,6 +27,20 @@ addresses are operands too.
 | `ASIDE` | operand, operand, bytes, ticket | on GPUs: copies beside what follows |
 | `AWAIT` | ticket | on GPUs: what follows waits for such a copy |
 
+`ASIDE` and `AWAIT` are of plans only. A program for a GPU asks a driver for what it wants, by the
+addresses of its functions. Where one answers with another status than 0, a function of Python is
+called with that, the *judge*, and raises.
+
+| instruction | words after the opcode | does |
+|---|---|---|
+| `USE` | function, judge, device | chooses the thread's device |
+| `LAUNCH` | function, judge, kernel, grid, workgroup, LDS, stream, end, n, n operands | launches |
+| `MOVE` | function, judge, kind, stream, bytes, operand, operand | copies from the second |
+
+Drivers of CUDA and HIP take the same arguments. `end` is what ends a list of `extra` arguments; if
+negative the kernel takes places of parameters, as those do whose workgroups wait for each other;
+there is room for twice as many operands as a launch has. A negative `kind` is none.
+
 A program ends early, its results undefined, when Python raises: in a function called by `HOST`, or
 in a handler of a signal that came meanwhile (`interrupts.py`). Jumps back and parallel kernels look
 for signals. The exception is that of the native call.
@@ -46,10 +60,12 @@ from amdjax.runtime.interrupts import STOP, THREAD, WATCH_WORDS
 from amdjax.runtime.threads import DECLARATIONS, pool_text
 
 HALT, CALL, JUMP, UNLESS, SET, ADD, REPEAT, SWAP, ADDRESS, COPY, SWITCH, HOST, CALLS = range(13)
-ASIDE, AWAIT = 13, 14  # not of the machine for CPUs
+ASIDE, AWAIT = 13, 14  # not of the machine
+USE, LAUNCH, MOVE = 15, 16, 17
 ARENA, ZERO = 0, 1
 OPT = 3  # LLVM's level for the interpreter
 OPERAND_WORDS = 4
+EXTRA_WORDS = 6  # of a launch: where its arguments are, how long they are, and that length
 BATCH_WORDS = 3  # of a kernel among several: its function, its arguments, its first program
 HEADER_WORDS = 2
 ROUNDS_A_LOOK = 16  # jumps between two looks at the clock, which takes as long as one
@@ -163,6 +179,7 @@ class _Interpreter:
         block = f.op(f"alloca i64, {f.add(most, llvm.const(I64, 1))}, align 16", PTR)
         f.store(self.watch, block, 8)
         self.gathered = f.gep(block, 1, I64)
+        self.extra = f.op(f"alloca [{EXTRA_WORDS} x i64], align 16", PTR)
         self.release()
 
     def write(self) -> None:
@@ -189,9 +206,10 @@ class _Interpreter:
             "host",
             "calls",
         ]
-        cases = " ".join(f"i64 {i}, label %{n}" for i, n in enumerate(names))
+        opcodes = dict(enumerate(names)) | {USE: "use", LAUNCH: "launch", MOVE: "move"}
+        cases = " ".join(f"i64 {i}, label %{n}" for i, n in opcodes.items())
         f.emit(f"switch {opcode}, label %halt [ {cases} ]")
-        for name in names:
+        for name in opcodes.values():
             f.start_block(name)
             following = getattr(self, name)()
             if following is not None:
@@ -393,13 +411,84 @@ class _Interpreter:
         f = self.f
         fn, count = self.word(1), self.word(2)
         self.gather_operands(3, count)
+        self.unless_stopped(self.python(fn, self.gathered))
+        return self.after(f.add(f.mul(count, llvm.const(I64, OPERAND_WORDS)), llvm.const(I64, 3)))
+
+    def python(self, fn: Value, number: Value) -> Value:
+        """Call a function of Python with a number, which is a pointer here; 1 if it raised."""
+        f = self.f
         self.acquire()
-        where = f.call("PyLong_FromVoidPtr", PTR, self.gathered, declare=False)
-        arguments = f"{self.pointer(fn)}, {where}, ptr null"
+        argument = f.call("PyLong_FromVoidPtr", PTR, number, declare=False)
+        arguments = f"{self.pointer(fn)}, {argument}, ptr null"
         result = f.op(f"call ptr (ptr, ...) @PyObject_CallFunctionObjArgs({arguments})", PTR)
-        f.call("Py_DecRef", VOID, where, declare=False)
+        f.call("Py_DecRef", VOID, argument, declare=False)
         f.call("Py_DecRef", VOID, result, declare=False)  # of null it does nothing
         self.release()
-        raised = f.op(f"icmp eq {result}, null", llvm.I1)
-        self.unless_stopped(f.cast("zext", raised, "i64"))
-        return self.after(f.add(f.mul(count, llvm.const(I64, OPERAND_WORDS)), llvm.const(I64, 3)))
+        return f.cast("zext", f.op(f"icmp eq {result}, null", llvm.I1), "i64")
+
+    # Drivers of GPUs
+
+    def driver(self, *arguments: Value) -> None:
+        """Call a driver's function, of which the judge is told what goes wrong."""
+        f = self.f
+        status = f.call_pointer(self.pointer(self.word(1)), I32, *arguments)
+
+        def judge() -> list[Value]:
+            number = self.pointer(f.cast("zext", status, "i64"))
+            return [self.python(self.word(2), number)]
+
+        failed = f.icmp("ne", status, llvm.const(I32, 0))
+        (stop,) = f.if_(failed, judge, lambda: [llvm.const(I64, 0)])
+        self.unless_stopped(stop)
+
+    def use(self) -> Value:
+        self.driver(self.word(3))
+        return self.after(4)
+
+    def launch(self) -> Value:
+        f = self.f
+        kernel, stream = self.pointer(self.word(3)), self.pointer(self.word(7))
+        grid, workgroup, lds = (f.cast("trunc", self.word(i), "i32") for i in (4, 5, 6))
+        end, count = self.word(8), self.word(9)
+        self.gather_operands(10, count)
+        one, null = llvm.const(I32, 1), Value(PTR, "null")
+        common = kernel, grid, one, one, workgroup, one, one, lds, stream
+
+        def packed() -> list[Value]:
+            length = f.gep(self.extra, EXTRA_WORDS - 1, I64)
+            f.store(f.mul(count, llvm.const(I64, 8)), length, 8)
+            words = llvm.const(I64, 1), self.gathered, llvm.const(I64, 2), length, end
+            for i, w in enumerate(words):
+                f.store(w, f.gep(self.extra, i, I64), 8)
+            self.driver(*common, null, self.extra)
+            return []
+
+        def apart() -> list[Value]:
+            places = f.gep(self.gathered, count, I64)
+
+            def place(i: Value, _: list[Value]) -> list[Value]:
+                f.store(f.gep(self.gathered, i, I64), f.gep(places, i, I64), 8)
+                return []
+
+            f.loop(llvm.const(I64, 0), count, 1, [], place)
+            self.driver(*common, places)
+            return []
+
+        f.if_(f.icmp("slt", end, llvm.const(I64, 0)), apart, packed)
+        return self.after(f.add(f.mul(count, llvm.const(I64, OPERAND_WORDS)), llvm.const(I64, 10)))
+
+    def move(self) -> Value:
+        f = self.f
+        kind, stream, nbytes = self.word(3), self.pointer(self.word(4)), self.word(5)
+        to, source = (self.pointer(self.operand(6 + OPERAND_WORDS * i)) for i in range(2))
+
+        def plain() -> list[Value]:
+            self.driver(to, source, nbytes, stream)
+            return []
+
+        def of_kind() -> list[Value]:
+            self.driver(to, source, nbytes, f.cast("trunc", kind, "i32"), stream)
+            return []
+
+        f.if_(f.icmp("slt", kind, llvm.const(I64, 0)), plain, of_kind)
+        return self.after(6 + 2 * OPERAND_WORDS)

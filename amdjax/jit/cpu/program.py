@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from struct import Struct
 from threading import Lock
@@ -269,6 +270,8 @@ class CpuProgram:
                 for x in self(args)
             ]
 
+        if self.native is not None:
+            placed.native = replace(self.native, placement=placement)  # type: ignore[attr-defined]
         return placed
 
     # The ways to run

@@ -12,6 +12,7 @@ from collections import OrderedDict
 
 import numpy as np
 
+from amdjax.jit.gpu.code import decides
 from amdjax.jit.instructions import Plan
 from amdjax.jit.offloading import is_issue
 from amdjax.runtime import vm
@@ -19,7 +20,6 @@ from amdjax.runtime.gpu import GpuDevice, Graph
 
 __all__ = ["GIVE_UP", "Replays", "is_capturable"]
 
-WAITING = frozenset((vm.UNLESS, vm.SWITCH, vm.HOST))  # what needs results of the device
 LAUNCHES = range(8, 4097)  # fewer are not worth a graph, more make a large one
 GRAPHS = 8  # kept for each program: the addresses of a loop's values alternate
 GIVE_UP = 32  # calls with new addresses in a row
@@ -27,7 +27,7 @@ GIVE_UP = 32  # calls with new addresses in a row
 
 def is_capturable(plan: Plan, device: GpuDevice) -> bool:
     """Whether a program is the same sequence of launches at each call, and of a useful length."""
-    if not device.can_capture or any(i.opcode in WAITING for i in plan.instructions):
+    if not device.can_capture or decides(plan):
         return False
     if not device.captures_cooperative and any(k.cooperative for k in plan.kernels()):
         return False

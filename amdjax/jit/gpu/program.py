@@ -1,10 +1,8 @@
-"""A compiled program on a GPU: the plan's instructions, run by Python.
+"""A compiled program on a GPU: the plan's instructions, run by the machine that runs the CPU's.
 
-The machine of `runtime/vm.py` runs a plan on the CPU in one native call. On a device the same
-instructions are issued from here. What lies between two places where control flow goes on is a
-`_Segment`: the addresses of all its launches are one sum of arrays, and the bytes of that are what
-the kernels take. Loops count and exchange addresses on the host without waiting for the device; a
-branch on what the device has computed reads it back, and a call of Python gets copies.
+The machine of `runtime/vm.py` calls the driver, so that the launches of a program, its loops
+included, take one native call. Only a branch on what the device has computed, and a call of Python,
+are steps in Python: the one reads the device, the other gets copies.
 
 A program without such reads has nothing to decide: when it comes again with the same addresses it
 is recorded as a graph, and replayed from then on.
@@ -12,15 +10,15 @@ is recorded as a graph, and replayed from then on.
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amdjax import tile
 from amdjax.core.array import ConcreteArray, PlacedArray
 from amdjax.core.config import config
 from amdjax.core.dtypes import float0
@@ -28,7 +26,9 @@ from amdjax.core.integers import round_up
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.sharding import Space
 from amdjax.jit.arrays import Runner, SizedRunner, is_sole_owner
+from amdjax.jit.dispatch import DeviceMemory, NativeCall
 from amdjax.jit.dump import dumping
+from amdjax.jit.gpu.code import DeviceCode, Operand, Places, decides
 from amdjax.jit.gpu.graphs import Replays, is_capturable
 from amdjax.jit.gpu.upload import buffer_on, shared_upload
 from amdjax.jit.instructions import ALIGN, Instruction, Label, Plan, Storage, View, type_at
@@ -36,7 +36,7 @@ from amdjax.jit.offloading import is_issue
 from amdjax.jit.stored_variants import StoredVariant
 from amdjax.runtime import vm
 from amdjax.runtime.devices import Placement
-from amdjax.runtime.gpu import DeviceBuffer, Function, GpuDevice
+from amdjax.runtime.gpu import DeviceBuffer, GpuDevice
 
 if TYPE_CHECKING:
     from amdjax.codegen.gpu.kernel import GpuKernel
@@ -45,6 +45,7 @@ Slots = np.ndarray  # of int64: the addresses and counters of one call
 Step = Callable[[Slots], int]  # issues some work; returns the number of the next step
 
 DONE = -1
+FIRST = 1  # word of a call that is a slot, behind the address of a program
 
 
 def compile_for_gpu(
@@ -157,17 +158,19 @@ class GpuProgram:
         self.sizes = [a.nbytes for a in self.out_avals]
         # Where memory is exact an emulator sees intermediates one by one, not a block of all.
         self._intermediates = _intermediates(plan) if device.exact_memory else []
-        self._template = np.zeros(plan.slots + len(self._intermediates), np.int64)
+        self._words = FIRST + plan.constants_at  # of a call, without these
         self._literals: DeviceBuffer | None = None
         self._failures = device.failures
-        self._kept = self._place_constants()
-        slots = {id(s): plan.slots + i for i, s in enumerate(self._intermediates)}
-        self._steps = _Steps(plan, kernels, device, slots).steps
+        constants, self._kept = self._place_constants()
+        apart = {id(s): plan.constants_at + i for i, s in enumerate(self._intermediates)}
+        place = Places(plan, constants, apart)
+        self._steps = _Steps(plan, kernels, device, place).steps if decides(plan) else None
+        self._code = None if self._steps else DeviceCode(plan.instructions, kernels, device, place)
         self._replays = Replays() if is_capturable(plan, device) else None
 
-    def _place_constants(self) -> list[Any]:
-        """Write the addresses of constants into their slots; returns what keeps them alive."""
-        slots = self._template[self.plan.constants_at :]
+    def _place_constants(self) -> tuple[list[int], list[Any]]:
+        """The addresses of constants, and what keeps them alive."""
+        slots = [0] * len(self.plan.constants)
         kept: list[Any] = []
         for i, x in enumerate(self.plan.constants):
             if isinstance(x, ConcreteArray):
@@ -180,7 +183,7 @@ class GpuProgram:
             self._literals = self.device.upload(block)
             for i, offset in zip(found, offsets, strict=True):
                 slots[i] = self._literals.address + offset
-        return kept
+        return slots, kept
 
     def _literal_values(self) -> dict[int, np.ndarray]:
         """Constants that are this program's alone, by their numbers; kernels count in some."""
@@ -202,30 +205,23 @@ class GpuProgram:
     def runner(self, placement: Placement) -> Runner:
         """The program as a function of arrays from anywhere; results get the placement."""
         plan, device, out_avals = self.plan, self.device, self.out_avals
-        first, last = plan.inputs, plan.outputs + len(out_avals)  # results follow arguments
         count, hosted = plan.outputs - plan.inputs, plan.hosted
         spaces = [Space.Host if i in hosted else Space.Device for i in range(count)]
         without_data = [i for i, t in enumerate(out_avals) if t.dtype == float0]
+        first, words = FIRST + plan.inputs, self._words
+        last = first + count + len(out_avals)  # results follow arguments
 
         def run(args: Sequence[ConcreteArray]) -> list[ConcreteArray]:
-            if self._failures != device.failures:
-                self._restore_literals()
             in_place = self._in_place(args) if plan.aliases else frozenset()
             buffers = [buffer_on(x, device, space) for x, space in zip(args, spaces)]
             outs = self._allocate(args, buffers, in_place)
-            slots = self._template.copy()
-            separate = [device.alloc(s.nbytes, s.space) for s in self._intermediates]
-            slots[plan.slots :] = [b.address for b in separate]
-            arena = device.alloc(plan.arena_bytes) if plan.arena_bytes and not separate else None
+            call = array("q", bytes(8 * words))
+            arena = device.alloc(plan.arena_bytes) if self._has_arena else None
             if arena is not None:
-                slots[vm.ARENA] = arena.address
-            in_host = None
-            if plan.host_bytes and not separate:
-                in_host = device.alloc(plan.host_bytes, Space.Host)
-                slots[plan.host_slot] = in_host.address
-            slots[first:last] = [b.address for b in (*buffers, *outs)]
+                call[FIRST + vm.ARENA] = arena.address
+            call[first:last] = array("q", [b.address for b in (*buffers, *outs)])
             # What this frees, later work may use at once: work on a device is in order.
-            self._issue(slots)
+            self._issue(call.tobytes())
             for i in plan.aliases.values():
                 args[i].buffer = None
             results: list[Any] = [
@@ -235,7 +231,24 @@ class GpuProgram:
                 results[i] = np.zeros(out_avals[i].shape, float0)
             return results
 
+        run.native = self._native(placement)  # type: ignore[attr-defined]
         return run
+
+    @property
+    def _has_arena(self) -> bool:
+        return self.plan.arena_bytes > 0 and not self._intermediates
+
+    def _native(self, placement: Placement) -> NativeCall | None:
+        """How machine code calls it; None where Python has a part in it besides launches."""
+        plan, device = self.plan, self.device
+        elsewhere = any(t.dtype == float0 or t.memory_space is Space.Host for t in self.out_avals)
+        if plan.aliases or plan.hosted or elsewhere:
+            return None
+        results = [(t, n, 0) for t, n in zip(self.out_avals, self.sizes, strict=True)]
+        arena = plan.arena_bytes if self._has_arena else 0
+        return NativeCall(
+            0, self._words, arena, results, None, self, self._issue, placement, DeviceMemory(device)
+        )
 
     def _in_place(self, args: Sequence[ConcreteArray]) -> frozenset[int]:
         """Donated arguments whose memory is not shared."""
@@ -271,26 +284,41 @@ class GpuProgram:
             outs.append(buffer)
         return outs
 
-    def _issue(self, slots: Slots) -> None:
-        replays = self._replays
-        if replays is None:
-            self._execute(slots)
-            return
-        key = slots.tobytes()
-        graph = replays.find(key)
-        if graph is None and replays.wants(key):
-            graph = self.device.capture(lambda: self._execute(slots))
+    def _issue(self, call: bytes) -> None:
+        """Run on the memory that a call has the addresses of, behind the word of a program."""
+        if self._failures != self.device.failures:
+            self._restore_literals()
+        plan, device = self.plan, self.device
+        separate = [device.alloc(s.nbytes, s.space) for s in self._intermediates]
+        slots = call[8 * FIRST :]
+        if separate:
+            slots += array("q", [b.address for b in separate]).tobytes()
+        elif plan.host_bytes:
+            in_host, at = device.alloc(plan.host_bytes, Space.Host), 8 * plan.host_slot
+            slots = slots[:at] + array("q", [in_host.address]).tobytes() + slots[at + 8 :]
+        if self._code is None:
+            self._decide(np.frombuffer(slots, np.int64).copy())
+        elif self._replays is None:
+            self._code.run(slots)
+        else:
+            self._replay(self._code, slots, self._replays)
+
+    def _decide(self, slots: Slots) -> None:
+        steps, at = self._steps or [], 0
+        while at != DONE:
+            at = steps[at](slots)
+
+    def _replay(self, code: DeviceCode, slots: bytes, replays: Replays) -> None:
+        """Run what is worth a graph."""
+        graph = replays.find(slots)
+        if graph is None and replays.wants(slots):
+            graph = self.device.capture(lambda: code.run(slots))
             if graph is not None:
-                replays.keep(key, graph)
+                replays.keep(slots, graph)
         if graph is not None:
             self.device.replay(graph)
         else:
-            self._execute(slots)
-
-    def _execute(self, slots: Slots) -> None:
-        steps, at = self._steps, 0
-        while at != DONE:
-            at = steps[at](slots)
+            code.run(slots)
 
 
 def _packed(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
@@ -305,17 +333,10 @@ def _packed(arrays: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]]:
     return block, offsets
 
 
-class _Operand(NamedTuple):
-    """`slots[slot] + offset + slots[counter] * stride`; numbers and addresses alike."""
-
-    slot: int
-    offset: int
-    counter: int
-    stride: int
-
-    def value(self, slots: Slots) -> int:
-        """What the operand stands for now."""
-        return int(slots[self.slot] + self.offset + slots[self.counter] * self.stride)
+def _value(operand: Operand, slots: Slots) -> int:
+    """The address that an operand stands for now."""
+    slot, offset, counter, stride = operand
+    return int(slots[slot] + offset + slots[counter] * stride)
 
 
 def _intermediates(plan: Plan) -> list[Storage]:
@@ -325,81 +346,13 @@ def _intermediates(plan: Plan) -> list[Storage]:
     return list(found.values())
 
 
-class _Launch(NamedTuple):
-    function: Function
-    grid: int
-    workgroup: int
-    begin: int  # of its arguments among the words of the segment, in bytes
-    end: int
-
-
-class _Copy(NamedTuple):
-    nbytes: int
-    at: int  # of its two addresses among the words of the segment
-    ticket: int | None = None  # of one that runs beside what follows, until that is awaited
-
-
-class _Await(NamedTuple):
-    ticket: int
-
-
-_Item = _Launch | _Copy | _Await
-
-
-class _Segment:
-    """Launches and copies with nothing between them that could change an address."""
-
-    def __init__(
-        self, device: GpuDevice, items: Sequence[_Item], operands: Sequence[_Operand],
-        following: int,
-    ):  # fmt: skip
-        table = np.array(operands, np.int64).reshape(len(operands), 4)
-        self.device, self.items, self.following = device, list(items), following
-        self.slot, self.offset = table[:, 0].copy(), table[:, 1].copy()
-        self.advances = bool(table[:, 3].any())
-        self.counter, self.stride = table[:, 2].copy(), table[:, 3].copy()
-
-    def __call__(self, slots: Slots) -> int:
-        words = slots[self.slot]
-        words += self.offset
-        if self.advances:
-            words += slots[self.counter] * self.stride
-        data = words.tobytes()
-        device = self.device
-        beside: dict[int, Any] = {}
-        with device.lock:  # another thread may be recording a graph
-            try:
-                for item in self.items:
-                    if isinstance(item, _Launch):
-                        function, grid, workgroup, begin, end = item
-                        device.launch(function, grid, workgroup, 0, data[begin:end])
-                    elif isinstance(item, _Await):
-                        device.await_copy(beside.pop(item.ticket, None))
-                    else:
-                        to, source = int(words[item.at]), int(words[item.at + 1])
-                        if item.ticket is None:
-                            device.copy(to, source, item.nbytes)
-                        else:
-                            copy = device.copy_beside(to, source, item.nbytes)
-                            beside[item.ticket] = copy
-            finally:
-                for copy in beside.values():  # of a launch that failed
-                    device.await_copy(copy)
-        return self.following
-
-
 class _Steps:
-    """Turns the instructions of a plan into steps."""
+    """Turns the instructions of a plan that decides into steps."""
 
     def __init__(
-        self,
-        plan: Plan,
-        kernels: Mapping[int, Any],
-        device: GpuDevice,
-        storage_slots: Mapping[int, int],
-    ):
-        self.plan, self.kernels, self.device = plan, kernels, device
-        self.storage_slots = storage_slots  # slots, by id, of storage that is not in the arena
+        self, plan: Plan, kernels: Mapping[int, Any], device: GpuDevice, place: Places
+    ):  # fmt: skip
+        self.plan, self.kernels, self.device, self.place = plan, kernels, device, place
         self.starts = self._starts()
         self.steps = [self._step(*run) for run in self._runs()]
 
@@ -419,14 +372,6 @@ class _Steps:
         firsts = [*self.starts, len(self.plan.instructions)]
         return list(pairwise(firsts))
 
-    def _operand(self, view: View) -> _Operand:
-        s = view.storage
-        slot, start = self.storage_slots.get(id(s), s.slot), 0
-        if slot is None:
-            slot = vm.ARENA if s.space is Space.Device else self.plan.host_slot
-            start = s.offset
-        return _Operand(slot, start + view.offset, view.counter, view.stride)
-
     def _step(self, first: int, last: int) -> Step:
         instructions = self.plan.instructions[first:last]
         following = self.starts.get(last, DONE)
@@ -436,35 +381,14 @@ class _Steps:
         return build(self, instructions[0].words, following)
 
     def _segment(self, instructions: Sequence[Instruction], following: int) -> Step:
-        items: list[_Item] = []
-        operands: list[_Operand] = []
-        for i in instructions:
-            begin = len(operands)
-            operands += [self._operand(w) for w in i.words if isinstance(w, View)]
-            if i.opcode in (vm.COPY, vm.ASIDE):
-                items.append(_Copy(i.words[2], begin, *i.words[3:]))
-            elif i.opcode == vm.AWAIT:
-                items.append(_Await(i.words[0]))
-            elif i.opcode == vm.CALL:
-                items.append(self._launch(i.words[0], i.words[1], operands, begin, len(operands)))
-            for n, w in enumerate(i.words if i.opcode == vm.CALLS else ()):
-                if isinstance(w, tile.Kernel):
-                    grid, count = i.words[n + 1 : n + 3]
-                    items.append(self._launch(w, grid, operands, begin, begin + count))
-                    begin += count
-        return _Segment(self.device, items, operands, following)
+        """Launches and copies with nothing between them that could change an address."""
+        code = DeviceCode(instructions, self.kernels, self.device, self.place)
 
-    def _launch(
-        self, program: tile.Kernel, grid: int, operands: list[_Operand], begin: int, end: int
-    ) -> _Launch:
-        """The launch of a kernel on a range of operands."""
-        kernel = self.kernels[id(program)]
-        function = self.device.function(kernel)
-        if kernel.cooperative:  # its first parameter says how many programs there are
-            most = self.device.resident_workgroups(function, kernel.workgroup)
-            grid = min(grid, max(most, 1))
-            operands[begin] = operands[begin]._replace(offset=grid)
-        return _Launch(function, grid, kernel.workgroup, 8 * begin, 8 * end)
+        def step(slots: Slots) -> int:
+            code.run(slots.tobytes())
+            return following
+
+        return step
 
     def _halt(self, words: list[Any], following: int) -> Step:
         return lambda slots: DONE
@@ -506,52 +430,52 @@ class _Steps:
         return step
 
     def _address(self, words: list[Any], following: int) -> Step:
-        slot, operand = words[0], self._operand(words[1])
+        slot, operand = words[0], self.place(words[1])
 
         def step(slots: Slots) -> int:
-            slots[slot] = operand.value(slots)
+            slots[slot] = _value(operand, slots)
             return following
 
         return step
 
     def _unless(self, words: list[Any], following: int) -> Step:
         operand, target, device = (
-            self._operand(words[0]),
+            self.place(words[0]),
             self.starts[words[1].position],
             self.device,
         )
 
         def step(slots: Slots) -> int:
             flag = np.empty(1, np.uint8)
-            device.read(operand.value(slots), flag)
+            device.read(_value(operand, slots), flag)
             return following if flag[0] else target
 
         return step
 
     def _switch(self, words: list[Any], following: int) -> Step:
-        operand, device = self._operand(words[0]), self.device
+        operand, device = self.place(words[0]), self.device
         targets = [self.starts[label.position] for label in words[2:]]
 
         def step(slots: Slots) -> int:
             index = np.empty(1, np.int32)
-            device.read(operand.value(slots), index)
+            device.read(_value(operand, slots), index)
             return targets[min(max(int(index[0]), 0), len(targets) - 1)]
 
         return step
 
     def _host(self, words: list[Any], following: int) -> Step:
         call, device = self.plan.hosts[words[0]], self.device
-        operands = [self._operand(w) for w in words[2:]]
+        operands = [self.place(w) for w in words[2:]]
         reads, writes = operands[: len(call.in_avals)], operands[len(call.in_avals) :]
 
         def step(slots: Slots) -> int:
             arrays = [np.empty(t.shape, t.dtype) for t in call.in_avals]
-            for operand, array in zip(reads, arrays, strict=True):
-                device.read(operand.value(slots), array)
+            for operand, x in zip(reads, arrays, strict=True):
+                device.read(_value(operand, slots), x)
             results = [np.empty(t.shape, t.dtype) for t in call.out_avals]
             call.run(arrays, results)
-            for operand, array in zip(writes, results, strict=True):
-                device.write(operand.value(slots), array)
+            for operand, x in zip(writes, results, strict=True):
+                device.write(_value(operand, slots), x)
             return following
 
         return step

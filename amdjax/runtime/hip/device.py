@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 import warnings
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from amdjax.runtime.gpu import GpuDevice, Graph
+from amdjax.runtime.gpu import DriverCalls, GpuDevice, Graph, refuse_after_fork
 from amdjax.runtime.hip.driver import Driver, HipError
 from amdjax.runtime.hip.staging import Staging
 from amdjax.targets import GpuTarget
 
 __all__ = ["HipDevice"]
 
-# Keys of the `extra` argument of hipModuleLaunchKernel.
-_POINTER, _SIZE, _END = 1, 2, 3
+_END = 3  # of the `extra` list of a launch
 _KERNARG_BYTES = 4096
-
-
-class _LaunchConfig(threading.local):
-    """The packed arguments of a launch, which HIP reads during the call; one for each thread."""
-
-    def __init__(self) -> None:
-        self.data = (ctypes.c_char * _KERNARG_BYTES)()
-        self.size = ctypes.c_size_t()
-        self.place = ctypes.addressof(self.data)
-        #: Where each argument is, for launches that take no packed ones.
-        self._places = (ctypes.c_size_t * (_KERNARG_BYTES // 8))(
-            *range(self.place, self.place + _KERNARG_BYTES, 8)
-        )
-        self.parameters = ctypes.addressof(self._places)
-        self._extra = (ctypes.c_size_t * 5)(
-            _POINTER, self.place, _SIZE, ctypes.addressof(self.size), _END
-        )
-        self.address = ctypes.addressof(self._extra)
+_FUNCTIONS = {
+    "launch": "hipModuleLaunchKernel", "together": "hipModuleLaunchCooperativeKernel",
+    "copy": "hipMemcpyAsync", "use": "hipSetDevice",
+}  # fmt: skip
 
 
 class HipDevice(GpuDevice):
@@ -58,6 +43,8 @@ class HipDevice(GpuDevice):
         super().__init__(ordinal, name, target, exact_memory=driver.is_emulated)
         if driver.is_emulated:
             self.platform = "emulated"
+        else:
+            refuse_after_fork(self, "run")
         self.ordinal, self._driver = ordinal, driver
         hip = driver.hip
         self._any_way = hip.hipMemcpyKind.hipMemcpyDefault
@@ -67,7 +54,6 @@ class HipDevice(GpuDevice):
         # Independent of the null stream, which other libraries may use.
         self._stream = driver.call("hipStreamCreateWithFlags", hip.hipStreamNonBlocking)
         self._staging = Staging(driver, self._stream)
-        self._config = _LaunchConfig()
         self._modules: dict[int, Any] = {}
         self._cooperative: set[int] = set()
         self._peers: set[int] = set()
@@ -243,24 +229,29 @@ class HipDevice(GpuDevice):
         count = hip.hipDeviceAttribute_t.hipDeviceAttributeMultiprocessorCount
         return int(each) * int(call("hipDeviceGetAttribute", count, self.ordinal))
 
-    def _launch(self, handle: int, grid: int, workgroup: int, lds: int, kernarg: bytes) -> None:
-        config = self._config
-        size = len(kernarg)
-        if size > _KERNARG_BYTES:
-            raise HipError(f"{size} bytes of arguments; a kernel takes {_KERNARG_BYTES} at most")
-        ctypes.memmove(config.place, kernarg, size)
-        config.size.value = size
-        self._use()
-        if handle in self._cooperative:
-            self._driver.call(
-                "hipModuleLaunchCooperativeKernel", handle, grid, 1, 1, workgroup, 1, 1, lds,
-                self._stream, config.parameters,
-            )  # fmt: skip
-            return
-        self._driver.call(
-            "hipModuleLaunchKernel", handle, grid, 1, 1, workgroup, 1, 1, lds, self._stream,
-            None, config.address,
+    @cached_property
+    def driver_calls(self) -> DriverCalls:
+        """See `GpuDevice.driver_calls`."""
+        library = ctypes.CDLL(self._driver.library)
+        functions = {k: getattr(library, name) for k, name in _FUNCTIONS.items()}
+        at = {k: ctypes.cast(f, ctypes.c_void_p).value or 0 for k, f in functions.items()}
+        use = (at["use"], self.ordinal) if self._switches else None
+        return DriverCalls(
+            at["launch"], at["together"], at["copy"], int(self._stream), _END,
+            int(self._any_way), use,
         )  # fmt: skip
+
+    def _launched(self, handle: int, nbytes: int) -> tuple[int, int, bool]:
+        if nbytes > _KERNARG_BYTES:
+            raise HipError(f"{nbytes} bytes of arguments; a kernel takes {_KERNARG_BYTES} at most")
+        return handle, 0, handle in self._cooperative
+
+    def _error(self, call: str, doing: str, status: int) -> BaseException:
+        hip = self._driver.hip
+        try:
+            return self._driver.error(_FUNCTIONS[call], hip.hipError_t(status))
+        except BaseException as interruption:
+            return interruption
 
     def _wait(self) -> None:
         self._driver.call("hipStreamSynchronize", self._stream)
