@@ -392,6 +392,26 @@ class Builder:
         types = [TileType(a.dtype, shape)] * groups
         return list(self.emit(ops.ScratchProduct, [self.index(offset)], types, attrs))
 
+    def resident_product(
+        self,
+        a: Buffer,
+        b: Buffer,
+        place: tuple[Value | int, Value | int],
+        shape: tuple[int, int],
+        pitches: tuple[int, int],
+        depth: int,
+        tiling: MatrixTiling,
+        groups: int = 1,
+    ) -> list[Value]:
+        """`Σ a[i, k] b[j, k]` for `k` in `range(depth)`; see `ops.ResidentProduct`.
+
+        `shape` is of one of `groups` tiles, which lie side by side; `place` is where the first line
+        of `a` begins and the number of the last one from there.
+        """
+        attrs = {"a": a, "b": b, "pitches": pitches, "depth": depth, "tiling": tiling}
+        types = [TileType("f32", shape)] * groups
+        return list(self.emit(ops.ResidentProduct, [self.index(x) for x in place], types, attrs))
+
     def amx_product(
         self,
         types: tuple[str, str],

@@ -150,6 +150,38 @@ def test_schedule_says_so(target):
     assert "its matrix stays in LDS" in text
 
 
+def halves(x, w):
+    """Gates of two groups of columns, then a product by the same matrix turned."""
+
+    def step(h, t):
+        z = h @ w
+        h = jnp.clip(z[:, : h.shape[1]] - z[:, h.shape[1] :] + t, -2, 2)
+        back = jnp.concatenate([h, jnp.sign(h)], 1) @ w.T
+        return h, (z, back)
+
+    return lax.scan(step, x, jnp.arange(4.0, dtype=x.dtype))
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("rows, columns", [(5, 32), (20, 40)])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_products_by_the_matrix_unit(device, rows, columns, dtype):
+    """Of whole numbers, so that sums are exact."""
+    x = jnp.asarray(RNG.integers(-2, 3, (rows, columns)), dtype)
+    w = jnp.asarray(RNG.integers(-1, 2, (columns, 2 * columns)), dtype)
+    assert_same(halves, x, w, rounding=0)
+
+
+@pytest.mark.cpu_only(ON_GPUS)
+@pytest.mark.parametrize("target", ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1201", "sm_90a"])
+def test_matrices_of_16_bits_stay_too(target):
+    x, w = jnp.zeros((20, 40), jnp.bfloat16), jnp.zeros((40, 80), jnp.bfloat16)
+    text = str_of(halves, x, w, target=target, stage="schedule")
+    assert len(re.findall(r"by (?:wmma|mfma|mma)\S+, .*stays in LDS", text)) == 2
+    odd = str_of(halves, x[:, :39], w[:39, :78], target=target, stage="schedule")
+    assert "stays in LDS" not in odd  # lines do not begin where whole cells may
+
+
 def layer_loss(kind, **options):
     return lambda w, x: (getattr(rnn, kind)(w, x, **options)[0] ** 2).sum()
 

@@ -153,7 +153,7 @@ class Accumulators(Deferred):
         product, atom = self.product, self.product.atom
         f, (high, wide) = product.f, product.waves
         high_waves, wide_waves = product.tiling.waves
-        run = _run(atom.elements)
+        run = run_length(atom.elements)
 
         def write() -> list[Value]:
             row = emit_digits(f, atom.row, product.lane)
@@ -231,7 +231,7 @@ def _reversed(nbytes: int) -> Digits:
     return tuple(digits)
 
 
-def _run(elements: Sequence[tuple[int, int]]) -> int:
+def run_length(elements: Sequence[tuple[int, int]]) -> int:
     """Sums of a lane that are neighbors in a row of the result and may be stored together."""
     run = 1
     while 2 * run <= min(len(elements), 4) and all(

@@ -31,7 +31,7 @@ from amdjax.codegen.llvm import Type, Value
 from amdjax.targets.mma import CELL_BYTES, SharedLayout, digits_of
 from amdjax.tile import itemsize, ops
 
-__all__ = ["TileProduct"]
+__all__ = ["TileProduct", "cut_lines"]
 
 CELL = Type("i32", 4)
 
@@ -74,7 +74,7 @@ class TileProduct:
             for columns in self._together(wide):
                 b = {j: self._right_words(memory, address, j, s) for j in columns}
                 for part, i, j in itertools.product(range(each), range(high), columns):
-                    x, y = _part(a[i], part, each), _part(b[j], part, each)
+                    x, y = cut_lines(a[i], part, each), cut_lines(b[j], part, each)
                     at = i * wide + j
                     parts[at] = multiply(f, x, y, parts[at])
                 if not tiling.stages:
@@ -292,6 +292,7 @@ class TileProduct:
         return lines
 
 
-def _part(lines: list[list[Value]], part: int, parts: int) -> list[list[Value]]:
+def cut_lines(lines: list[list[Value]], part: int, parts: int) -> list[list[Value]]:
+    """One of so many parts of the words of each line."""
     size = len(lines[0]) // parts
     return [words[part * size : (part + 1) * size] for words in lines]

@@ -227,7 +227,7 @@ def _resident(target: GpuTarget, stages: Sequence[Stage], workgroup: int) -> int
 
 def _products(kernel: tile.Kernel) -> list[tile.Op]:
     """What multiplies by a plan for a number of threads, and through LDS."""
-    kinds = ops.Contract, ops.ScratchProduct
+    kinds = ops.Contract, ops.ScratchProduct, ops.ResidentProduct
     return [op for op in tile.nested_ops(kernel.body) if isinstance(op, kinds)]
 
 
@@ -238,9 +238,9 @@ def _product_bytes(product: tile.Op, waves: int) -> int:
     if isinstance(product, ops.Contract):
         size = max(tile.itemsize(side.buffer.dtype) for side in product.sides)
         return (rows + columns) * product.tiling.depth * product.tiling.stages * size
-    assert isinstance(product, ops.ScratchProduct)
+    deep = product.lanes[2] if isinstance(product, ops.ScratchProduct) else 1
     cells = rows * (columns * tile.itemsize(product.results[0].dtype) + CELL_BYTES)
-    return waves * product.lanes[2] * cells
+    return waves * deep * cells
 
 
 def _lds(target: GpuTarget, stages: Sequence[Stage], workgroup: int) -> int:

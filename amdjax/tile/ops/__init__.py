@@ -47,7 +47,15 @@ from amdjax.tile.ops.memory import (
     Store,
     StoreAt,
 )
-from amdjax.tile.ops.product import AmxProduct, Collect, Contract, Dot, DotWords, ScratchProduct
+from amdjax.tile.ops.product import (
+    AmxProduct,
+    Collect,
+    Contract,
+    Dot,
+    DotWords,
+    ResidentProduct,
+    ScratchProduct,
+)
 from amdjax.tile.ops.shape import (
     Broadcast,
     Compress,
@@ -68,7 +76,7 @@ __all__ = [
     "Convert", "ConvertClamped", "Cumulative", "Div", "Dot", "DotWords", "Elementwise", "Expand",
     "Extract", "For", "Ge", "GridBarrier", "Gt", "If", "Interleave", "Iota", "Le", "Load", "LoadAt",
     "LoadRows", "Lt", "Max", "Min", "Mul", "Ne", "Neg", "Not", "Once", "Or", "Prefetch",
-    "ProgramBarrier", "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape", "ScratchProduct",
-    "Select", "Shift", "Shl", "ShrArithmetic", "ShrLogical", "Shuffle", "Size", "Store", "StoreAt",
-    "Sub", "Transpose", "While", "Xor",
+    "ProgramBarrier", "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape", "ResidentProduct",
+    "ScratchProduct", "Select", "Shift", "Shl", "ShrArithmetic", "ShrLogical", "Shuffle", "Size",
+    "Store", "StoreAt", "Sub", "Transpose", "While", "Xor",
 ]  # fmt: skip

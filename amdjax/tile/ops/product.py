@@ -6,7 +6,9 @@ from amdjax.tile.attributes import TOLD, Attribute, DotTiling, Flag, Memory, Sid
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
 from amdjax.tile.types import BOOL, INDEX, TileType
 
-__all__ = ["AmxProduct", "Collect", "Contract", "Dot", "DotWords", "ScratchProduct"]
+__all__ = [
+    "AmxProduct", "Collect", "Contract", "Dot", "DotWords", "ResidentProduct", "ScratchProduct",
+]  # fmt: skip
 
 
 class Dot(Op, name="dot", traits=Trait.PURE):
@@ -139,6 +141,36 @@ class ScratchProduct(Op, name="scratch_product", traits=Trait.READS):
         same = self.a.dtype == self.b.dtype == first.dtype
         scratch = self.a.role == self.b.role == "scratch"
         expect(same and scratch, "scratch_product takes scratch of the dtype of its result")
+
+
+class ResidentProduct(Op, name="resident_product", traits=Trait.READS):
+    """`Σ a[i, k] b[j, k]` for `k` in `range(depth)`, by the matrix unit.
+
+    Operands are where the first line of `a` begins, and the number of the last one from there.
+    Lines of `b` lie in scratch, with zeros behind `depth`. Lines of both are `pitches` elements
+    apart, steps in depth side by side. Each wave has all of the result, and a part of the depth.
+    Results are tiles of equal shapes, side by side.
+    """
+
+    __slots__ = ()
+    start, last = Operand(0), Operand(1)
+    a = Memory()
+    b = Memory()
+    pitches = Attribute[tuple[int, int]]()
+    depth = Attribute[int]()
+    tiling = Tiling()
+
+    def result_types(self) -> None:
+        return None
+
+    def check(self) -> None:
+        expect(len(self.operands) == 2, "resident_product takes 2 operands")
+        expect_scalars(self, self.operands)
+        first = self.results[0].type
+        expect(len(first.shape) == 2, "resident_product makes tiles of rank 2")
+        expect(all(x.type == first for x in self.results), "resident_product makes equal tiles")
+        same = self.a.dtype == self.b.dtype == self.tiling.operand
+        expect(same and self.b.role == "scratch", "resident_product takes a matrix in scratch")
 
 
 class AmxProduct(Op, name="amx_product", traits=Trait.READS | Trait.WRITES):

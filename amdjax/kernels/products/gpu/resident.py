@@ -2,7 +2,8 @@
 
 A program has some columns of the matrix, over their whole depth, and brings a few rows of the other
 operand, part by part. Where programs stay resident (`schedule/gpu/persistent.py`) the matrix is
-read before the first round only; the product then reads no more of it than the rows.
+read before the first round only; the product then reads no more of it than the rows. Operands of 16
+bits are multiplied by the matrix unit, whose waves take their parts of the rows from memory.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.schedule.gpu.partition import Partition, foreign_reads
 from amdjax.targets import GpuTarget
-from amdjax.targets.mma import CELL_BYTES
-from amdjax.tile import Buffer, Value, itemsize
+from amdjax.targets.mma import CELL_BYTES, MmaAtom, mma_atoms
+from amdjax.tile import Buffer, MatrixTiling, Value, itemsize
 
 __all__ = [
     "ResidentPlan", "as_resident", "can_part", "cheapest_resident", "is_worth_it", "plan_resident",
@@ -33,10 +34,12 @@ __all__ = [
 
 RIVALS = (1, 4, 16, 64)  # rows whose best tiles are compared where their number is symbolic
 MOST_SUMS = 32  # of a lane
+MOST_UNIT_SUMS = 64  # of a lane, by the matrix unit
 MOST_BROUGHT = 64  # elements that a thread brings at once
 MOST_PARTS = 256  # sums that a thread adds for each element of its own, and of its groups
 TILES = tuple(1 << i for i in range(8))
 DEPTHS = (2048, 1024, 512, 256, 128, 64, 32)
+MOST_MULTIPLIED = 512  # by a wave, of atoms, which are written out
 FILLED = 2048  # elements of the matrix that a program brings at once
 EXCHANGES = 16 << 10  # bytes of LDS for what else changes threads
 
@@ -51,6 +54,7 @@ class ResidentPlan:
       depth: of the left operand that is brought at once.
       workgroup: threads.
       lanes: of a wave, along rows, columns and depth.
+      atom: what multiplies, each wave a part of the depth; None for vector lanes.
     """
 
     problem: Contraction
@@ -58,6 +62,7 @@ class ResidentPlan:
     depth: int
     workgroup: int
     lanes: tuple[int, int, int]
+    atom: MmaAtom | None = None
 
     @property
     def groups(self) -> int:
@@ -87,17 +92,23 @@ class ResidentPlan:
     @property
     def parts(self) -> int:
         """Parts of the depth that waves and their lanes sum."""
-        high, wide, _ = self.lanes
-        return self.workgroup // (high * wide)
+        high, wide, deep = self.lanes
+        return self.workgroup // (high * wide * (deep if self.atom else 1))
 
     @property
     def lds(self) -> int:
         """Bytes: the matrix, rows, sums of all parts."""
-        size = itemsize(self.problem.accumulate)
-        cell = CELL_BYTES // size
-        matrix = self.columns * (self.whole + cell)
-        sums = self.parts * self.rows * (self.columns + cell)
-        return size * (matrix + self.rows * (self.depth + cell) + sums) + EXCHANGES
+        size, wide = itemsize(self.problem.a.dtype), itemsize(self.problem.accumulate)
+        sums = self.parts * self.rows * (wide * self.columns + CELL_BYTES)
+        rows = 0 if self.atom else self.rows * (self.depth * size + CELL_BYTES)
+        return self.columns * self.pitch * size + rows + sums + EXCHANGES
+
+    @property
+    def pitch(self) -> int:
+        """Elements from a column of the matrix to the next, so that lanes find other banks."""
+        # Four lanes that share a line read four cells; eight read at once.
+        cells = 4 if self.atom is not None and self.atom.kind == "mma" else 1
+        return self.whole + cells * CELL_BYTES // itemsize(self.problem.a.dtype)
 
     def of(self, problem: Contraction) -> ResidentPlan:
         """The same for a product of other sizes, in as many groups of as many columns."""
@@ -109,9 +120,10 @@ class ResidentPlan:
 
     def __str__(self) -> str:
         groups = f"{self.groups} groups of columns, " if self.groups > 1 else ""
+        atom = "" if self.atom is None else f"by {self.atom}, "
         return (
             f"product of {self.problem}, tiles of {self.rows}×{self.columns}×{self.depth}, "
-            f"{groups}its matrix stays in LDS"
+            f"{atom}{groups}its matrix stays in LDS"
         )
 
 
@@ -224,7 +236,16 @@ def _is_plain(p: Contraction) -> bool:
         len(x.lines) <= 1 and len(x.depth) == 1 and not x.limits and not x.flip for x in sides
     )
     same = all(x.dtype == p.accumulate for x in sides) and p.accumulate in ("f32", "f64")
-    return plain and same and p.batches == 1 and p.a.depth[0].stride == 1 and not p.is_complex
+    half = p.a.dtype == p.b.dtype in ("bf16", "f16") and p.accumulate == "f32" and _has_cells(p.a)
+    in_order = p.batches == 1 and p.a.depth[0].stride == 1 and not p.is_complex
+    return plain and (same or half) and in_order
+
+
+def _has_cells(x: Source) -> bool:
+    """Whether lines begin where whole cells may, and end with one."""
+    cell = CELL_BYTES // itemsize(x.dtype)
+    sizes = x.offset, x.depth_count, *(axis.stride for axis in x.lines)
+    return all(isinstance(n, int) and n % cell == 0 for n in sizes)
 
 
 def resident_plans(target: GpuTarget, problem: Contraction, width: int) -> Iterator[ResidentPlan]:
@@ -256,6 +277,9 @@ def _fitting(
     target: GpuTarget, problem: Contraction, width: int, most: int
 ) -> Iterator[ResidentPlan]:
     """Plans that fit a compute unit, with tiles for at `most` so many rows."""
+    if problem.a.dtype != problem.accumulate:
+        yield from _by_unit(target, problem, width, most)
+        return
     threads, cell = target.usual_workgroup, CELL_BYTES // itemsize(problem.accumulate)
     for rows, columns in itertools.product(TILES, TILES):
         if rows > power_of_two(most) or columns > power_of_two(width):
@@ -266,6 +290,31 @@ def _fitting(
             plan = ResidentPlan(problem, partition, depth, threads, lanes)
             useful = rows * depth <= MOST_BROUGHT * threads and plan.parts * groups <= MOST_PARTS
             if useful and depth % (cell * plan.parts) == 0 and plan.lds <= target.lds_bytes:
+                yield plan
+
+
+def _by_unit(
+    target: GpuTarget, problem: Contraction, width: int, most: int
+) -> Iterator[ResidentPlan]:
+    """The same for the matrix unit."""
+    threads, groups = target.usual_workgroup, problem.columns // width
+    waves = threads // target.wave_size
+    for atom in mma_atoms(target, problem.a.dtype, problem.accumulate):
+        if atom.by_lanes:
+            continue
+        depth = round_up(problem.depth, atom.depth * waves)
+        for rows, columns in itertools.product(TILES, TILES):
+            fits = rows <= max(power_of_two(most), atom.m) and columns <= power_of_two(width)
+            if not fits or rows % atom.m or groups * columns % atom.n:
+                continue
+            atoms = rows // atom.m * (groups * columns // atom.n)
+            partition = Partition(problem.rows, width, rows, columns)
+            plan = ResidentPlan(problem, partition, depth, threads, (1, 1, target.wave_size), atom)
+            few = atoms * len(atom.elements) <= MOST_UNIT_SUMS and waves * groups <= MOST_PARTS
+            multiplied = (
+                atoms * depth // (waves * atom.depth) * max(1, atom.cell_depth // atom.step)
+            )
+            if few and multiplied <= MOST_MULTIPLIED and plan.lds <= target.lds_bytes:
                 yield plan
 
 
@@ -282,15 +331,20 @@ def _lanes(
 
 def resident_clocks(target: GpuTarget, plan: ResidentPlan) -> float:
     """Of a round, programs and the matrix being there: rows are brought, multiplied, sums meet."""
-    costs, size = target.costs, itemsize(plan.problem.accumulate)
+    costs, size = target.costs, itemsize(plan.problem.a.dtype)
     high, wide, deep = plan.lanes
-    rate = target.vector_rate if size == 4 else target.f64_rate
+    if plan.atom is not None:
+        rate, lines = plan.atom.flops, plan.columns
+        read = plan.columns * plan.whole * size / costs.lds_rate
+    else:
+        rate = target.vector_rate if size == 4 else target.f64_rate
+        lines = plan.rows // high + plan.columns // wide
+        cells = plan.whole * size // CELL_BYTES
+        read = cells // deep * lines * CELL_BYTES * target.wave_size / costs.lds_rate
     multiplied = 2 * plan.rows * plan.columns * plan.whole / rate
-    cells = plan.whole * size // CELL_BYTES
-    lines = plan.rows // high + plan.columns // wide
-    read = cells // deep * lines * CELL_BYTES * target.wave_size / costs.lds_rate
     brought = plan.rows * plan.whole * size / costs.cache_rate
-    met = 2 * plan.parts * plan.rows * plan.columns * size / costs.lds_rate
+    wide = itemsize(plan.problem.accumulate)
+    met = 2 * plan.parts * plan.rows * plan.columns * wide / costs.lds_rate
     times = plan.whole // plan.depth
     together = ceil_div(math.prod(plan.grid), target.lds_units)
     waiting = times * (costs.load_latency + 2 * costs.stall)
@@ -302,8 +356,7 @@ class _Emitter:
         self.ctx, self.plan, self.problem = ctx, plan, plan.problem
         self.program = Program(ctx, "product")
         self.k = self.program.k
-        size = itemsize(self.problem.accumulate)
-        self.cell = CELL_BYTES // size
+        self.cell = CELL_BYTES // itemsize(self.problem.accumulate)
         self.k.schedule.workgroup, self.k.schedule.vector = plan.workgroup, self.cell
 
     def call(self) -> Call:
@@ -312,10 +365,7 @@ class _Emitter:
         high, wide = plan.grid
         number = k.program_id()
         bases = [number % high * part.rows, number // high * part.columns]
-        pitches = plan.depth + self.cell, plan.whole + self.cell
-        rows = k.scratch("rows", p.accumulate, plan.rows * pitches[0])
-        matrix = k.scratch("matrix", p.accumulate, plan.columns * pitches[1])
-        tile = part.rows, part.columns
+        matrix = k.scratch("matrix", p.b.dtype, plan.columns * plan.pitch)
 
         def fill() -> None:
             # Few elements at once: those that lie across change threads in LDS.
@@ -323,29 +373,50 @@ class _Emitter:
 
             def bring(at: Value) -> None:
                 for i in groups:
-                    to = at + i * part.columns * pitches[1]
+                    to = at + i * part.columns * plan.pitch
                     brought = part.columns, steps
-                    self._bring(self._lines(i), bases[1], brought, at, matrix, to, pitches[1])
+                    self._bring(self._lines(i), bases[1], brought, at, matrix, to, plan.pitch)
 
             k.for_(0, plan.whole, steps, bring)
 
         k.once(fill)
 
+        multiplied = self._by_lanes if plan.atom is None else self._by_unit
+        sums = multiplied(matrix, bases[0])
+        writer = TileWriter(self.program, p.out, [])
+        for i, x in zip(groups, sums, strict=True):
+            writer.store([x], bases, (p.rows, part.width), column=i * part.width)
+        call = self.program.launch(high * wide, 2.0 * plan.rows * plan.columns * plan.whole)
+        return replace(call.owning(self._own().__contains__, part), whole_lds=True)
+
+    def _by_lanes(self, matrix: Buffer, first: Value) -> list[Value]:
+        """The sums of the rows from `first` on; rows come through LDS."""
+        k, p, plan = self.k, self.problem, self.plan
+        pitches, tile = (plan.depth + self.cell, plan.pitch), (plan.rows, plan.partition.columns)
+        rows = k.scratch("rows", p.accumulate, plan.rows * pitches[0])
+
         def multiply(at: Value, *sums: Value) -> list[Value]:
-            brought = part.rows, plan.depth
-            self._bring(p.a, bases[0], brought, at, rows, k.const("index", 0), pitches[0])
+            brought = plan.rows, plan.depth
+            self._bring(p.a, first, brought, at, rows, k.const("index", 0), pitches[0])
             more = k.scratch_product(
                 rows, matrix, at, tile, pitches, plan.depth, plan.lanes, plan.groups
             )
             return [x + y for x, y in zip(sums, more, strict=True)]
 
         zeros = k.const(p.accumulate, 0, tile)
-        sums = k.for_(0, plan.whole, plan.depth, multiply, [zeros] * plan.groups)
-        writer = TileWriter(self.program, p.out, [])
-        for i, x in zip(groups, sums, strict=True):
-            writer.store([x], bases, (p.rows, part.width), column=i * part.width)
-        call = self.program.launch(high * wide, 2.0 * plan.rows * plan.columns * plan.whole)
-        return replace(call.owning(self._own().__contains__, part), whole_lds=True)
+        return list(k.for_(0, plan.whole, plan.depth, multiply, [zeros] * plan.groups))
+
+    def _by_unit(self, matrix: Buffer, first: Value) -> list[Value]:
+        """The same; rows come from memory."""
+        k, p, plan = self.k, self.problem, self.plan
+        assert plan.atom is not None
+        line = p.a.lines[0].stride if p.a.lines else 0
+        rows = self.program.buffer(p.a.owner, p.a.dtype)
+        place = first * line + p.a.offset, k.const("index", p.a.line_count - 1) - first
+        fragments = plan.rows // plan.atom.m, plan.columns // plan.atom.n
+        tiling = MatrixTiling(plan.atom.name, plan.atom.operand, (1, 1), fragments, plan.whole, 0)
+        tile, pitches = (plan.rows, plan.partition.columns), (line, plan.pitch)
+        return k.resident_product(rows, matrix, place, tile, pitches, p.depth, tiling, plan.groups)
 
     def _lines(self, group: int) -> Source:
         """The lines of the matrix that are a group of columns."""
