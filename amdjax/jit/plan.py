@@ -51,7 +51,13 @@ from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.jit.shared_kernels import may_share, share_kernels
 from amdjax.jit.updates import changes_in_place, first_names, readers_first
 from amdjax.jit.workspace import FilledWorkspace
-from amdjax.kernels.shaped import ShapedContext, estimate, has_kernels, lower_shaped
+from amdjax.kernels.shaped import (
+    ShapedContext,
+    estimate,
+    has_gpu_kernels,
+    has_kernels,
+    lower_shaped,
+)
 from amdjax.passes import Changed, Facts, is_on, prepare, prepare_body
 from amdjax.passes.barriers import BARRIER
 from amdjax.passes.batch_chains import Caches
@@ -133,6 +139,7 @@ def facts_of(target: CpuTarget | GpuTarget) -> Facts:
         lambda eqn, fixed: estimate(eqn, target, fixed),
         "cpu" if isinstance(target, CpuTarget) else "gpu",
         caches,
+        lambda eqn: has_gpu_kernels(eqn, target),
     )
 
 

@@ -33,8 +33,8 @@ from amdjax.targets.cpu import CpuTarget
 
 __all__ = [
     "PLANNERS", "Call", "Copy", "CopyPlan", "InOrder", "KernelPlan", "ShapedContext",
-    "ShapedKernel", "Temp", "estimate", "find_plan", "has_kernels", "lower_shaped", "plan_shaped",
-    "shaped",
+    "ShapedKernel", "Temp", "estimate", "find_plan", "has_gpu_kernels", "has_kernels",
+    "lower_shaped", "plan_shaped", "shaped",
 ]  # fmt: skip
 
 Calls = Sequence[Call | Copy]
@@ -132,6 +132,14 @@ def _plan_shaped(ctx: ShapedContext) -> KernelPlan:
 def has_kernels(eqn: JaxprEqn, machine: CpuTarget | GpuTarget) -> bool:
     """Whether a family has a plan for an equation, with nothing fused behind it."""
     return find_plan(ShapedContext(eqn, machine)) is not None
+
+
+def has_gpu_kernels(eqn: JaxprEqn, machine: CpuTarget | GpuTarget) -> bool:
+    """Whether the machine is a GPU, for which a family of its own has a plan for an equation."""
+    if not isinstance(machine, GpuTarget) or not isinstance(eqn.primitive.lowering, Shaped):
+        return False
+    planner = PLANNERS["gpu"].get(eqn.primitive.lowering.name)
+    return planner is not None and planner(ShapedContext(eqn, machine)) is not None
 
 
 def estimate(eqn: JaxprEqn, machine: CpuTarget | GpuTarget, fixed: Collection[Var] = ()) -> Any:

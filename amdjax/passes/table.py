@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.alignment import align_products
-from amdjax.passes.attention import recognize_attention
+from amdjax.passes.attention import read_views, recognize_attention
 from amdjax.passes.barriers import remove_barriers
 from amdjax.passes.batch_chains import Caches, run_chains_in_cache
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
@@ -42,6 +42,7 @@ class Facts:
         constants whose packed forms are kept; None where that is not known yet.
       machine: "cpu" or "gpu", where the program is planned for one.
       caches: of a CPU, by what intermediates they hold.
+      goes_by_strides: whether a kernel for an equation reads parts of arrays where they lie.
       is_whole: whether it is no body of a loop or branch.
       overwritten: arguments whose memory results may take over.
     """
@@ -51,6 +52,7 @@ class Facts:
     nanoseconds: Nanoseconds | None = None
     machine: str = ""
     caches: Caches | None = None
+    goes_by_strides: Callable[[JaxprEqn], bool] | None = None
     is_whole: bool = False
     overwritten: frozenset[int] = frozenset()
 
@@ -107,6 +109,10 @@ def _paddings(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return closed if facts.nanoseconds is None else pad_in_convolutions(closed, facts.nanoseconds)
 
 
+def _views(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
+    return closed if facts.goes_by_strides is None else read_views(closed, facts.goes_by_strides)
+
+
 def _chains(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return closed if facts.caches is None else run_chains_in_cache(closed, facts.caches)
 
@@ -151,6 +157,8 @@ PASSES: tuple[Pass, ...] = (
     Pass("recognize_attention", "softmax of products times values becomes an attention kernel",
          lambda closed, facts: recognize_attention(closed, facts.has_kernels),
          "passes/attention/rewriting.py"),
+    Pass("read_views", "attention reads queries, keys and values that are slices where they lie",
+         _views, "passes/attention/views.py", only="gpu"),
     Pass("join_scatters", "updates of one array, one after the other, become one",
          _plain(join_scatters), "passes/scatters.py"),
     Pass("remove_barriers", "optimization barriers go that keep nothing apart any more",

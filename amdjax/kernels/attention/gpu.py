@@ -27,7 +27,7 @@ from amdjax.kernels.attention.gpu_blocks import (
     overlapped_clocks,
 )
 from amdjax.kernels.attention.gpu_pairs import LOG2_E, Pairs, Segment, segments
-from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention
+from amdjax.kernels.attention.problem import LEAST_LOGIT, LOWEST, Attention, Layout
 from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, Temp, shaped
 from amdjax.schedule.search import Family, Solver, shares
 from amdjax.targets import GpuTarget
@@ -274,15 +274,18 @@ class Forward:
         self, name: str, first: Value, count: int, wide: int, feature: Value | None = None
     ) -> Value:
         """A tile of queries, keys or values, of all features or as many from one on."""
-        p, shape = self.problem, (count, wide)
-        head, extents = self.head // p.group, (p.keys, p.key_heads, p.features)
+        p, which = self.problem, ("query", "key", "value").index(name)
+        layout, head, extents = Layout.of(self.ctx.eqn, which), self.head, (p.keys, p.features)
         if name == "query":
-            entry, head, heads = self._among()
-            place, extents = (entry, first, head), (self.plan.rows, heads, p.features)
-            return lines(self.k, self.inputs[name], shape, place, extents, feature)
+            extents = self.plan.rows, p.features
+            if self.plan.row_heads > 1:
+                layout = replace(layout, line=layout.head)
+        else:
+            head = head // p.group
         if name == "value":
-            extents = p.keys, p.key_heads, p.value_features
-        return lines(self.k, self.inputs[name], shape, (self.batch, first, head), extents, feature)
+            extents = p.keys, p.value_features
+        place = self.batch, first, head
+        return lines(self.k, self.inputs[name], layout, (count, wide), place, extents, feature)
 
     def _query(self, feature: Value | None = None) -> Value:
         cut = self.plan.cut

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from amdjax import tile
 from amdjax.core.dims import is_multiple
 from amdjax.core.integers import ceil_div, power_of_two
-from amdjax.kernels.attention.problem import Attention
+from amdjax.kernels.attention.problem import Attention, Layout
 from amdjax.kernels.gpu_loops import every
 from amdjax.schedule.values import compute_dtype
 from amdjax.targets import GpuCosts, GpuTarget
@@ -326,25 +326,27 @@ def _of_warpgroups(atoms: Sequence[MmaAtom], rows: int) -> Iterator[Blocking]:
 
 
 def lines(
-    k: tile.Builder, source: tile.Buffer, shape: tuple[int, int], place: tuple[Value, Value, Value],
-    extents: tuple[int, int, int], feature: Value | None = None,
+    k: tile.Builder, source: tile.Buffer, layout: Layout, shape: tuple[int, int],
+    place: tuple[Value, Value, Value], extents: tuple[int, int], feature: Value | None = None,
 ) -> Value:  # fmt: skip
     """A tile of queries, keys or values, zeros where there are none.
 
     Args:
       k: the kernel.
-      source: of shape `(batch, lines, heads, features)`.
+      source: in which they are ...
+      layout: ... and where.
       shape: of the tile.
       place: the entry of the batch, the first line and the head.
-      extents: lines, heads and features that there are.
+      extents: lines and features that there are.
       feature: the first of the tile; None for one that has all.
     """
-    (batch, first, head), (count, heads, features) = place, extents
-    at = ((batch * count + first) * heads + head) * features
+    (batch, first, head), (count, features) = place, extents
+    at = batch * layout.batch + first * layout.line + head * layout.head
+    at = at + layout.offset if layout.offset else at
     if feature is not None:
         at = at + feature
     mask = inside(k, shape, (first, count), features, feature)
-    return k.load(source, at, shape, (heads * features, 1), mask, eager=True)
+    return k.load(source, at, shape, (layout.line, 1), mask, eager=True)
 
 
 def divided(number: Value, parts: int) -> tuple[Value | None, Value]:

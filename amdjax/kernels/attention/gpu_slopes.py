@@ -23,7 +23,7 @@ from amdjax.kernels.attention.gpu_blocks import (
     overlapped_clocks,
 )
 from amdjax.kernels.attention.gpu_pairs import Pairs
-from amdjax.kernels.attention.problem import Attention
+from amdjax.kernels.attention.problem import Attention, Layout
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.targets import GpuTarget
 
@@ -186,8 +186,8 @@ class GradientKernel:
         self.k = self.kernel.k
         self.k.schedule.workgroup = part.cut.waves * ctx.gpu.wave_size
         known = ("maximum", "total", "delta", "cotangent")
-        names = ("query", "key", "value", *self.problem.given, *known)
-        self.inputs = {name: self.kernel.input(x) for name, x in zip(names, ctx.inputs)}
+        self.names = ("query", "key", "value", *self.problem.given, *known)
+        self.inputs = {name: self.kernel.input(x) for name, x in zip(self.names, ctx.inputs)}
 
     def _lines(
         self, name: str, first: Value, count: int, batch: Value, head: Value,
@@ -204,20 +204,24 @@ class GradientKernel:
         """
         k, p = self.k, self.problem
         of_queries = name in ("query", "cotangent")
-        extents = (p.queries, p.heads) if of_queries else (p.keys, p.key_heads)
         if not of_queries and self.part.of_queries:
             head = head // p.group
         of_values = name in ("value", "cotangent")
         feature, wide = features or (None, self.part.features[of_values])
         total = p.value_features if of_values else p.features
         shape, place = (count, wide), (batch, first, head)
-        x = lines(k, self.inputs[name], shape, place, (*extents, total), feature)
+        extents, layout = (p.queries if of_queries else p.keys, total), self._layout(name)
+        x = lines(k, self.inputs[name], layout, shape, place, extents, feature)
         if name == "cotangent" and "query_lengths" in p.given:
             length = k.convert(k.load(self.inputs["query_lengths"], batch), "index")
             line = k.iota(count) + k.broadcast(first, (count,))
             used = k.broadcast(k.expand(line < k.broadcast(length, (count,)), 1), shape)
             x = k.select(used, x, k.const(x.dtype, 0, shape))
         return x
+
+    def _layout(self, name: str) -> Layout:
+        """Where an operand lies."""
+        return Layout.of(self.ctx.eqn, self.names.index(name))
 
     def _names(self, own: bool) -> tuple[str, str]:
         """What is multiplied of rows (`own`) or of columns."""

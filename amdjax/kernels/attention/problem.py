@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from amdjax.core.jaxpr import JaxprEqn
+from amdjax.core.views import viewed
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.formats import operand_formats
 from amdjax.schedule.values import compute_dtype, short_dtype
@@ -66,7 +67,8 @@ class Attention:
     @staticmethod
     def of(eqn: JaxprEqn) -> Attention:
         given, params = tuple(eqn.params["given"]), eqn.params
-        query, key, value, *optional = [x.aval for x in eqn.invars[: 3 + len(given)]]
+        avals = [x.aval for x in eqn.invars[: 3 + len(given)]]
+        query, key, value, *optional = viewed(avals, params.get("views", ()))
         shapes = {name: x.shape for name, x in zip(given, optional, strict=True)}
         dtypes = {name: short_dtype(x.dtype) for name, x in zip(given, optional, strict=True)}
         batch, queries, heads, features = query.shape
@@ -112,6 +114,30 @@ class Attention:
         window = f" window {self.window[0]} {self.window[1]}" if self.window else ""
         dropping = f" dropping {self.rate:g}" if self.rate else ""
         return f"{size} in {self.dtype}{causal}{window}{dropping}{shared}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where queries, keys or values lie: distances in elements, those of features being one.
+
+    Args:
+      offset: of the first.
+      batch, line, head: from one to the next.
+    """
+
+    offset: int
+    batch: int
+    line: int
+    head: int
+
+    @staticmethod
+    def of(eqn: JaxprEqn, which: int) -> Layout:
+        """Of an operand by its number."""
+        views = eqn.params.get("views", ())
+        view = views[which] if which < len(views) else None
+        if view is not None:
+            return Layout(view.offset, *view.strides[:3])
+        return Layout(0, *row_major(eqn.invars[which].aval.shape)[:3])
 
 
 def _strides(shape: tuple[int, ...] | None) -> tuple[int, ...]:

@@ -3,8 +3,9 @@
 Three primitives that take the same leading operands: query, key and value, then those of
 `OPTIONAL` that `given` names. `attention_p` returns for each query also the greatest logit and the
 sum of the exponentials relative to it, of which the other two compute the weights anew, so that
-nothing of the size of all pairs needs to be kept. A setting of precision that held where they were
-called is their `precision`. `definition.py` defines each by other
+nothing of the size of all pairs needs to be kept. Where a compiler's pass finds that query, key or
+value are parts of arrays, `views` says which (`passes/attention/views.py`). A setting of precision
+that held where they were called is their `precision`. `definition.py` defines each by other
 operations: what machines without kernels run, and what derivatives of higher order are of.
 """
 
@@ -20,6 +21,7 @@ from amdjax.core.aval import ShapedArray
 from amdjax.core.lowering import Decompose, Shaped
 from amdjax.core.precision import canonical_precision, precision_setting
 from amdjax.core.primitive import Primitive
+from amdjax.core.views import viewed
 from amdjax.lax._rules import (
     FLOAT,
     check_dtype,
@@ -51,9 +53,9 @@ attention_p = Primitive("attention", multiple_results=True)
 
 @attention_p.def_abstract_eval
 def _attention_type(
-    *avals: Any, given: Sequence[str], out_dtype: Any = None, **_: Any
+    *avals: Any, given: Sequence[str], out_dtype: Any = None, views: Any = (), **_: Any
 ) -> list[ShapedArray]:
-    x, _rest = operands(avals, given)
+    x, _rest = operands(viewed(avals, views), given)
     check_same_dtype("attention", x.query, x.key, x.value)
     check_dtype("attention", x.query.dtype, FLOAT)
     e = Extents.of(x)
@@ -144,9 +146,9 @@ attention_gradient_p = Primitive("attention_gradient", multiple_results=True)
 
 @attention_gradient_p.def_abstract_eval
 def _gradient_type(
-    *avals: Any, given: Sequence[str], bias_gradient: bool, **_: Any
+    *avals: Any, given: Sequence[str], bias_gradient: bool, views: Any = (), **_: Any
 ) -> list[ShapedArray]:
-    x, _rest = operands(avals, given)
+    x, _rest = operands(viewed(avals, views), given)
     wanted = [x.query, x.key, x.value, x.bias][: 3 + bias_gradient]
     return [ShapedArray(y.shape, y.dtype) for y in wanted]
 
@@ -182,7 +184,8 @@ def _flops(products: int) -> Any:
     """Of an element of the results, for so many products of queries and keys or the like."""
 
     def flops(eqn: Any) -> float:
-        e = Extents.of(operands([x.aval for x in eqn.invars], eqn.params["given"])[0])
+        avals = viewed([x.aval for x in eqn.invars], eqn.params.get("views", ()))
+        e = Extents.of(operands(avals, eqn.params["given"])[0])
         elements = sum(v.aval.size for v in eqn.outvars) or 1
         features = (e.features + e.value_features) / 2
         return 2.0 * products * e.batch * e.heads * e.queries * e.keys * features / elements
