@@ -487,7 +487,23 @@ class ElementBuilder:
                 both = self.k.load(as_parts, first, (2 * count,), None, mask)
                 return El(dtype, *(self.k.shuffle(both, range(j, 2 * count, 2)) for j in (0, 1)))
             return El(dtype, *(self._load(as_parts, offset * 2 + j) for j in (0, 1)))
-        return El(dtype, self.k.convert(self._load(buffer, offset), compute_dtype(dtype)))
+        with self._guarded_for(offset, var.aval.size):
+            x = self._load(buffer, offset)
+        return El(dtype, self.k.convert(x, compute_dtype(dtype)))
+
+    @contextmanager
+    def _guarded_for(self, offset: Index, size: int) -> Iterator[None]:
+        """Within, guards are in force as an access needs them.
+
+        What is always there may be read where it is not asked for, if that is little more.
+        """
+        (lo, hi), guards = offset.range(), self.guards
+        if lo is not None and hi is not None and is_natural(lo) and is_natural(size - 1 - hi):
+            self.guards = [g for g in guards if not g.spares_little(offset)]
+        try:
+            yield
+        finally:
+            self.guards = guards
 
     def places_of(self, variables: Collection[Var], fn: Callable[[], Any]) -> list[Place]:
         """Where `fn` would read variables; nothing else comes of it."""

@@ -26,6 +26,7 @@ from amdjax.core.dims import (
 )
 
 _serial = count()
+MOSTLY = 7 / 8  # of a range
 
 
 class Symbol:
@@ -222,6 +223,14 @@ class Index:
     def coefficient(self, symbol: Symbol) -> int:
         return next((c for s, c in self.terms if s is symbol), 0)
 
+    def symbols(self) -> Iterator[Symbol]:
+        """All that it depends on; of quotients what is divided."""
+        for s, _ in self.terms:
+            if isinstance(s, Quotient):
+                yield from s.inner.symbols()
+            else:
+                yield s
+
     def depends_on(self, symbol: Symbol) -> bool:
         """Whether the symbol occurs, also inside quotients (not inside dynamic values)."""
         for s, _ in self.terms:
@@ -340,6 +349,13 @@ class Condition:
             and same_shape([a.const, *(c for _, c in a.terms)], [b.const, *(c for _, c in b.terms)])
         )
 
+    def mostly_holds(self) -> bool:
+        """Whether it holds for nearly all of the range of its index."""
+        lo, hi = self.index.range()
+        if self.kind != "ge" or not isinstance(lo, int) or not isinstance(hi, int):
+            return False
+        return hi + 1 >= MOSTLY * (hi - lo + 1)
+
     def known(self) -> bool | None:
         """True or False when the ranges decide it."""
         lo, hi = self.index.range()
@@ -364,6 +380,13 @@ class Guard:
     def __and__(self, other: Guard) -> Guard:
         new = (c for c in other.conditions if not any(map(c.is_same, self.conditions)))
         return Guard((*self.conditions, *new))
+
+    def spares_little(self, offset: Index) -> bool:
+        """Whether about as much is read at an offset with the guard as without it."""
+        return all(
+            c.mostly_holds() or not any(map(offset.depends_on, c.index.symbols()))
+            for c in self.conditions
+        )
 
     def simplify(self) -> Guard | bool:
         """Drop what is always true; False if one can never hold."""
