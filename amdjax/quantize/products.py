@@ -13,7 +13,7 @@ from amdjax import lax
 from amdjax.core.array import Array
 from amdjax.core.integers import ceil_div
 from amdjax.core.primitive import Primitive
-from amdjax.quantize.formats import FORMATS, QuantizedArray
+from amdjax.quantize.formats import FORMATS, QuantizedArray, spread
 
 __all__: list[str] = []
 
@@ -301,14 +301,23 @@ def product_of_stored(
     """The product of floats and a weight in few bits, which is converted where it is used."""
     wide = x.dtype
     if q.zero_point is None and can_scale(operation, params, q, side):
-        lhs, rhs = (x, q.unpacked().astype(wide))[:: 1 if side else -1]
+        values, worth = q.integers()
+        lhs, rhs = (x, values.astype(wide))[:: 1 if side else -1]
         out = bind(operation, params, lhs, rhs, dtype)
         scale = to_result(operation, params, q.scale.astype(np.float32), side, out.ndim)
-        return (out * scale.astype(np.promote_types(out.dtype, np.float32))).astype(dtype)
+        return (out * worth * scale.astype(np.promote_types(out.dtype, np.float32))).astype(dtype)
     if operation == "dot_general" and _is_by_groups(params, x, q, side):
         return _product_by_groups(params, x, q, side).astype(dtype)
-    lhs, rhs = (x, q.dequantize().astype(wide))[:: 1 if side else -1]
+    lhs, rhs = (x, _of_integers(q).astype(wide))[:: 1 if side else -1]
     return bind(operation, params, lhs, rhs, dtype)
+
+
+def _of_integers(q: QuantizedArray) -> Array:
+    """The array that it stands for, converted from integers where that takes less."""
+    values, worth = q.integers()
+    if worth == 1:
+        return q.dequantize()
+    return values.astype(np.float32) * worth * spread(q.scale.astype(np.float32), q.shape)
 
 
 def _is_by_groups(params: dict[str, Any], x: Array, q: QuantizedArray, side: int) -> bool:
@@ -337,10 +346,11 @@ def _product_by_groups(params: dict[str, Any], x: Array, q: QuantizedArray, side
             x = jnp.pad(x, [(0, groups * each - size), *[(0, 0)] * (x.ndim - 1)])
         return x.reshape(groups, each, *x.shape[1:])
 
-    w, x = cut(q.unpacked(), axis).astype(x.dtype), cut(x, own)
+    values, worth = q.integers()
+    w, x = cut(values, axis).astype(x.dtype), cut(x, own)
     numbers = (((1,), (1,)), ((0,), (0,)))
     lhs, rhs = (x, w)[:: 1 if side else -1]
     out = bind("dot_general", {**params, "dimension_numbers": numbers}, lhs, rhs, np.float32)
     ones = (1,) * (x.ndim - 2)
     ones = (*ones, *scale.shape[1:]) if side else (*scale.shape[1:], *ones)
-    return jnp.sum(out * scale.reshape(groups, *ones), 0)
+    return jnp.sum(out * worth * scale.reshape(groups, *ones), 0)

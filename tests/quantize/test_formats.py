@@ -159,3 +159,11 @@ def test_only_finite_numbers(bad):
         quantize_array(np.array([1.0, bad], np.float32))
     with pytest.raises(TypeError, match="x must be of floats"):
         quantize_array(np.array([1, 2]))
+
+
+def test_floats_of_four_bits_are_halves_of_integers():
+    codes = np.arange(16, dtype=np.uint8).view(ml_dtypes.float4_e2m1fn).astype(np.float32)
+    q = quantize_array(codes, "mxfp4", scale=np.ones(1, np.float32))
+    integers, worth = q.integers()
+    np.testing.assert_array_equal(np.asarray(integers) * worth, codes)
+    assert integers.dtype == np.int8
