@@ -227,6 +227,11 @@ class Tiling:
         return self.waves[1] * self.fragments[1] * self.atom.n
 
     @property
+    def columns_together(self) -> int:
+        """Columns of the result that pass on together: a power of two."""
+        return self.columns & -self.columns
+
+    @property
     def wave_count(self) -> int:
         return self.waves[0] * self.waves[1]
 
@@ -441,7 +446,7 @@ def warpgroup_atoms(target: GpuTarget, operand: str) -> list[MmaAtom]:
     if target.name != "sm_90a" or operand not in ("f16", "bf16", "i8"):
         return []
     rate = target.matrix_rate[operand]
-    return [_warpgroup_atom(operand, columns, rate) for columns in (256, 128, 64)]
+    return [_warpgroup_atom(operand, columns, rate) for columns in (256, 192, 128, 64)]
 
 
 @cache

@@ -358,7 +358,9 @@ class Builder:
         (v,) = self.emit(ops.Contract, operands, [result], attrs, blocks)
         return v
 
-    def collect(self, sums: Value, slices: int) -> Iterator[Value]:
+    def collect(
+        self, sums: Value, slices: int, columns: int = 0, column: int = 0, dtype: str = ""
+    ) -> Iterator[Value]:
         """The result of `contract` in slices, one below the other.
 
         A slice leaves the matrix unit where it is asked for; what is computed of it is best
@@ -367,11 +369,13 @@ class Builder:
         Args:
           sums: the result, which is collected once.
           slices: as many, of at least a vector of every thread.
+          columns: of a slice; all if 0.
+          column: the first.
+          dtype: to which sums are rounded; theirs if empty.
         """
-        rows, columns = sums.shape
-        part = TileType(sums.dtype, (rows // slices, columns))
+        part = TileType(dtype or sums.dtype, (sums.shape[0] // slices, columns or sums.shape[1]))
         for _ in range(slices):
-            yield self.emit(ops.Collect, [sums], [part])[0]
+            yield self.emit(ops.Collect, [sums], [part], {"column": column})[0]
 
     def scratch_product(
         self,

@@ -247,6 +247,15 @@ def test_slices_behind_the_last_row(gfx, dtype, shape, monkeypatch):
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("shape", [(64, 32, 128), (40, 70, 75)])
+def test_columns_that_leave_in_parts(gfx, dtype, shape, monkeypatch):
+    """As those of tiles whose width is no power of two: of one fragment at a time."""
+    monkeypatch.setattr(Tiling, "columns_together", property(lambda x: x.waves[1] * x.atom.n))
+    test_fused(gfx, dtype, shape)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 @pytest.mark.parametrize("shape", [(20, 30, 18), (33, 7, 40)])
 @pytest.mark.parametrize("turned", [0, 1])
@@ -335,6 +344,21 @@ def test_hopper_reads_operands_from_shared_memory(dtype, turned):
     assert "cp.async.cg.shared.global" in text and "ld.global" not in text
     assert kernel.lds_bytes == kernel.dynamic_lds > 48 << 10
     assert ".extern .shared" in text
+
+
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+def test_hopper_has_tiles_that_fill_the_machine(turned):
+    """256 tiles of 192 columns are two for nearly all of its units, and sums leave in pairs."""
+    m, k, n = 8192, 768, 768
+    x = np.broadcast_to(np.float16(0), (k, m) if turned[0] else (m, k))
+    y = np.broadcast_to(np.float16(0), (n, k) if turned[1] else (k, n))
+    numbers = (((1 - turned[0],), (turned[1],)), ((), ()))
+    runner = GpuRunner(dot_general_p, [x, y], params(numbers), "sm_90a")
+    (call,), (kernel,) = runner.calls, runner.compiled()
+    text = kernel.code.decode()
+    assert call.grid == 256 and "m64n192k16.f32.f16.f16" in text
+    # Three blocks of 64 columns, each of 32 sums of a thread, in 16 words.
+    assert len(re.findall(r"st.shared.b32", text)) == 48
 
 
 @pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))

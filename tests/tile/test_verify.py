@@ -117,8 +117,10 @@ def test_products_are_collected():
     check(*CONTRACT, "%7: f32[8,16] = collect %6")
     with pytest.raises(TileError, match="only collect can use sums, not add"):
         check(*CONTRACT, "%7: f32[16,16] = add %6, %6")
-    with pytest.raises(TileError, match="is no slice"):
-        check(*CONTRACT, "%7: f32[7,16] = collect %6")
+    check(*CONTRACT, "%7: f16[8,4] = collect column=12 %6")
+    for wrong in ("f32[7,16] = collect", "f32[8,8] = collect column=12", "i32[8,16] = collect"):
+        with pytest.raises(TileError, match="is no slice"):
+            check(*CONTRACT, f"%7: {wrong} %6")
     with pytest.raises(TileError, match="places of contract are 2 numbers"):
         check(CONTRACT[0].replace("run=1)", "run=1 limits=(9,))"), *CONTRACT[1:])
     with pytest.raises(TileError, match="contract takes two sides"):  # and limits that are told

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
-from amdjax.codegen.gpu.matrix import accumulator_type, emit_digits, i32, lds_address, log2
+from amdjax.codegen.gpu.matrix import emit_digits, i32, lds_address, log2
 from amdjax.codegen.gpu.positions import Deferred
 from amdjax.codegen.gpu.registers import joined
 from amdjax.codegen.llvm import Value
+from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets.mma import CELL_BYTES, Digits, Tiling
 
 BANKED = 8  # cells that all banks of LDS hold
+BANK_BYTES = 4
 
 
 class Product(ABC):
@@ -79,6 +81,7 @@ class Slicing:
       fragments: rows of fragments that pass at a time.
       by_wave: whether one row of waves passes at a time.
       height: rows of the result that pass at a time.
+      columns: of the result that pass at a time.
       row_bytes: of LDS.
     """
 
@@ -87,10 +90,13 @@ class Slicing:
     fragments: int
     by_wave: bool
     height: int
+    columns: int
     row_bytes: int
 
     @classmethod
-    def of(cls, tiling: Tiling, workgroup: int, vector: int, memory_bytes: int) -> Slicing:
+    def of(
+        cls, tiling: Tiling, workgroup: int, vector: int, memory_bytes: int, size: int
+    ) -> Slicing:
         """The slicing for a workgroup.
 
         Args:
@@ -98,16 +104,17 @@ class Slicing:
           workgroup: threads.
           vector: neighbors that a thread has of a tile where it has as many.
           memory_bytes: LDS that the operands take, which slices may take again.
+          size: bytes of an element.
         """
-        atom, waves = tiling.atom, tiling.waves[0]
-        vector = min(vector, max(tiling.rows * tiling.columns // workgroup, 1))
-        high = max(workgroup * vector // tiling.columns, 1)  # rows with a vector of every thread
-        row_bytes = tiling.columns * atom.accumulator_bytes
+        atom, waves, columns = tiling.atom, tiling.waves[0], tiling.columns_together
+        vector = min(vector, max(tiling.rows * columns // workgroup, 1))
+        high = max(workgroup * vector // columns, 1)  # rows with a vector of every thread
+        row_bytes = columns * size
         fragments = max(high // (atom.m * waves), 1)
         whole = fragments * atom.m * waves * row_bytes
         by_wave = waves > 1 and high <= atom.m and whole > max(memory_bytes, 16 << 10)
         height = fragments * atom.m * (1 if by_wave else waves)
-        return cls(vector, workgroup * vector, fragments, by_wave, height, row_bytes)
+        return cls(vector, workgroup * vector, fragments, by_wave, height, columns, row_bytes)
 
     def passes(self, tiling: Tiling) -> Iterator[tuple[int, int | None]]:
         """First row of fragments of each pass, and which row of waves; None for all."""
@@ -128,17 +135,30 @@ class Accumulators(Deferred):
 
     def __init__(self, product: Product, fragments: list[Value]):
         self.product, self.fragments = product, fragments
-        g, self.size = product.g, product.atom.accumulator_bytes
-        vector = g.layouts.vector
-        self.slicing = Slicing.of(product.tiling, g.workgroup, vector, product.memory_bytes)
+        self._run = run_length(product.atom.elements)
+        self._column = -1
+
+    def _begin(self, column: int, dtype: str) -> None:
+        """At the first row of the columns that begin with one."""
+        g, product, sums = self.product.g, self.product, self.product.atom.accumulator
+        # Rounded first, they take less LDS; but no bank takes less than its four bytes at once.
+        early = self._run * g.types.bytes(dtype) >= BANK_BYTES
+        self._column, self._dtypes = column, (dtype if early else sums, dtype)
+        self.size = g.types.bytes(self._dtypes[0])
+        self.slicing = Slicing.of(
+            product.tiling, g.workgroup, g.layouts.vector, product.memory_bytes, self.size
+        )
         self._passes = self.slicing.passes(product.tiling)
         self._taken: list[Value] = []
 
-    def rows(self, count: int) -> list[Value]:
-        """The next rows of the result: the thread's elements, in vectors of neighbors."""
-        g, slicing = self.product.g, self.slicing
+    def rows(self, count: int, column: int, dtype: str) -> list[Value]:
+        """The next rows of columns: the thread's elements, in vectors of neighbors."""
+        g = self.product.g
+        if column != self._column:
+            self._begin(column, dtype)
+        slicing = self.slicing
         g.isa.begin_region(g.f)  # lest LLVM compute with several slices at once
-        parts = max(count * self.product.tiling.columns // slicing.stride, 1)
+        parts = max(count * slicing.columns // slicing.stride, 1)
         while len(self._taken) < parts:
             buffer = g.buffers.temporary("u8", slicing.height * slicing.row_bytes)
             g.buffers.access(buffer, "write")
@@ -153,7 +173,8 @@ class Accumulators(Deferred):
         product, atom = self.product, self.product.atom
         f, (high, wide) = product.f, product.waves
         high_waves, wide_waves = product.tiling.waves
-        run = run_length(atom.elements)
+        run, dtypes = self._run, (atom.accumulator, self._dtypes[0])
+        ours = range(self._column, self._column + self.slicing.columns)
 
         def write() -> list[Value]:
             row = emit_digits(f, atom.row, product.lane)
@@ -167,8 +188,11 @@ class Accumulators(Deferred):
                 for e in range(0, len(atom.elements), run):
                     r, at = atom.elements[e]
                     r, at = i * atom.m * high_waves + r, j * atom.n * wide_waves + at
+                    if at not in ours:
+                        continue
                     x = f.shuffle(c, None, range(e, e + run)) if c.type.lanes else c
-                    to = lds_address(f, memory, *place(r, at))
+                    to = lds_address(f, memory, *place(r, at - self._column))
+                    x = lower_convert(f, x, *dtypes)
                     f.store(x, to, math.gcd(run * self.size, CELL_BYTES))
             return []
 
@@ -179,14 +203,12 @@ class Accumulators(Deferred):
 
     def _take(self, memory: Value) -> list[Value]:
         """The thread's vectors of what `_put` wrote."""
-        f, columns = self.product.f, self.product.tiling.columns
+        f, columns = self.product.f, self.slicing.columns
         at = f.mul(self.product.thread, i32(self.slicing.vector))
         row, column = f.lshr(at, i32(log2(columns))), f.and_(at, i32(columns - 1))
         place = self._places(row, column)
         each = min(self.slicing.vector, CELL_BYTES // self.size)  # of one cell
-        kind = accumulator_type(self.product.atom).with_lanes(
-            each if self.slicing.vector > 1 else 0
-        )
+        kind = self.product.g.types.vector(self._dtypes[0], each if self.slicing.vector > 1 else 1)
         out = []
         for e in range(0, self.slicing.height * columns, self.slicing.stride):
             r, c = divmod(e, columns)
@@ -194,7 +216,7 @@ class Accumulators(Deferred):
                 f.load(kind, lds_address(f, memory, *place(r, c + x)), each * self.size)
                 for x in range(0, self.slicing.vector, each)
             ]
-            out.append(joined(f, parts))
+            out.append(lower_convert(f, joined(f, parts), *self._dtypes))
         return out
 
     def _places(self, row: Value, column: Value) -> Callable[[int, int], tuple[Value, int]]:

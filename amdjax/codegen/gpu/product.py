@@ -107,7 +107,7 @@ def _tiling(g: GpuEmitter, x: tile.MatrixTiling, accumulator: str) -> Tiling:
 def lower_collect(g: GpuEmitter, op: ops.Collect) -> list[Rep]:
     sums = g.rep(op.operands[0])
     assert isinstance(sums, Accumulators)
-    parts = joined(g.f, sums.rows(op.results[0].shape[0]))
+    parts = joined(g.f, sums.rows(op.result.shape[0], op.column, op.result.dtype))
     return [Held(parts if parts.type.lanes > 1 else register(g.f, parts, 0))]
 
 

@@ -11,6 +11,7 @@ Source: "Parallel Thread Execution ISA", asynchronous warpgroup matrix multiply-
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 from amdjax.codegen import llvm
@@ -303,17 +304,20 @@ class _Copies:
         )
         f = g.f
         fast, slow = (lines // CELLS, BLOCK) if self.by_lines else (CELLS, lines)
+        together = fast & -fast
         self.slots = []
-        for cell, row, behind in distribute(f, g.threads.number, g.workgroup, fast, slow):
+        found = distribute(f, g.threads.number, g.workgroup, together, slow)
+        for first, (cell, row, behind) in itertools.product(range(0, fast, together), found):
+            cell = f.add(cell, i32(first))
             inside = f.and_(cell, i32(CELLS - 1))
             exchanged = f.xor(inside, f.and_(row, i32(CELLS - 1)))
             target = f.add(f.mul(row, i32(WARPGROUP_ROW_BYTES)), f.mul(exchanged, i32(CELL_BYTES)))
-            first = f.mul(cell, i32(operand.side.vector))
-            line, depth = row, first
+            inner = f.mul(cell, i32(operand.side.vector))
+            line, depth = row, inner
             if self.by_lines:
                 block = f.lshr(cell, i32(log2(CELLS)))
                 target = f.add(target, f.mul(block, i32(self.block_bytes)))
-                line, depth = first, row
+                line, depth = inner, row
             offset, coords = operand.line(f, line)
             step = f.int_resize(depth, offset.type.elem, False)
             self.slots.append((offset, coords, step, behind, target))

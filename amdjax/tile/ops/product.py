@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amdjax.tile.attributes import TOLD, Attribute, DotTiling, Flag, Memory, Sides, Tiling
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
-from amdjax.tile.types import BOOL, INDEX, TileType
+from amdjax.tile.types import BOOL, FLOATS, INDEX, TileType, itemsize
 
 __all__ = [
     "AmxProduct", "Collect", "Contract", "Dot", "DotWords", "ResidentProduct", "ScratchProduct",
@@ -100,19 +100,26 @@ class Contract(Op, name="contract", traits=Trait.READS):
 
 
 class Collect(Op, name="collect"):
-    """The next rows of the result of `Contract`, which leave the matrix unit here."""
+    """The next rows of the result of `Contract`, which leave the matrix unit here.
+
+    Of all columns, or of some from `column` on; the next rows are those of the same columns. They
+    may be rounded to a narrower dtype.
+    """
 
     __slots__ = ()
     accumulators = Operand(0)
+    column = Attribute[int](0)
 
     def result_types(self) -> None:
         return None
 
     def check(self) -> None:
         whole, part = self.accumulators.type, self.result.type
-        fits = len(part.shape) == 2 and part.shape[1] == whole.shape[1]
+        fits = len(part.shape) == 2 and self.column + part.shape[1] <= whole.shape[1]
         even = fits and whole.shape[0] % part.shape[0] == 0
-        expect(even and part.dtype == whole.dtype, "{} is no slice of {}", part, whole)
+        rounded = part.dtype in FLOATS and itemsize(part.dtype) <= itemsize(whole.dtype)
+        same = part.dtype == whole.dtype or (rounded and whole.dtype in FLOATS)
+        expect(even and same, "{} is no slice of {}", part, whole)
 
 
 class ScratchProduct(Op, name="scratch_product", traits=Trait.READS):

@@ -65,13 +65,13 @@ class ComplexContraction(GpuContraction):
 
     def accumulators(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
-    ) -> Iterator[list[Value]]:
+    ) -> Iterator[tuple[int, Iterator[list[Value]]]]:
         """Slices of real and imaginary part of the tile that begins at `bases`."""
         products = [
             self.contract(problem, bases, batch, part) for problem in (*self.same, self.both)
         ]
-        for real, minus, imaginary in zip(*products, strict=True):
-            yield [real - minus, imaginary]
+        for (x, real), (_, minus), (_, imaginary) in zip(*products, strict=True):
+            yield x, ([r - m, i] for r, m, i in zip(real, minus, imaginary, strict=True))
 
 
 def _of_parts(problem: Contraction, a: tuple[int, ...], b: tuple[int, ...]) -> Contraction:

@@ -203,13 +203,13 @@ class GpuContraction:
     ) -> None:  # fmt: skip
         """Multiply the tile that begins at `bases`, and store it slice by slice."""
         p, tiling = self.problem, self.tiling
-        height = tiling.rows // self.slices
+        height, whole = tiling.rows // self.slices, (tiling.rows, tiling.columns)
         filled = ceil_div(self._most_rows, height)
-        for i, accumulators in enumerate(
-            itertools.islice(self.accumulators(bases, batch, part), filled)
-        ):
-            here = [bases[0] + i * height if i else bases[0], bases[1]]
-            writer.store(accumulators, here, (p.rows, p.columns), tiling.rows, end=self.end)
+        for column, slices in self.accumulators(bases, batch, part):
+            right = bases[1] + column if column else bases[1]
+            for i, accumulators in enumerate(itertools.islice(slices, filled)):
+                here = [bases[0] + i * height if i else bases[0], right]
+                writer.store(accumulators, here, (p.rows, p.columns), whole, end=self.end)
 
     @property
     def _most_rows(self) -> int:
@@ -239,7 +239,7 @@ class GpuContraction:
         if self._most_rows <= tiling.rows // FEW_OF:  # of the other slices nothing is stored
             most = 1
         each = schedule.workgroup * max(most, schedule.vector)
-        count = tiling.rows * tiling.columns // each
+        count = tiling.rows * tiling.columns_together // each
         return max(1, min(count, tiling.rows))
 
     def _tile(self, high: DimSize, wide: int) -> tuple[Value, Value, Value]:
@@ -274,18 +274,26 @@ class GpuContraction:
 
     def accumulators(
         self, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
-    ) -> Iterator[list[Value]]:
-        """Slices of the tile that begins at `bases`: the sums, or real and imaginary part."""
-        return ([x] for x in self.contract(self.problem, bases, batch, part))
+    ) -> Iterator[tuple[int, Iterator[list[Value]]]]:
+        """Slices of the tile that begins at `bases`: the sums, or real and imaginary part.
+
+        Of the columns from each on that pass together.
+        """
+        narrow = self.problem.out.dtype if part is None else ""
+        narrow = narrow if narrow in ("f16", "bf16") else ""
+        for column, slices in self.contract(self.problem, bases, batch, part, narrow):
+            yield column, ([x] for x in slices)
 
     def contract(
-        self, p: Contraction, bases: Sequence[Value], batch: Sequence[Value], part: Value | None
-    ) -> Iterator[Value]:
-        """Slices of the tile of a real product, which is computed now."""
+        self, p: Contraction, bases: Sequence[Value], batch: Sequence[Value], part: Value | None,
+        narrow: str = "",
+    ) -> list[tuple[int, Iterator[Value]]]:  # fmt: skip
+        """Slices of the tile of a real product, which is computed now; sums may be rounded."""
         k, tiling = self.k, self.tiling
+        width, starts = tiling.columns_together, range(0, tiling.columns, tiling.columns_together)
         if not p.depth:
-            zero = k.const(p.accumulate, 0, (tiling.rows // self.slices, tiling.columns))
-            return itertools.repeat(zero, self.slices)
+            zero = k.const(p.accumulate, 0, (tiling.rows // self.slices, width))
+            return [(x, itertools.repeat(zero, self.slices)) for x in starts]
         start, stop = self.depth_range(p.depth, batch, part)
         a, b = (
             SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.atom, end)
@@ -297,7 +305,7 @@ class GpuContraction:
             [(a.base, a.last), (b.base, b.last)], start, stop,
             ragged=self.is_ragged(p.depth), limits=[*a.told, *b.told],
         )  # fmt: skip
-        return k.collect(accumulators, self.slices)
+        return [(x, k.collect(accumulators, self.slices, width, x, narrow)) for x in starts]
 
     def depth_range(
         self, depth: DimSize, batch: Sequence[Value], part: Value | None
@@ -335,13 +343,14 @@ class GpuContraction:
         most = power_of_two(self._most_rows)
         across = min(SHORT_SLICE * k.schedule.workgroup, most * tiling.columns)
         height = max(across // tiling.columns, 1)
-        axes = _axes(p.rows, height, p.columns, tiling.columns, tiling.rows)
+        axes = _axes(p.rows, height, p.columns, tiling.columns, (tiling.rows, 0))
 
         def combine(i: Value) -> None:
             here = [bases[0] + i * height, bases[1]]
             x = self._added(program, sink, "inout", entry, axes, here)
             batch = program.split(entry, "batch", p.out.batch)
-            TileWriter(program, p.out, batch).store([x], here, (p.rows, p.columns), tiling.rows)
+            whole = tiling.rows, 0
+            TileWriter(program, p.out, batch).store([x], here, (p.rows, p.columns), whole)
 
         slices = ceil_div(self._most_rows, height)
         k.if_(last, lambda: k.for_(0, slices, 1, combine))
@@ -361,7 +370,7 @@ class GpuContraction:
                 mask = m if mask is None else mask & m
         size = p.rows * p.columns
         first = entry * size + bases[0] * p.columns + bases[1]
-        together = math.gcd(splits, PARTS_TOGETHER)
+        together = splits if splits < PARTS_TOGETHER else math.gcd(splits, PARTS_TOGETHER)
 
         def add(i: Value, x: Value) -> Value:
             at = first + i * (p.batches * size)
@@ -408,14 +417,15 @@ def _store_vector(sink: Sink, most: int) -> int:
 
 
 def _axes(
-    rows: int, high: int, columns: int, wide: int, whole: int = 0, divisor: int = 0
-) -> list[TileAxis]:
-    """The axes of a tile, or of a slice of one that has `whole` rows.
+    rows: int, high: int, columns: int, wide: int, whole: tuple[int, int] = (0, 0),
+    divisor: int = 0,
+) -> list[TileAxis]:  # fmt: skip
+    """The axes of a tile, or of a slice of one that has `whole` rows and columns.
 
     `divisor` is of where rows end, if that is told as it runs.
     """
-    down = TileAxis(LoopVar("r", rows), high, whole=whole, divisor=divisor)
-    return [down, TileAxis(LoopVar("c", columns), wide)]
+    down = TileAxis(LoopVar("r", rows), high, whole=whole[0], divisor=divisor)
+    return [down, TileAxis(LoopVar("c", columns), wide, whole=whole[1])]
 
 
 class TileWriter:
@@ -439,14 +449,14 @@ class TileWriter:
         accumulators: Sequence[Value],
         bases: Sequence[Value],
         extents: tuple[int, int],
-        whole: int = 0,
+        whole: tuple[int, int] = (0, 0),
         column: int = 0,
         end: Value | None = None,
     ) -> None:
         """A tile whose first element is at `bases` of a result of `extents` from a column on.
 
         `sums` are its elements, or their real and imaginary parts. A slice of a tile of `whole`
-        rows may lie behind the result's last row, or behind `end`.
+        rows and columns may lie behind the result's last ones, or behind the row `end`.
         """
         k, sink = self.k, self.sink
         high, wide = accumulators[0].shape

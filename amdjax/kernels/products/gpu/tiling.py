@@ -242,14 +242,16 @@ def _transfer_instructions(target: GpuTarget, problem: Contraction, tiling: Tili
 def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
     """With one part of the depth, and with as many as can be of use."""
     depth, programs = tiling.depth, _tiles(problem, tiling)
-    splits = 1
-    while True:
-        part = ceil_div(problem.depth, splits)
-        part = round_up(part, depth)
+    # Any few where a program fills a unit, lest the last ones leave units idle.
+    few = range(1, PARTS_TOGETHER) if tiling.atom.from_lds else (1, 2, 4)
+    many = (PARTS_TOGETHER << i for i in itertools.count())
+    for splits in itertools.chain(few, many):
+        if splits > 1 and programs * splits > 4 * target.compute_units:
+            return
+        part = round_up(ceil_div(problem.depth, splits), depth)
         if splits == 1 or (splits - 1) * part < problem.depth:
             yield Plan(tiling, splits, part)
-        splits *= 2
-        if programs * splits > 4 * target.compute_units or part < 8 * depth:
+        if part < 8 * depth:
             return
 
 
@@ -349,7 +351,8 @@ def adds_parts(problem: Contraction, plan: Plan) -> bool:
     problem = problem.at_hand
     rows, columns = min(plan.tiling.rows, problem.rows), min(plan.tiling.columns, problem.columns)
     nbytes = plan.splits * rows * columns * itemsize(problem.accumulate)
-    return plan.splits > 1 and nbytes <= PARTS_BYTES
+    together = plan.tiling.columns_together == plan.tiling.columns
+    return plan.splits > 1 and together and nbytes <= PARTS_BYTES
 
 
 def _memory_rate(target: GpuTarget) -> float:
