@@ -123,14 +123,15 @@ class _State(threading.local):
 
 
 _state = _State()
-_internal: dict[CodeType, bool] = {}
+_internal: dict[str, bool] = {}  # by file: code objects are hashed anew each time
 
 
 def is_internal(code: CodeType) -> bool:
     """Whether code is amdjax's own, or that of a library that wants to be left out."""
-    found = _internal.get(code)
+    file = code.co_filename
+    found = _internal.get(file)
     if found is None:
-        found = _internal[code] = code.co_filename.startswith(tuple(tracebacks.exclude_paths))
+        found = _internal[file] = file.startswith(tuple(tracebacks.exclude_paths))
     return found
 
 

@@ -70,7 +70,8 @@ from amdjax.schedule.gpu.calls import fit_gpu
 from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.horizontal import made_of, run_together
 from amdjax.schedule.regions import lower_region
-from amdjax.schedule.transposes import lower_transposes
+from amdjax.schedule.search import remembering
+from amdjax.schedule.transposes import Transpositions, lower_transposes
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
@@ -115,7 +116,8 @@ def plan_program(
     """
     _refuse_symbolic(closed)
     import_module("amdjax.jit.control")  # it stands on this file, and fills `CONTROL`
-    return Planner(target, observe, loader, by_line).program(closed, donated)
+    with remembering():
+        return Planner(target, observe, loader, by_line).program(closed, donated)
 
 
 def _refuse_symbolic(closed: ClosedJaxpr) -> None:
@@ -155,6 +157,7 @@ class Planner:
         self.facts = facts_of(target)
         self.repeats, self.by_line = Repeats(by_line), by_line
         self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
+        self.transpositions: Transpositions = {}
         #: whether kernels that differ in numbers alone become one
         self.shares = isinstance(target, CpuTarget) and is_on("share_kernels")
         #: kernels of launches that may turn out to be done once; and what these write
@@ -565,7 +568,7 @@ class Body:
         resident = self.hoisted.resident
         is_alike = isinstance(p.target, CpuTarget) and not p.by_line
         is_once = is_alike and self.hoisted.fixed.issuperset(step_writes(step))
-        turning = lower_transposes(step, fusion, p.target) if is_once else None
+        turning = lower_transposes(step, fusion, p.target, p.transpositions) if is_once else None
         if turning is not None:
             return turning
         lower = lambda: p.fitted(lower_region(step, fusion, p.target, resident))

@@ -9,16 +9,19 @@ it takes what is estimated to be fastest. `planned` tells it: a step of a progra
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import operator
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from amdjax.core.dims import cheapest, choosing, text_at_hand
+from amdjax.core.jaxpr import Var
 
 __all__ = [
     "FAMILIES", "Decision", "Decisions", "Family", "Solver", "UnknownDecision", "busy_time",
-    "deciding", "is_deciding", "planned", "set_finder", "shares",
+    "deciding", "is_deciding", "planned", "remembering", "renamed", "set_finder", "shares",
 ]  # fmt: skip
 
 Problem = TypeVar("Problem")
@@ -213,16 +216,49 @@ def planned(step: Any, machine: Any, plan: Callable[[], T]) -> T:
     return plan()
 
 
+@contextlib.contextmanager
+def remembering() -> Iterator[None]:
+    """In here families search once for problems that are alike."""
+    before = getattr(_state, "known", None)
+    _state.known = {}
+    try:
+        yield
+    finally:
+        _state.known = before
+
+
+def renamed(x: Any, names: Mapping[Any, Any]) -> Any:
+    """A plan, or a part of one, with other variables."""
+    if isinstance(x, (tuple, list)):
+        parts = [renamed(part, names) for part in x]
+        if all(map(operator.is_, parts, x)):
+            return x
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    if type(x) is Var:
+        return names.get(x, x)
+    parameters = getattr(type(x), "__dataclass_params__", None)
+    if parameters is None or not parameters.frozen:
+        return x
+    found = {f.name: getattr(x, f.name) for f in dataclasses.fields(x) if f.init}
+    changed = {k: new for k, old in found.items() if (new := renamed(old, names)) is not old}
+    return dataclasses.replace(x, **changed) if changed else x
+
+
 class Family(Generic[Problem, Machine, Plan]):
     """The solvers for problems of one kind on one kind of machine.
 
     Args:
       name: of the kind of problems, and of machines.
       solvers: in the order in which the first of equals is taken.
+      alike: of a problem, what is equal of those with the same plans but for their variables, and
+        these in order; None of one that is like no other.
     """
 
-    def __init__(self, name: str, *solvers: Solver[Problem, Machine, Any]) -> None:
-        self.name = name
+    def __init__(
+        self, name: str, *solvers: Solver[Problem, Machine, Any],
+        alike: Callable[[Problem], tuple[Hashable, Sequence[Var]] | None] = lambda problem: None,
+    ) -> None:  # fmt: skip
+        self.name, self.alike = name, alike
         self.solvers: list[Solver[Problem, Machine, Any]] = sorted(
             solvers, key=lambda solver: solver.tier
         )
@@ -245,6 +281,23 @@ class Family(Generic[Problem, Machine, Plan]):
         self, problem: Problem, machine: Machine
     ) -> tuple[Solver[Problem, Machine, Any] | None, Plan | None]:
         """The solver and the plan that are taken unless decided otherwise."""
+        known: dict[Any, Any] | None = getattr(_state, "known", None)
+        told = None if known is None or _current() is not None else self.alike(problem)
+        if known is None or told is None:
+            return self._searched(problem, machine)
+        key, owners = (self.name, machine, told[0]), told[1]
+        if key not in known:
+            with _adding_up() as cost:
+                known[key] = *self._searched(problem, machine), cost, owners
+        solver, plan, cost, before = known[key]
+        if (noted := getattr(_state, "estimates", None)) is not None:
+            noted += cost
+        same = before is owners
+        return solver, plan if same else renamed(plan, dict(zip(before, owners, strict=True)))
+
+    def _searched(
+        self, problem: Problem, machine: Machine
+    ) -> tuple[Solver[Problem, Machine, Any] | None, Plan | None]:
         decisions, tier = _current(), None
         noted: list[float] | None = getattr(_state, "estimates", None)
         chosen: list[tuple[Solver[Problem, Machine, Any], Any, float]] = []

@@ -7,7 +7,8 @@ compile. So one kernel serves arrays of all sizes.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from amdjax.core.aval import ShapedArray
 from amdjax.core.dims.sized import SizedScope, at_sizes
@@ -17,13 +18,48 @@ from amdjax.schedule.fusion import Fusion, Region, fuse
 from amdjax.schedule.regions import lower_region
 from amdjax.schedule.writer import Machine
 
-__all__ = ["lower_transposes"]
+__all__ = ["Transposition", "Transpositions", "lower_transposes"]
 
 #: Operations that leave elements where they are in memory.
 _IN_PLACE = frozenset(("reshape", "squeeze", "expand_dims"))
 
 
-def lower_transposes(region: Region, fusion: Fusion, target: Machine) -> list[Call] | None:
+class Transposition(NamedTuple):
+    """Launches that turn the axes of an array, as they were planned for some sizes.
+
+    Attributes:
+      scope: of the sizes.
+      operand, result: the array and what it becomes.
+      calls: the launches.
+    """
+
+    scope: SizedScope
+    operand: Var
+    result: Var
+    calls: list[Call]
+
+    def serves(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the same would be planned for these."""
+        return all(x.holds(sizes) for x in (*self.scope.required, *self.scope.preferred))
+
+    def at(self, sizes: Mapping[str, int], source: Var, result: Var) -> list[Call]:
+        """The launches for other arrays."""
+        names: dict[Var, Any] = {self.operand: source, self.result: result}
+        number = lambda x: at_sizes(x, sizes)
+        calls = []
+        for call in self.calls:
+            args = [names[x] if isinstance(x, Var) else number(x) for x in call.args]
+            calls.append(Call(call.kernel, args, number(call.grid), number(call.nanoseconds)))
+        return calls
+
+
+#: What is known of turning arrays of a dtype to an order of their axes.
+Transpositions = dict[tuple[Any, tuple[int, ...]], list[Transposition]]
+
+
+def lower_transposes(
+    region: Region, fusion: Fusion, target: Machine, known: Transpositions
+) -> list[Call] | None:
     """Kernels for a region of transpositions, which are told the sizes.
 
     None for another region, for one of symbolic sizes, and for one without elements.
@@ -32,6 +68,7 @@ def lower_transposes(region: Region, fusion: Fusion, target: Machine) -> list[Ca
       region: what is computed.
       fusion: of the program.
       target: the machine.
+      known: what was planned before, to which is added.
     """
     if region.axes is not None or not all(isinstance(n, int) and n for n in region.domain):
         return None
@@ -41,7 +78,7 @@ def lower_transposes(region: Region, fusion: Fusion, target: Machine) -> list[Ca
         if found is None or not (root.vars and root.vars[0] in fusion.stored):
             return None
         source, turned = found
-        calls += _sized(turned, source, root.vars[0], target)
+        calls += _sized(turned, source, root.vars[0], target, known)
     return calls
 
 
@@ -62,11 +99,24 @@ def _turned(eqn: JaxprEqn, fusion: Fusion) -> tuple[Var, JaxprEqn] | None:
         eqn = maker
 
 
-def _sized(turned: JaxprEqn, source: Var, result: Var, target: Machine) -> list[Call]:
+def _sized(
+    turned: JaxprEqn, source: Var, result: Var, target: Machine, known: Transpositions
+) -> list[Call]:
     """The launches that turn an array, of a program whose sizes are symbolic."""
     shape, order = _merged(turned.invars[0].aval.shape, turned.params["permutation"])
-    scope = SizedScope({f"n{axis}": size for axis, size in enumerate(shape)})
-    dims, dtype = tuple(scope.variables().values()), source.aval.dtype
+    sizes = {f"n{axis}": size for axis, size in enumerate(shape)}
+    alike = known.setdefault((source.aval.dtype, order), [])
+    found = next((turn for turn in alike if turn.serves(sizes)), None)
+    if found is None:
+        found = _planned(turned, source.aval.dtype, order, SizedScope(sizes), target)
+        alike.append(found)
+    return found.at(sizes, source, result)
+
+
+def _planned(
+    turned: JaxprEqn, dtype: Any, order: tuple[int, ...], scope: SizedScope, target: Machine
+) -> Transposition:
+    dims = tuple(scope.variables().values())
     before = Var(ShapedArray(dims, dtype))
     after = Var(ShapedArray(tuple(dims[axis] for axis in order), dtype))
     eqn = turned.replace(
@@ -75,14 +125,9 @@ def _sized(turned: JaxprEqn, source: Var, result: Var, target: Machine) -> list[
     fusion = fuse(Jaxpr([], [before], [after], [eqn]))
     (region,) = fusion.steps
     assert isinstance(region, Region)
-    names: dict[Var, Any] = {before: source, after: result}
-    number = lambda x: at_sizes(x, scope.sizes)
-    calls = []
-    for call in lower_region(region, fusion, target):
-        args = [names[x] if isinstance(x, Var) else number(x) for x in call.args]
-        calls.append(Call(call.kernel, args, number(call.grid), number(call.nanoseconds)))
+    calls = list(lower_region(region, fusion, target))
     scope.close()
-    return calls
+    return Transposition(scope, before, after, calls)
 
 
 def _merged(shape: tuple[int, ...], order: tuple[int, ...]) -> tuple[list[int], tuple[int, ...]]:

@@ -11,6 +11,7 @@ import pytest
 
 import amdjax
 from amdjax import jit, lax, nn
+from amdjax.core.jaxpr import Var
 from amdjax.jit.schedule import Schedule
 from amdjax.kernels import register_for_gpus
 from amdjax.passes import prepare
@@ -236,6 +237,51 @@ def test_searches_of_products_leave_out_no_better_plan(bits, threads):
                 for s in family.solvers
             )
     assert left_out > len(products) / 2
+
+
+@pytest.mark.parametrize("sizes", [(9, 3, 64), (20, 16, 24), (60, 3, 8)])
+def test_convolutions_that_are_alike_are_searched_for_once(sizes, monkeypatch):
+    """Their plans are those that a search for each finds, of the variables of each."""
+    size, fin, fout = sizes
+    name, searched, original = "convolution on a CPU", [], Family._searched
+
+    def count(self, problem, machine):
+        searched.append(self.name)
+        return original(self, problem, machine)
+
+    monkeypatch.setattr(Family, "_searched", count)
+
+    def problem(padding="SAME"):
+        f = functools.partial(conv, padding=padding)
+        return planned(name, f, [(2, size, size, fin), (3, 3, fin, fout)])[0][0]
+
+    with search.remembering():
+        searched.clear()
+        found = [(x, FAMILIES[name].find(*x)) for x in (problem(), problem(), problem("VALID"))]
+        with search._adding_up() as costs:
+            again = problem()
+            costs.clear()
+            FAMILIES[name].find(*again)
+    assert searched.count(name) == 2
+    with search._adding_up() as fresh:
+        FAMILIES[name].find(*again)
+    assert costs == fresh != []
+    for (problem, machine), plan in found:
+        assert str(plan) == str(FAMILIES[name].find(problem, machine))
+        own = [*problem.ctx.inputs, *problem.ctx.outputs]
+        assert set(variables(plan)) <= set(own)
+        assert len(set(variables(plan))) in (0, 3)
+
+
+def variables(x):
+    """The variables that a plan names."""
+    if isinstance(x, Var):
+        yield x
+    elif isinstance(x, (tuple, list)):
+        for part in x:
+            yield from variables(part)
+    elif dataclasses.is_dataclass(x):
+        yield from variables([getattr(x, f.name) for f in dataclasses.fields(x)])
 
 
 #: Solvers that need a machine or a problem which other tests have.

@@ -56,6 +56,22 @@ def test_one_kernel_serves_all_sizes():
     made = kernels(plan)
     assert len(made) == len(shapes)
     assert len({str(k).partition("\n")[2] for k in made}) == 1
+    assert len({id(k) for k in made}) < len(shapes)  # nor is it written for each
+
+
+@pytest.mark.parametrize("dtype", ["f4", "i1"])
+def test_weights_of_one_program_are_turned_as_if_alone(dtype):
+    """By the same kernels, wherever sizes are told apart."""
+    shapes = [(7, 9), (16, 32), (200, 3), (2, 70), (64, 64), (31, 1000), (1000, 31), (2, 2), (5, 4)]
+    shapes += [(17, 2, 33), (4, 64, 8), (3, 5, 2), (30, 40, 50), (3, 3, 1, 40), (5, 5, 2, 24)]
+    weights = [(drawn(shape, dtype), (*range(len(shape)),)[::-1]) for shape in shapes]
+    _, plan = planned(turned(*weights), 0.0)
+    alone = [kernels(planned(turned(w), 0.0)[1]) for w in weights]
+    code = lambda k: str(k).partition("\n")[2]
+    assert [code(k) for k in kernels(plan)] == [code(k) for (k,) in alone]
+    got = amdjax.jit(turned(*weights))(0.0)[1:]
+    for x, (w, order) in zip(got, weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(x), w.transpose(order))
 
 
 def test_reshapes_around_it_cost_nothing():

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
-from amdjax.core.dims import size_hint
+from amdjax.core.dims import Dim, size_hint
 from amdjax.core.integers import ceil_div
+from amdjax.core.jaxpr import Var
 from amdjax.kernels.loops import row_major
 from amdjax.kernels.products.contraction import (
     Axis,
@@ -306,6 +307,17 @@ class ConvolutionProblem(NamedTuple):
     @staticmethod
     def of(ctx: ShapedContext) -> ConvolutionProblem:
         return ConvolutionProblem(ctx, Convolution.of(ctx))
+
+    @property
+    def alike(self) -> tuple[Hashable, Sequence[Var]] | None:
+        """What is equal of convolutions with the same plans, and variables; see `Family`."""
+        eqn, fixed = self.ctx.eqn, self.ctx.fixed
+        variables = [x for x in (*eqn.invars, *eqn.outvars) if type(x) is Var]
+        sizes = itertools.chain(*(x.aval.shape for x in variables))
+        if len(variables) < 3 or any(isinstance(n, Dim) for n in sizes):
+            return None
+        told = [(x.aval, variables.index(x), x in fixed) for x in variables]
+        return (*told, *sorted(eqn.params.items())), variables
 
 
 class _Loop(NamedTuple):

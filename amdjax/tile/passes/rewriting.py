@@ -74,7 +74,8 @@ class _Rewriter:
             if isinstance(found, Value):
                 self.renamed[op.result.number] = found
                 continue
-            written += map(self._inside, [found] if isinstance(found, Op) else found)
+            for new in [found] if isinstance(found, Op) else found:
+                written.append(self._inside(new) if new.blocks else new)
         yields = self._current(block.yields)
         if _same(written, block.ops) and _same(yields, block.yields):
             return block

@@ -108,4 +108,5 @@ CONVOLUTIONS: Family[ConvolutionProblem, CpuTarget, KernelPlan] = Family(
     Solver("products", as_products, composite=True),
     winograd_solver("Winograd F(2, 3)", F23, PRODUCTS),
     winograd_solver("Winograd F(4, 3)", F43, PRODUCTS),
+    alike=lambda problem: problem.alike,
 )
