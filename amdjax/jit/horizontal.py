@@ -1,7 +1,8 @@
 """Launches that are independent of each other, as few instructions.
 
 On a CPU all of them are one parallel region of the pool. On a GPU kernels of the same code become
-one launch, whose programs find their kernel's arguments in a table.
+one launch, whose programs find their kernel's arguments in a table; for products that is code
+which is told sizes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.jit.instructions import Launch, Storage, View, Word
 from amdjax.runtime import vm
+from amdjax.schedule.horizontal import are_few
 from amdjax.targets import GpuTarget
+from amdjax.tile.generalize import generalize, structure, with_strides_told
 
 __all__ = ["number", "together_on_cpu", "together_on_gpu"]
 
@@ -37,7 +40,7 @@ def together_on_cpu(launches: Sequence[Launch]) -> list[Word]:
 def together_on_gpu(
     launches: Sequence[Launch], target: GpuTarget, by_line: bool
 ) -> Iterator[Launch]:
-    """The launches, those of the same code as one.
+    """The launches, those of the same code as one, and few of products that differ in sizes.
 
     Args:
       launches: independent of each other.
@@ -47,7 +50,8 @@ def together_on_gpu(
     alike: dict[Any, list[Launch]] = {}
     for launch in launches:
         alike.setdefault(_code(launch.kernel, by_line), []).append(launch)
-    for batch in alike.values():
+    few = len(alike) > 1 and are_few(sum(x.grid for x in launches), target)
+    for batch in _of_sizes(alike) if few else alike.values():
         words = 1 + len(batch[0].views)
         most = max(target.kernarg_bytes // (WORD * words), 1)
         # Launches of one size, which share their code.
@@ -61,6 +65,34 @@ def _code(kernel: tile.Kernel, by_line: bool) -> Any:
     text, lines = tile.listing(replace(kernel, grid=0))
     origins = tile.origins(kernel, lines).values() if by_line else ()
     return text, tuple(origins)
+
+
+def _of_sizes(alike: dict[Any, list[Launch]]) -> list[list[Launch]]:
+    """Launches by their code; those of products that differ in sizes alone have one."""
+    groups: dict[Any, list[list[Launch]]] = {}
+    for (_, origins), batch in alike.items():
+        kernel = batch[0].kernel
+        told = with_strides_told(kernel) if _multiplies(kernel) else None
+        key = None if told is None else structure(told)
+        groups.setdefault(id(batch) if key is None else (key, frozenset(origins)), []).append(batch)
+    return [
+        batches[0] if len(batches) == 1 else _told_sizes(batches) for batches in groups.values()
+    ]
+
+
+def _multiplies(kernel: tile.Kernel) -> bool:
+    return any(isinstance(op, tile.ops.Contract) for op in tile.nested_ops(kernel.body))
+
+
+def _told_sizes(batches: Sequence[Sequence[Launch]]) -> list[Launch]:
+    """Launches of one kernel, each with its sizes behind its operands."""
+    kernels = [with_strides_told(batch[0].kernel) for batch in batches]
+    kernel, numbers = generalize(kernels, aligned=True)
+    return [
+        replace(x, kernel=kernel, views=(*x.views, *map(number, own)))
+        for batch, own in zip(batches, numbers, strict=True)
+        for x in batch
+    ]
 
 
 def _joined(batch: Sequence[Launch], rows: int) -> Launch:

@@ -47,17 +47,11 @@ from amdjax.jit.memory_limit import Search, keep_within
 from amdjax.jit.offloading import copy_near_use, prefetch_copies
 from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
-from amdjax.jit.schedule import Schedule, epilogue, is_shaped
+from amdjax.jit.schedule import Schedule, is_shaped, shaped_context
 from amdjax.jit.shared_kernels import may_share, share_kernels
 from amdjax.jit.updates import changes_in_place, first_names, readers_first
 from amdjax.jit.workspace import FilledWorkspace
-from amdjax.kernels.shaped import (
-    ShapedContext,
-    estimate,
-    has_gpu_kernels,
-    has_kernels,
-    lower_shaped,
-)
+from amdjax.kernels.shaped import estimate, has_gpu_kernels, has_kernels, lower_shaped
 from amdjax.passes import Changed, Facts, is_on, prepare, prepare_body
 from amdjax.passes.barriers import BARRIER
 from amdjax.passes.batch_chains import Caches
@@ -603,9 +597,9 @@ class Body:
     def shaped(self, step: Single) -> Sequence[Call | Copy]:
         """The launches of a kernel family."""
         p, fixed, resident = self.p, self.hoisted.fixed, self.hoisted.resident
-        ctx = ShapedContext(step.eqn, p.target, epilogue(step, self.fusion), fixed, resident)
+        ctx = shaped_context(step, self.fusion, p.target, fixed, resident)
         lower = lambda: p.fitted(lower_shaped(ctx))
-        return p.repeats.single(step, ctx.epilogue, fixed, resident, lower)
+        return p.repeats.single(step, ctx, lower)
 
     def rename(self, source: Var, result: Var) -> None:
         """Another name for a value; its memory is not taken over while both are in use."""

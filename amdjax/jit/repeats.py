@@ -8,7 +8,7 @@ step gets the same kernels with its own variables as arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from amdjax.core.dims import divisor
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.kernels.shaped import Epilogue
+from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.calls import Call, Copy
 from amdjax.schedule.fusion import Fusion, Region, Single
 from amdjax.schedule.gpu.partition import Resident
@@ -58,19 +58,14 @@ class Repeats:
         step.code.append((region.domain, region.axes, sum(sizes), divisor(*sizes), resident))
         return self._calls(step, lower)
 
-    def single(
-        self,
-        single: Single,
-        epilogue: Epilogue | None,
-        fixed: Collection[Var],
-        resident: Resident | None,
-        lower: Callable[[], Calls],
-    ) -> Calls:
+    def single(self, single: Single, ctx: ShapedContext, lower: Callable[[], Calls]) -> Calls:
         """The launches of a shaped kernel and what is fused behind it."""
+        epilogue = ctx.epilogue
         producer = epilogue.producers.get if epilogue else lambda v: None
         step = _Step(producer, self.by_line)
         step.equation(single.eqn)
-        step.code.append((resident, *(x in fixed for x in single.eqn.invars)))
+        step.code.append((ctx.resident, *(x in ctx.fixed for x in single.eqn.invars)))
+        step.code += [tuple(x.aval for x in e.invars) for e in ctx.neighbors]
         for v in epilogue.stored if epilogue else ():
             step.code.append(step.number(v))
         return self._calls(step, lower)

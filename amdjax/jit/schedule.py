@@ -26,6 +26,18 @@ def epilogue(step: Single, fusion: Fusion) -> Epilogue | None:
     return Epilogue(stored, region_producers(step.epilogue, fusion))
 
 
+def shaped_context(
+    step: Single, fusion: Fusion, target: Machine, fixed: Collection[Var],
+    resident: Resident | None,
+) -> ShapedContext:  # fmt: skip
+    """What a kernel family is given to compute a step."""
+    neighbors = [s.eqn for s in fusion.launch_of(step) if isinstance(s, Single)]
+    if len({tuple(x.aval.shape for x in e.invars) for e in neighbors}) == 1:
+        neighbors = []
+    fused = epilogue(step, fusion)
+    return ShapedContext(step.eqn, target, fused, fixed, resident, tuple(neighbors))
+
+
 def is_shaped(eqn: JaxprEqn) -> bool:
     """Whether a kernel family computes an equation, which has elements."""
     rule = eqn.primitive.lowering
@@ -64,7 +76,6 @@ class Schedule:
                 plan = plan_region(step, self.fusion, self.target, self.resident)
                 lines.append("  no elements" if plan is None else f"  {plan}")
             elif is_shaped(step.eqn) and not is_bitcast(step.eqn):
-                fused = epilogue(step, self.fusion)
-                ctx = ShapedContext(step.eqn, self.target, fused, self.fixed, self.resident)
+                ctx = shaped_context(step, self.fusion, self.target, self.fixed, self.resident)
                 lines.append(f"  {plan_shaped(ctx)}")
         return "\n".join(lines)

@@ -183,6 +183,7 @@ class ShapedContext:
       fixed: variables that the loop around does not change. Launches at the beginning that read
         nothing else, and write workspace that no later one writes, run once, before the loop.
       resident: of that loop, if it is one launch, whose programs keep what is in LDS.
+      neighbors: equations that share the launch, itself included, if their sizes differ.
     """
 
     eqn: JaxprEqn
@@ -190,6 +191,7 @@ class ShapedContext:
     epilogue: Epilogue | None = None
     fixed: Collection[Var] = ()
     resident: Resident | None = None
+    neighbors: Sequence[JaxprEqn] = ()
 
     @property
     def rule(self) -> Shaped:

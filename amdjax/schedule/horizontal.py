@@ -7,7 +7,7 @@ A region goes up to the first one that it may run beside, never down, so that up
 still find their readers done.
 
 On GPUs products that share an operand are such steps too, as queries, keys and values of attention:
-those of one shape are one launch, whose programs find their operands in a table.
+they are one launch, whose programs find their operands, and the width of the other one, in a table.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from amdjax.core.jaxpr import Literal, Var
 from amdjax.passes import is_on
 from amdjax.schedule.equations import is_bitcast, size_of
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
+from amdjax.targets import GpuTarget
 
 #: Bytes of values for later steps that the regions of a launch may leave, beyond those of the
 #: first: such a value is better read while it lies in a cache.
@@ -33,6 +34,9 @@ PRODUCT_BYTES = 1 << 22
 #: over the memory.
 SMALL_OPERAND = 64
 NEWEST = 64  # launches that are looked at for a region
+#: Programs for each compute unit of products of several widths in one launch. Being told their
+#: sizes they need more instructions, which is less than what starting a launch takes while few run.
+PROGRAMS_EACH = 2
 
 
 def made_of(fusion: Fusion, constants: Collection[Var]) -> frozenset[Var]:
@@ -118,17 +122,22 @@ def _is_product(step: Single) -> bool:
 
 
 def _are_alike(one: Region | Single, other: Region | Single) -> bool:
-    """Whether these are products of one shape that share an operand."""
+    """Whether these are products that share an operand, but for the width of the other one."""
     if not (isinstance(one, Single) and isinstance(other, Single)):
         return False
     a, b = one.eqn, other.eqn
     shares = any(x is y and isinstance(x, Var) for x, y in zip(a.invars, b.invars, strict=True))
     pairs = zip((*a.invars, *a.outvars), (*b.invars, *b.outvars), strict=True)
-    return shares and a.params == b.params and all(_type(x) == _type(y) for x, y in pairs)
+    return shares and a.params == b.params and all(_kind(x) == _kind(y) for x, y in pairs)
 
 
-def _type(atom: Any) -> tuple[Any, Any]:
-    return atom.aval.shape, atom.aval.dtype
+def _kind(atom: Any) -> tuple[int, Any]:
+    return atom.aval.ndim, atom.aval.dtype
+
+
+def are_few(programs: int, target: GpuTarget) -> bool:
+    """Whether products of several widths are better one launch of so many programs."""
+    return programs <= PROGRAMS_EACH * target.compute_units
 
 
 def steps_text(steps: Sequence[Region | Single]) -> str:

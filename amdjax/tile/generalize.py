@@ -3,22 +3,27 @@
 Kernels of one family that were written for other sizes are often the same program with other
 constants, each of which LLVM would compile by itself. Here they become one program whose differing
 constants are `size` parameters. Putting the numbers of a kernel in their place gives that kernel
-back, so that it computes the same bits.
+back, so that it computes the same bits. Strides are such constants if they are made values first
+(`with_strides_told`).
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from amdjax.tile import ops
 from amdjax.tile.attributes import Side
-from amdjax.tile.ir import Block, Op, Trait, Value
+from amdjax.tile.ir import Block, Op, Trait, Value, highest_number
 from amdjax.tile.kernel import Kernel
-from amdjax.tile.types import INDEX, Buffer
+from amdjax.tile.ops.memory import Strided
+from amdjax.tile.passes.rewriting import rewritten
+from amdjax.tile.types import INDEX, Buffer, Number
 
-__all__ = ["generalize", "structure"]
+__all__ = ["generalize", "structure", "with_strides_told"]
 
 #: Constants of these dtypes may become parameters: places, strides, extents and limits.
 _SIZES = ("index", "u64")
@@ -35,13 +40,46 @@ def structure(kernel: Kernel) -> Any:
     return _Structure(kernel).key()
 
 
-def generalize(kernels: Sequence[Kernel]) -> tuple[Kernel, list[list[int]]]:
+def generalize(
+    kernels: Sequence[Kernel], *, aligned: bool = False
+) -> tuple[Kernel, list[list[int]]]:
     """One kernel for several of one structure, and for each what is added to its arguments.
 
-    It has the name, the grid and the cost of the first one.
+    It has the name, the grid and the cost of the first one. `aligned` numbers are told by their
+    common power of two, which wide accesses need to know of.
     """
-    made = _Generalizer(kernels)
+    made = _Generalizer(kernels, aligned)
     return made.kernel, made.numbers
+
+
+def with_strides_told(kernel: Kernel) -> Kernel:
+    """The same program, in which strides of accesses are values, but for those of neighbors."""
+    count = itertools.count(highest_number(kernel.body) + 1)
+
+    def change(op: Op) -> Op | list[Op]:
+        if isinstance(op, ops.Contract):
+            return op.with_(attrs={**op.attrs, "sides": tuple(map(_without_run, op.sides))})
+        if not isinstance(op, Strided) or all(s in (None, 0, 1) for s in op.strides):
+            return op
+        known, written, told = iter(op.dynamic_strides), list[Op](), list[Value]()
+        for stride in op.strides:
+            if stride is None:
+                told.append(next(known))
+            elif stride not in (0, 1):
+                told.append(Value(None, next(count), INDEX))
+                written.append(ops.Const((), {"value": Number(stride)}, (told[-1],)))
+        strides = tuple(s if s in (0, 1) else None for s in op.strides)
+        first = len(op.operands) - len(op.dynamic_strides) - op.masked
+        masks = op.operands[len(op.operands) - op.masked :]
+        operands = (*op.operands[:first], *told, *masks)
+        return [*written, op.with_(operands=operands, attrs={**op.attrs, "strides": strides})]
+
+    return rewritten(kernel, change)
+
+
+def _without_run(side: Side) -> Side:
+    """A side whose steps in depth are where its body says."""
+    return side if side.limits or side.run in (None, 0, 1) else replace(side, run=None, shifts=())
 
 
 def _is_pure(op: Op) -> bool:
@@ -126,8 +164,9 @@ class _Generalizer:
       numbers: of each kernel the values of its new parameters.
     """
 
-    def __init__(self, kernels: Sequence[Kernel]):
+    def __init__(self, kernels: Sequence[Kernel], aligned: bool):
         first = kernels[0]
+        self.aligned = aligned
         sizes = [max(s.size for s in same) for same in zip(*(k.scratch for k in kernels))]
         scratch = [replace(s, size=n) for s, n in zip(first.scratch, sizes)]
         self.buffers = {s.name: s for s in scratch}
@@ -179,7 +218,8 @@ class _Generalizer:
         blocks = tuple([self.block(inner) for inner in zip(*(x.blocks for x in same))])
         results = tuple(self.fresh([x.results for x in same]))
         attrs = {name: self.seen(x) for name, x in op.attrs.items()}
-        return op.with_(operands=operands, attrs=attrs, results=results, blocks=blocks)
+        made = {"operands": operands, "attrs": attrs, "results": results, "blocks": blocks}
+        return op.with_(**made, source=None)  # it is a program of its own, which people read
 
     def value(self, same: Sequence[Value]) -> Value:
         """The value that is these in the kernels."""
@@ -202,6 +242,14 @@ class _Generalizer:
 
     def number(self, numbers: tuple[int, ...], like: Value) -> Value:
         """A parameter, which is read where the kernel begins."""
+        common = math.gcd(*numbers) if self.aligned else 1
+        common &= -common
+        if common > 1:
+            part = self.number(tuple(n // common for n in numbers), Value(None, 0, INDEX))
+            factor, whole = self.new(part), self.new(part)
+            self.written[0].append(ops.Const((), {"value": Number(common)}, (factor,)))
+            self.written[0].append(ops.Mul((part, factor), {}, (whole,)))
+            return self.converted(whole, like)
         found = self.params.get(numbers)
         if found is None:
             buffer = Buffer(f"number{len(self.params)}", "index", "size")
@@ -209,6 +257,10 @@ class _Generalizer:
             found = self.params[numbers] = Value(None, self.count, INDEX)
             self.written[0].append(ops.Size((), {"buffer": buffer}, (found,)))
             self.buffers_of_params.append(buffer)
+        return self.converted(found, like)
+
+    def converted(self, found: Value, like: Value) -> Value:
+        """A number in the dtype that it had as a constant."""
         if like.type == INDEX:
             return found
         converted = self.new(like)

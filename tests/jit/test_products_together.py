@@ -90,6 +90,43 @@ def jitted_apart(f):
     return amdjax.jit(f, compiler_options={"disabled_passes": "run_together"})
 
 
+#: Rows, depth, and how wide the other operands are: one split along the depth, tiles cut at edges.
+WIDTHS = (
+    (1, 64, (256, 64, 64)), (16, 256, (512, 128)), (3, 1024, (200, 72)), (20, 66, (96, 64, 160)),
+)  # fmt: skip
+
+
+def of_widths(x, ws, bs):
+    """Products of several widths, their epilogues alike; of one line, whose code may be one."""
+    return [jnp.maximum(x @ w + b, 0) for w, b in zip(ws, bs)]
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("rows, depth, widths", WIDTHS)
+@pytest.mark.parametrize(
+    "dtype, turned", [(np.float32, 0), (np.float16, 0), (np.float16, 1), (np.int8, 0)]
+)
+def test_products_of_several_widths(rows, depth, widths, dtype, turned):
+    """Of integers, whose sums are exact."""
+    draw = lambda *shape: RNG.integers(-3, 4, shape).astype(dtype)
+    x, bs = draw(rows, depth), [draw(n) for n in widths]
+    ws = [draw(n, depth) if turned else draw(depth, n) for n in widths]
+    f = lambda x, ws, bs: of_widths(x, [w.T if turned else w for w in ws], bs)
+    for y, w, b in zip(amdjax.jit(f)(x, ws, bs), ws, bs, strict=True):
+        wide = x.astype(np.float64) @ (w.T if turned else w).astype(np.float64)
+        np.testing.assert_array_equal(np.asarray(y), np.maximum(wide.astype(dtype) + b, 0))
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "sm_90a"])
+@pytest.mark.parametrize("rows, depth, widths", WIDTHS[:2])
+def test_several_widths_are_one_launch(target, rows, depth, widths):
+    """Few programs, each told the width of its product; many are launches of their own."""
+    args = normal(rows, depth), [normal(depth, n) for n in widths], [normal(n) for n in widths]
+    assert launches(of_widths, args, target) == 1
+    wide = normal(512, 64), [normal(64, n) for n in (1024, 512)], [normal(n) for n in (1024, 512)]
+    assert launches(of_widths, wide, target) == 2
+
+
 @pytest.mark.devices
 def test_donated_operands():
     """None of them is written while another product reads it."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from amdjax import tile
-from amdjax.tile.generalize import generalize, structure
+from amdjax.tile.generalize import generalize, structure, with_strides_told
 from tests.support.tile_runner import compile_kernel, kernel
 
 SIGNATURE = {"x": ("f32", "in"), "y": ("f32", "out")}
@@ -62,6 +62,34 @@ def test_equal_kernels_are_one_without_parameters():
     general, numbers = generalize([one, sums(3, 5, 7)])
     assert numbers == [[], []] and general.params == one.params
     np.testing.assert_array_equal(run(general), run(one))
+
+
+def tiles(stride, step):
+    """Sums of three tiles whose rows are `stride` apart, under a mask for the last one."""
+
+    def write(k, x, y):
+        total = k.const("f32", 0, (4, 5))
+        for i in range(3):
+            mask = (
+                None if i < 2 else k.broadcast(k.iota(5, "i32") < k.const("i32", 3, (5,)), (4, 5))
+            )
+            total = total + k.load(x, k.program_id() + i * step, (4, 5), (stride, 1), mask)
+        k.store(y, 0, total, (5, 1))
+
+    return kernel(write, SIGNATURE)
+
+
+@pytest.mark.parametrize("aligned", [False, True])
+def test_strides_may_differ_if_they_are_told(aligned):
+    kernels = [tiles(stride, 2 * stride) for stride in (12, 20, 8)]
+    assert len({structure(k) for k in kernels}) == 3
+    told = [with_strides_told(k) for k in kernels]
+    assert len({structure(k) for k in told}) == 1
+    general, numbers = generalize(told, aligned=aligned)
+    tile.verify(general)
+    assert numbers[0][0] == (12 // 4 if aligned else 12)
+    for k, own in zip(kernels, numbers, strict=True):
+        np.testing.assert_array_equal(run(general, *own), run(k))
 
 
 def unrolled(count):

@@ -35,6 +35,7 @@ from amdjax.kernels.products.gpu.tiling import (
     adds_parts,
     matrix_tiling,
     operand_atoms,
+    tile_count,
 )
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.products.split_k import split_sink
@@ -42,7 +43,9 @@ from amdjax.kernels.shaped import Call, ShapedContext, Temp
 from amdjax.schedule.equations import own_cost
 from amdjax.schedule.gpu.element import TileElements
 from amdjax.schedule.gpu.tiles import TileAxis, tile_lanes
+from amdjax.schedule.horizontal import are_few
 from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.search import is_deciding
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 from amdjax.targets import GpuTarget
 from amdjax.targets.mma import MmaAtom, staged_atoms, warpgroup_atoms
@@ -81,15 +84,33 @@ class MatrixPlan:
         return f"product of {self.problem}, {self.cut}"
 
 
-def plan_product(target: GpuTarget, problem: Contraction) -> MatrixPlan | None:
-    """The plan of a real contraction; None where there are no kernels for it."""
+def plan_product(
+    target: GpuTarget, problem: Contraction, neighbors: Sequence[Contraction] = ()
+) -> MatrixPlan | None:
+    """The plan of a real contraction; None where there are no kernels for it.
+
+    `neighbors` are those of one launch, which are cut alike if that has few programs, and each
+    product several tiles.
+    """
     problem = problem.merged()
     choice = product_atoms(target, problem)
     if not choice:
         return None
     prefer_alike(problem, target)
-    cut = PRODUCTS.best(ProductProblem(problem.at_hand, choice), target)
+    neighbors = () if is_deciding() else neighbors
+    for whole in (*_side_by_side(problem, neighbors), problem.at_hand):
+        cut = PRODUCTS.best(ProductProblem(whole, choice), target)
+        few = are_few(tile_count(whole, cut.tiling) * cut.splits, target)
+        if few and all(cut.tiling.columns < x.columns for x in neighbors):
+            break
     return MatrixPlan(problem, _of_all_sizes(problem, cut))
+
+
+def _side_by_side(problem: Contraction, neighbors: Sequence[Contraction]) -> Iterator[Contraction]:
+    """The product of the columns of several that have the same rows, for estimates."""
+    if neighbors and len(problem.b.lines) == 1 and len({x.rows for x in neighbors}) == 1:
+        axis = replace(problem.b.lines[0], extent=sum(x.columns for x in neighbors))
+        yield replace(problem, b=replace(problem.b, lines=(axis,))).at_hand
 
 
 def product_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:

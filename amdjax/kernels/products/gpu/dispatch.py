@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from amdjax.kernels.products.contraction import Contraction
 from amdjax.kernels.products.convolution import Convolution, ConvolutionProblem
@@ -32,12 +33,20 @@ def plan_dot_general(ctx: ShapedContext) -> KernelPlan | None:
     found = None
     if ctx.resident is not None:
         found = plan_resident(ctx.gpu, problem, ctx.resident.partition)
-    return found or plan_contraction(ctx.gpu, problem)
+    neighbors = [dot_contraction(replace(ctx, eqn=eqn)) for eqn in ctx.neighbors]
+    return found or plan_contraction(ctx.gpu, problem, neighbors)
 
 
-def plan_contraction(target: GpuTarget, problem: Contraction) -> KernelPlan | None:
-    """The plan for the matrix unit; None where it has nothing for these dtypes."""
-    return (plan_complex_product if problem.is_complex else plan_product)(target, problem)
+def plan_contraction(
+    target: GpuTarget, problem: Contraction, neighbors: Sequence[Contraction] = ()
+) -> KernelPlan | None:
+    """The plan for the matrix unit; None where it has nothing for these dtypes.
+
+    `neighbors` are those of one launch.
+    """
+    if problem.is_complex:
+        return plan_complex_product(target, problem)
+    return plan_product(target, problem, neighbors)
 
 
 @shaped("grouped_dot", on="gpu")

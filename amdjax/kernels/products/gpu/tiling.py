@@ -241,7 +241,7 @@ def _transfer_instructions(target: GpuTarget, problem: Contraction, tiling: Tili
 
 def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
     """With one part of the depth, and with as many as can be of use."""
-    depth, programs = tiling.depth, _tiles(problem, tiling)
+    depth, programs = tiling.depth, tile_count(problem, tiling)
     # Any few where a program fills a unit, lest the last ones leave units idle.
     few = range(1, PARTS_TOGETHER) if tiling.atom.from_lds else (1, 2, 4)
     many = (PARTS_TOGETHER << i for i in itertools.count())
@@ -255,7 +255,8 @@ def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Ite
             return
 
 
-def _tiles(problem: Contraction, tiling: Tiling) -> int:
+def tile_count(problem: Contraction, tiling: Tiling) -> int:
+    """Tiles of the result."""
     high, wide = ceil_div(problem.rows, tiling.rows), ceil_div(problem.columns, tiling.columns)
     return problem.batches * high * wide
 
@@ -313,7 +314,7 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
         return max(alone, programs * (costs.program_issue + steps * step + store))
 
     most = _resident(target, problem, tiling)
-    programs = _tiles(problem, tiling) * plan.splits
+    programs = tile_count(problem, tiling) * plan.splits
     full, rest = divmod(programs, most * units)
     cycles = full * together(most)
     if rest:
