@@ -247,6 +247,8 @@ class GpuTarget:
       max_workgroups: workgroups that share `lds_per_cu` at most, where they have more than a wave.
       matrix: matrix instructions.
       matrix_rate: floating-point operations a CU does in one clock with them, by operand dtype.
+      register_share: what part of that instructions reach which take operands from registers,
+        where others read them from LDS; those of f64 reach all.
       vector_rate: the same for f32 (fused multiply-adds, packed or dual issue included).
       f64_rate: the same for f64.
       packed: operations on two elements at once, by dtype: `f32` (v_pk_fma_f32), `f16`, `bf16`.
@@ -289,6 +291,7 @@ class GpuTarget:
     max_workgroups: int = 16
     matrix: tuple[MatrixInstruction, ...] = ()
     matrix_rate: dict[str, int] = field(default_factory=dict, hash=False)
+    register_share: float = 1.0
     vector_rate: int = 128
     f64_rate: int = 4
     packed: tuple[str, ...] = ()

@@ -330,7 +330,8 @@ def matrix_atom(i: MatrixInstruction, target: GpuTarget) -> MmaAtom:
     operand = dtypes.get(i.operand, i.operand)
     flops = target.matrix_rate.get(i.operand, target.vector_rate)
     if i.layout == "mma":
-        return _mma_atom(i, operand, flops)
+        by_others = target.register_share < 1 and operand != "f64"
+        return _mma_atom(i, operand, int(flops * target.register_share) if by_others else flops)
     groups = 1 if i.layout == "wmma_rdna3" else target.wave_size // i.m
     line: Digits = ((1, i.m, 1),)
     group: Digits = () if groups == 1 else ((i.m, groups, 1),)
@@ -443,7 +444,7 @@ def warpgroup_atoms(target: GpuTarget, operand: str) -> list[MmaAtom]:
 
     Sums of float8 are no full f32 in this unit, so that those are multiplied as f16.
     """
-    if target.name != "sm_90a" or operand not in ("f16", "bf16", "i8"):
+    if target.name != "sm_90a" or operand not in ("f16", "bf16", "i8", "xf32"):
         return []
     rate = target.matrix_rate[operand]
     return [_warpgroup_atom(operand, columns, rate) for columns in (256, 192, 128, 64)]

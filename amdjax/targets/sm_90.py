@@ -20,8 +20,9 @@ _SM_90 = replace(
         *(i for i in sm_80.MATRIX if i.operand != "f64"),
         mma("", (16, 8, 8), "f64", "double", "f64"),
     ),
-    # Reached with wgmma; mma.sync gets to some two thirds of it.
+    # Reached with wgmma.
     matrix_rate={"f16": 4096, "bf16": 4096, "xf32": 2048, "i8": 8192, "fp8": 8192, "f64": 256},
+    register_share=0.6,
     vector_rate=256,
     f64_rate=128,
     fp8="ocp",

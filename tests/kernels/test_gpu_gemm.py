@@ -19,6 +19,7 @@ from amdjax.core.precision import DotAlgorithmPreset
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.gpu import contraction, tiling
 from amdjax.kernels.products.gpu.contraction import MatrixPlan
+from amdjax.kernels.products.gpu.rounding import rounded
 from amdjax.kernels.products.gpu.tiling import Plan
 from amdjax.lax.dot import dot_general_p
 from amdjax.lax.elementwise import add_p, max_p
@@ -256,6 +257,43 @@ def test_columns_that_leave_in_parts(gfx, dtype, shape, monkeypatch):
 
 
 @pytest.mark.parametrize("gfx", EMULATED)
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+@pytest.mark.parametrize("format", ["f16", "bf16", "xf32"])
+def test_operands_that_are_rounded_before(gfx, format, turned):
+    """To what the product would make of them; TF32 is laid out along the depth besides."""
+    rng, (b, m, k, n) = np.random.default_rng(0), (2, 70, 84, 33)
+    x = rng.normal(size=(b, k, m) if turned[0] else (b, m, k)).astype(np.float32)
+    y = rng.normal(size=(b, n, k) if turned[1] else (b, k, n)).astype(np.float32)
+    x.flat[:2] = np.inf, np.finfo(np.float32).max / 4
+
+    def lower(ctx):
+        narrow, roundings = rounded(dot_contraction(ctx).merged(), format)
+        if format == "xf32":
+            assert all(side.depth[-1].stride == 1 for side in (narrow.a, narrow.b))
+        plan = contraction.plan_product(ctx.gpu, narrow)
+        return [*(one.call(ctx) for one in roundings), *plan.emit(ctx)]
+
+    numbers = (((2 - turned[0],), (1 + turned[1],)), ((0,), (0,)))
+    got = GpuRunner(dot_general_p, [x, y], params(numbers), gfx, lower=lower)(x, y)
+    with np.errstate(over="ignore"):
+        x, y = (_rounded(z, format).astype(np.float64) for z in (x, y))
+    x, y = x.swapaxes(1, 2) if turned[0] else x, y.swapaxes(1, 2) if turned[1] else y
+    with np.errstate(invalid="ignore"):
+        want, scale = x @ y, np.abs(x) @ np.abs(y)
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(got[~finite], want[~finite])
+    assert (np.abs(got[finite] - want[finite]) <= 2.0**-20 * scale[finite]).all()
+
+
+def _rounded(x, format):
+    """float32 as a format has it."""
+    if format != "xf32":
+        return x.astype({"f16": np.float16, "bf16": ml_dtypes.bfloat16}[format])
+    bits = x.view(np.uint32) + np.where(np.isfinite(x), 1 << 12, 0).astype(np.uint32)
+    return (bits & ~np.uint32((1 << 13) - 1)).view(np.float32)
+
+
+@pytest.mark.parametrize("gfx", EMULATED)
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 @pytest.mark.parametrize("shape", [(20, 30, 18), (33, 7, 40)])
 @pytest.mark.parametrize("turned", [0, 1])
@@ -389,6 +427,23 @@ def test_hopper_narrows_operands_on_their_way_to_shared_memory(asked, instructio
     assert "mma.sync" not in text
     # The first of several terms begins at zero, lest the unit cut off much of what it adds.
     assert len(re.findall(r"setp.ne.b32 p, 0, 0; wgmma", text)) == (terms > 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "instruction"),
+    [("TF32_TF32_F32", "k8.f32.tf32.tf32"), ("BF16_BF16_F32", "k16.f32.bf16.bf16")],
+)
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+def test_hopper_rounds_operands_of_large_products_before(asked, instruction, turned):
+    x = y = np.broadcast_to(np.float32(0), (4096, 4096))
+    options = params((((1 - turned[0],), (turned[1],)), ((), ())))
+    options["precision"] = DotAlgorithmPreset[asked]
+    runner = GpuRunner(dot_general_p, [x, y], options, "sm_90a")
+    assert [call.kernel.name for call in runner.calls] == ["round", "round", "product"]
+    text = runner.compiled()[-1].code.decode()
+    found = set(re.findall(r"wgmma.mma_async\S*", text))
+    assert len(found) == 1 and found.pop().endswith(instruction)
+    assert "cp.async.cg.shared.global" in text and "ld.global" not in text
 
 
 def test_hopper_copies_only_what_is_aligned():

@@ -27,11 +27,13 @@ from amdjax.core.dims import (
 from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, contiguity
+from amdjax.kernels.products.gpu.rounding import Rounding, rounded
 from amdjax.kernels.products.gpu.tiling import (
     PARTS_TOGETHER,
     PRODUCTS,
     Plan,
     ProductProblem,
+    RoundedProduct,
     adds_parts,
     matrix_tiling,
     operand_atoms,
@@ -72,13 +74,16 @@ class MatrixPlan:
     Args:
       problem: the contraction, merged.
       cut: how it is divided.
+      rounded: operands that are rounded before.
     """
 
     problem: Contraction
     cut: Plan
+    rounded: Sequence[Rounding] = ()
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
-        return GpuContraction(ctx, self.problem, self.cut).calls()
+        before = [x.call(ctx) for x in self.rounded]
+        return [*before, *GpuContraction(ctx, self.problem, self.cut).calls()]
 
     def __str__(self) -> str:
         return f"product of {self.problem}, {self.cut}"
@@ -96,13 +101,17 @@ def plan_product(
     choice = product_atoms(target, problem)
     if not choice:
         return None
+    product, narrow, roundings = _rounded_before(target, problem, choice[0].format)
     prefer_alike(problem, target)
     neighbors = () if is_deciding() else neighbors
     for whole in (*_side_by_side(problem, neighbors), problem.at_hand):
-        cut = PRODUCTS.best(ProductProblem(whole, choice), target)
+        before = product if whole is problem.at_hand else None
+        cut = PRODUCTS.best(ProductProblem(whole, choice, rounded=before), target)
         few = are_few(tile_count(whole, cut.tiling) * cut.splits, target)
         if few and all(cut.tiling.columns < x.columns for x in neighbors):
             break
+    if cut.rounded:
+        return MatrixPlan(narrow, replace(cut, rounded=False), roundings)
     return MatrixPlan(problem, _of_all_sizes(problem, cut))
 
 
@@ -113,9 +122,25 @@ def _side_by_side(problem: Contraction, neighbors: Sequence[Contraction]) -> Ite
         yield replace(problem, b=replace(problem.b, lines=(axis,))).at_hand
 
 
+def _rounded_before(
+    target: GpuTarget, problem: Contraction, format: str
+) -> tuple[RoundedProduct | None, Contraction, Sequence[Rounding]]:
+    """The product of operands that are rounded before, where these may be copied to LDS then."""
+    found = rounded(problem, format) if "f32" in (problem.a.dtype, problem.b.dtype) else None
+    if found is None:
+        return None, problem, ()
+    narrow, roundings = found
+    atoms = _warpgroup_atoms(target, narrow, format)
+    moved = sum(x.moved for x in roundings)
+    if not atoms:
+        return None, problem, ()
+    product = ProductProblem(narrow, atoms)
+    return RoundedProduct(product, len(roundings), moved), narrow, roundings
+
+
 def product_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:
     """What can multiply the operands of a merged contraction."""
-    found = _warpgroup_atoms(target, problem) or operand_atoms(
+    found = _warpgroup_atoms(target, problem, problem.a.dtype) or operand_atoms(
         target, problem.a.dtype, problem.b.dtype, problem.accumulate, problem.formats
     )
     if found and "f32" in (problem.a.dtype, problem.b.dtype):
@@ -144,7 +169,7 @@ def _of_all_sizes(problem: Contraction, cut: Plan) -> Plan:
     return replace(cut, part=part)
 
 
-def _warpgroup_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:
+def _warpgroup_atoms(target: GpuTarget, problem: Contraction, format: str) -> list[MmaAtom]:
     """Units that take whole cells from memory as they are, where both operands have such."""
     if problem.a.dtype != problem.b.dtype or not problem.depth:
         return []
@@ -152,9 +177,9 @@ def _warpgroup_atoms(target: GpuTarget, problem: Contraction) -> list[MmaAtom]:
     def fits(atom: MmaAtom) -> bool:
         found = [contiguity(x, atom) for x in (problem.a, problem.b)]
         whole = all(vector == atom.cell for _, vector in found)
-        return whole and (itemsize(atom.operand) == 2 or all(x == "depth" for x, _ in found))
+        return whole and (atom.operand_bytes == 2 or all(x == "depth" for x, _ in found))
 
-    found = warpgroup_atoms(target, problem.a.dtype)
+    found = warpgroup_atoms(target, format)
     return [atom for atom in found if atom.accumulator == problem.accumulate and fits(atom)]
 
 

@@ -47,18 +47,21 @@ class Plan:
       tiling: of a program's tile.
       splits: parts of the depth that different programs sum.
       part: depth of each.
+      rounded: operands are rounded before.
     """
 
     tiling: Tiling
     splits: int
     part: int
+    rounded: bool = False
 
     def __str__(self) -> str:
         t = self.tiling
         out = f"tiles of {t.rows}×{t.columns}×{t.depth} by {t.atom.name}"
         out += f", {t.waves[0]}×{t.waves[1]} waves"
         out += f", {t.stages} stages" if t.stages > 1 else ""
-        return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
+        out += f", split {self.splits} ways along depth" if self.splits > 1 else ""
+        return out + (", operands rounded before" if self.rounded else "")
 
 
 def matrix_tiling(tiling: Tiling) -> MatrixTiling:
@@ -115,21 +118,39 @@ class ProductProblem(NamedTuple):
       contraction: merged.
       atoms: what can multiply.
       products: that a program computes one after the other, before it uses their sums.
+      rounded: the same of operands that are rounded before, if they may be.
     """
 
     contraction: Contraction
     atoms: Sequence[MmaAtom]
     products: int = 1
+    rounded: RoundedProduct | None = None
+
+
+class RoundedProduct(NamedTuple):
+    """A product of operands that are rounded before.
+
+    Args:
+      product: of what they become.
+      launches: that round them.
+      moved: bytes that these read and write.
+    """
+
+    product: ProductProblem
+    launches: int
+    moved: int
 
 
 def candidates(problem: ProductProblem, target: GpuTarget) -> list[Plan]:
     """All plans worth a look."""
-    return [
+    before = candidates(problem.rounded.product, target) if problem.rounded else []
+    plans = [
         plan
         for atom in _fitting(problem)
         for tiling in _tilings(target, problem.contraction, atom, problem.products)
         for plan in _split_plans(target, problem.contraction, tiling)
     ]
+    return plans + [replace(plan, rounded=True) for plan in before]
 
 
 def _fitting(problem: ProductProblem) -> Sequence[MmaAtom]:
@@ -287,6 +308,12 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
 
     The programs on a unit share what it can do, and together hide how long memory takes.
     """
+    if plan.rounded:
+        assert product.rounded is not None
+        narrow, launches, moved = product.rounded
+        taken = plan_cost(narrow, replace(plan, rounded=False), target)
+        rate = _memory_rate(target) * target.compute_units
+        return taken + target.costs.launch * launches + moved / rate
     problem = product.contraction
     tiling, atom, costs = plan.tiling, plan.tiling.atom, target.costs
     rows, columns = tiling.rows, tiling.columns
@@ -300,7 +327,9 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
     parts = [x / beside for x in (busy, loads, _fragment_reads(target, tiling) / costs.lds_rate)]
     transfers = _transfer_instructions(target, problem, tiling) * target.issue_clocks
     parts.append(transfers * tiling.wave_count / target.simds)
-    step = max(parts) + (sum(parts) - max(parts)) * costs.not_hidden
+    # Threads that put operands into LDS for `wgmma` wait for loads and for what they multiply.
+    hidden = 0 if atom.staged else 1 - costs.not_hidden
+    step = sum(parts) - (sum(parts) - max(parts)) * hidden
     latency, stall = float(costs.load_latency), costs.stall / tiling.stages
     if atom.copied:
         latency, stall = costs.copy_latency / (tiling.stages - 1), 0
