@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, partial
 from threading import RLock
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from amdjax.core import events, recorded
 from amdjax.core.array import ConcreteArray, PlacedArray
@@ -111,6 +115,8 @@ class NativeCall:
       issue: on GPUs what takes the words of a call as bytes.
       placement: of arguments and results; None for the host.
       memory: where they are.
+      aliases: results that take over the memory of an argument.
+      donated: arguments that are gone after the call.
     """
 
     code: int
@@ -122,6 +128,8 @@ class NativeCall:
     issue: Callable[[bytes], None] | None = None
     placement: Any = None
     memory: Memory | None = None
+    aliases: Mapping[int, int] = field(default_factory=dict)
+    donated: frozenset[int] = frozenset()
 
     def takes(self, args: Iterable[Any]) -> bool:
         """Whether arguments are arrays where the program wants them."""
@@ -180,12 +188,15 @@ class NativeCall:
         kind = ConcreteArray if place is None else PlacedArray
         words.extend((id(kind), 0 if place is None else id(place)))
         words.append(0 if memory.home is None else id(memory.home))
-        words.extend((*block(self.arena or None), *block(self.whole), made_by, len(self.results)))
-        for aval, nbytes, offset in self.results:
+        donated = sorted({*self.donated, *self.aliases.values()})
+        words.extend((*block(self.arena or None), *block(self.whole), made_by, len(donated)))
+        words.append(len(self.results))
+        for i, (aval, nbytes, offset) in enumerate(self.results):
             words.extend(array_like(aval))
             shared = self.whole is not None
             words.extend((*like(memory.part(nbytes)), 0, 0) if shared else block(nbytes))
-            words.append(offset)
+            words.extend((offset, self.aliases.get(i, -1)))
+        words.extend(donated)
         return ((words + nodes).tobytes(), key, build, self, held)
 
 
@@ -282,7 +293,7 @@ def _state(function: type, programs: type) -> dict[str, Any]:
     at = dispatch.slot_offset
     placed = PlacedArray(x.aval, small, object(), object())
     device = object.__new__(DeviceBuffer)
-    device.address, device._free = 1 << 40, []
+    device.address, device._free, device._host = 1 << 40, [], np.empty(0)
     device._pool = DevicePool(lambda nbytes: None, lambda address: None)
     for y, z, name in (
         (small, part, "address"), (small, device, "address"), (small, device, "_free"),
@@ -290,6 +301,8 @@ def _state(function: type, programs: type) -> dict[str, Any]:
     ):  # fmt: skip
         if at(y, name) != at(z, name):
             raise RuntimeError(f"{name} lies in different places")
+    if ctypes.c_int64.from_address(id(part)).value != sys.getrefcount(part) - 1:
+        raise RuntimeError("references are counted in another place")
     held = programs()
     held.records = (held,)
     fresh = function(lambda: None)
@@ -300,7 +313,7 @@ def _state(function: type, programs: type) -> dict[str, Any]:
         "at_named": at(placed, "named"), "memory": Buffer, "small": SmallBuffer,
         "at_address": at(small, "address"), "at_free": at(small, "_free"),
         "at_whole": at(part, "whole"), "device": DeviceBuffer, "at_home": at(device, "_pool"),
-        "list": list,
+        "at_host": at(device, "_host"), "list": list, "true": True, "is_own": "is_own",
         "local": "amdjax.runtime.dispatch", "context": context, "config": config,
         "attributes": "__dict__", "trace": "trace", "trace_key": "_trace_key",
         "base": Context.base, "events": vars(events), "recorder": "recorder",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from amdjax.core.array import ConcreteArray
@@ -46,6 +47,10 @@ def deleting(run: Runner, used: Sequence[bool]) -> Runner:
                 x.delete()
         return outs
 
+    native = getattr(run, "native", None)
+    if native is not None:  # it sees to double donations, too
+        gone = frozenset(i for i, x in enumerate(used) if x)
+        run_and_delete.native = replace(native, donated=gone)  # type: ignore[attr-defined]
     return run_and_delete
 
 

@@ -24,11 +24,14 @@ addresses among these words belong to:
 | `ARENA` | memory for the workspace |
 | `WHOLE` | memory that all results share |
 | `TREE` | what makes the result of a list of arrays: null of the only one, `None` a list |
+| `DONATED` | how many leaves are gone after the call |
 | `OUTS` | how many results; of each, behind these: an array without memory, how many words that |
-|   | has, memory, offset in the shared memory |
-| behind the results | arguments, one behind the other; each by name has its name before it |
+|   | has, memory, offset in the shared memory, the leaf whose memory it takes over or -1 |
+| behind the results | the leaves that are donated |
+| behind these | arguments, one behind the other; each by name has its name before it |
 
-If both `CODE` and `ISSUE` are null, `TREE` makes the result of a list of the arguments' arrays.
+A call is none of the record where memory of a donated leaf is others' too, or not ours. If both
+`CODE` and `ISSUE` are null, `TREE` makes the result of a list of the arguments' arrays.
 
 Memory is four words: a buffer without an address, how many words that has, a list of free
 addresses, and what makes a buffer if that is null or empty; all null if there is none. What is
@@ -47,8 +50,8 @@ be. Arguments are trees in prefix form:
 from __future__ import annotations
 
 KEY, ARGUMENTS, NAMES, LEAVES, SLOTS, CODE, ISSUE, KIND, PLACE, HOME = range(10)
-ARENA, WHOLE, TREE, OUTS, HEADER = 10, 14, 18, 19, 20
-RESULT = 7  # words of each
+ARENA, WHOLE, TREE, DONATED, OUTS, HEADER = 10, 14, 18, 19, 20, 21
+RESULT = 8  # words of each
 LEAF, SAME, TUPLE, LIST, DICT, ARRAY = range(6)
 OPERATORS = 32  # how many there may be
 
@@ -56,7 +59,8 @@ OPERATORS = 32  # how many there may be
 STATE = (
     "none", "str", "dict",
     "array", "at_aval", "at_buffer", "placed", "at_placement", "at_named",
-    "memory", "small", "at_address", "at_free", "at_whole", "device", "at_home", "list",
+    "memory", "small", "at_address", "at_free", "at_whole", "device", "at_home", "at_host", "list",
+    "true", "is_own",
     "local", "context", "config", "attributes", "trace", "trace_key", "base", "events", "recorder",
     "at_programs", "at_records", "operations", "call", "bind", "release",
 )  # fmt: skip
@@ -307,6 +311,9 @@ where:
   %to = getelementptr ptr, ptr %places, i64 %i
   %hold = getelementptr ptr, ptr %held, i64 %i
   %there = call i1 @place(ptr %w, ptr %x, ptr %to, ptr %hold)
+  %leaves = call i64 @number(ptr %w, i64 LEAVES)
+  %array.p = getelementptr ptr, ptr %hold, i64 %leaves
+  store ptr %x, ptr %array.p
   %after.leaf = getelementptr i64, ptr %node, i64 3
   br i1 %there, label %done.leaf, label %no
 done.leaf:
@@ -420,14 +427,19 @@ entry:
   %failed = icmp eq ptr %new, null
   br i1 %failed, label %done, label %loop
 loop:
-  %i = phi i64 [2, %entry], [%i.next, %one]
+  %i = phi i64 [2, %entry], [%i.next, %next]
   %more = icmp slt i64 %i, %words
   br i1 %more, label %one, label %done
 one:
   %value = call ptr @word(ptr %x, i64 %i)
+  %unset = icmp eq ptr %value, null
+  br i1 %unset, label %next, label %set
+set:
   call void @Py_IncRef(ptr %value)
   %to = getelementptr ptr, ptr %new, i64 %i
   store ptr %value, ptr %to
+  br label %next
+next:
   %i.next = add i64 %i, 1
   br label %loop
 done:
@@ -502,6 +514,103 @@ no:
   ret ptr null
 }
 
+; Put an object into a slot in place of another.
+define internal void @replace(ptr %x, ptr %where, ptr %value) {
+  %p = call ptr @slot(ptr %x, ptr %where)
+  %old = load ptr, ptr %p
+  call void @Py_IncRef(ptr %value)
+  store ptr %value, ptr %p
+  call void @Py_DecRef(ptr %old)
+  ret void
+}
+
+; Where the donated leaves of a record are listed.
+define internal ptr @donations(ptr %w) alwaysinline {
+  %outs = call i64 @number(ptr %w, i64 OUTS)
+  %words = mul i64 %outs, RESULT
+  %at = add i64 %words, HEADER
+  %p = getelementptr i64, ptr %w, i64 %at
+  ret ptr %p
+}
+
+; Whether the memory of each donated leaf is its array's alone, besides being held, and ours.
+define internal i1 @are_alone(ptr %w, ptr %held) noinline {
+entry:
+  %n = call i64 @number(ptr %w, i64 DONATED)
+  %list = call ptr @donations(ptr %w)
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%i.next, %next]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %one, label %yes
+one:
+  %leaf = call i64 @number(ptr %list, i64 %i)
+  %b = call ptr @word(ptr %held, i64 %leaf)
+  %count = load i64, ptr %b
+  %alone = icmp eq i64 %count, 2
+  br i1 %alone, label %own, label %no
+own:
+  %name = load ptr, ptr @is_own
+  %is = call ptr @PyObject_GetAttr(ptr %b, ptr %name)
+  call void @Py_DecRef(ptr %is)  ; it is a constant
+  %true = load ptr, ptr @true
+  %ours = icmp eq ptr %is, %true
+  br i1 %ours, label %next, label %no
+next:
+  %i.next = add i64 %i, 1
+  br label %loop
+yes:
+  ret i1 true
+no:
+  ret i1 false
+}
+
+; Hold the arrays of donated leaves.
+define internal void @hold_donated(ptr %w, ptr %arrays) noinline {
+entry:
+  %n = call i64 @number(ptr %w, i64 DONATED)
+  %list = call ptr @donations(ptr %w)
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%i.next, %one]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %one, label %done
+one:
+  %leaf = call i64 @number(ptr %list, i64 %i)
+  %x = call ptr @word(ptr %arrays, i64 %leaf)
+  call void @Py_IncRef(ptr %x)
+  %i.next = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}
+
+; Let them go, without their memory if it has been spent.
+define internal void @drop_donated(ptr %w, ptr %arrays, i1 %spent) noinline {
+entry:
+  %n = call i64 @number(ptr %w, i64 DONATED)
+  %list = call ptr @donations(ptr %w)
+  br label %loop
+loop:
+  %i = phi i64 [0, %entry], [%i.next, %go]
+  %more = icmp slt i64 %i, %n
+  br i1 %more, label %one, label %done
+one:
+  %leaf = call i64 @number(ptr %list, i64 %i)
+  %x = call ptr @word(ptr %arrays, i64 %leaf)
+  br i1 %spent, label %empty, label %go
+empty:
+  %none = load ptr, ptr @none
+  call void @replace(ptr %x, ptr @at_buffer, ptr %none)
+  br label %go
+go:
+  call void @Py_DecRef(ptr %x)
+  %i.next = add i64 %i, 1
+  br label %loop
+done:
+  ret void
+}
+
 ; The results of a record whose arguments lie at the third word of `block` and later, 1 if there is
 ; no memory for them, null if Python raised.
 define internal ptr @execute(ptr %record, ptr %w, ptr %block, ptr %held) {
@@ -516,12 +625,25 @@ entry:
 hold:
   %i = phi i64 [0, %entry], [%i.next, %hold.one]
   %i.more = icmp slt i64 %i, %leaves
-  br i1 %i.more, label %hold.one, label %arena
+  br i1 %i.more, label %hold.one, label %owners
 hold.one:
   %b = call ptr @word(ptr %held, i64 %i)
   call void @Py_IncRef(ptr %b)
   %i.next = add i64 %i, 1
   br label %hold
+owners:
+  %arrays = getelementptr ptr, ptr %held, i64 %leaves
+  %donated = call i64 @number(ptr %w, i64 DONATED)
+  %donates.none = icmp eq i64 %donated, 0
+  br i1 %donates.none, label %arena, label %check
+check:
+  %alone = call i1 @are_alone(ptr %w, ptr %held)
+  br i1 %alone, label %keep, label %other.call
+other.call:
+  br label %release
+keep:
+  call void @hold_donated(ptr %w, ptr %arrays)
+  br label %arena
 arena:
   %arena.memory = getelementptr ptr, ptr %w, i64 ARENA
   %arena.like = load ptr, ptr %arena.memory
@@ -568,11 +690,26 @@ out:
   %memory = getelementptr i64, ptr %o, i64 2
   br i1 %apart, label %out.apart, label %out.part
 out.apart:
+  %donor = call i64 @number(ptr %o, i64 7)
+  %donates = icmp sge i64 %donor, 0
+  br i1 %donates, label %out.donated, label %out.own
+out.donated:
+  %given = call ptr @word(ptr %held, i64 %donor)
+  call void @Py_IncRef(ptr %given)
+  %home = call ptr @word(ptr %w, i64 HOME)
+  %in.host = icmp eq ptr %home, null
+  br i1 %in.host, label %out.taken, label %out.overwritten
+out.overwritten:
+  %no.copy = load ptr, ptr @none
+  call void @replace(ptr %given, ptr @at_host, ptr %no.copy)
+  br label %out.taken
+out.own:
   %own = call ptr @allocate(ptr %memory)
   %own.failed = icmp eq ptr %own, null
-  br i1 %own.failed, label %stop, label %own.put
-own.put:
-  %own.address = call ptr @address_of(ptr %own)
+  br i1 %own.failed, label %stop, label %out.taken
+out.taken:
+  %taken = phi ptr [%given, %out.donated], [%given, %out.overwritten], [%own, %out.own]
+  %own.address = call ptr @address_of(ptr %taken)
   %own.slot = getelementptr ptr, ptr %results, i64 %j
   store ptr %own.address, ptr %own.slot
   br label %out.array
@@ -582,7 +719,7 @@ out.part:
   %part.failed = icmp eq ptr %part, null
   br i1 %part.failed, label %stop, label %out.array
 out.array:
-  %buffer = phi ptr [%own, %own.put], [%part, %out.part]
+  %buffer = phi ptr [%taken, %out.taken], [%part, %out.part]
   %array.like = load ptr, ptr %o
   %array.words = call i64 @number(ptr %o, i64 1)
   %array = call ptr @copied(ptr %array.like, i64 %array.words)
@@ -647,17 +784,20 @@ build:
   br label %end
 stop:
   %reason = phi ptr [inttoptr (i64 1 to ptr), %arena.make], [inttoptr (i64 1 to ptr), %whole.make],
-    [inttoptr (i64 1 to ptr), %out.apart], [inttoptr (i64 1 to ptr), %out.part],
+    [inttoptr (i64 1 to ptr), %out.own], [inttoptr (i64 1 to ptr), %out.part],
     [inttoptr (i64 1 to ptr), %out.drop], [null, %machine], [null, %issued], [null, %tell],
     [null, %listed]
-  %so.far = phi i64 [0, %arena.make], [0, %whole.make], [%j, %out.apart], [%j, %out.part],
+  %so.far = phi i64 [0, %arena.make], [0, %whole.make], [%j, %out.own], [%j, %out.part],
     [%j, %out.drop], [%outs, %machine], [%outs, %issued], [%outs, %tell], [%outs, %listed]
   %stop.workspace = phi ptr [null, %arena.make], [%workspace, %whole.make],
-    [%workspace, %out.apart], [%workspace, %out.part], [%workspace, %out.drop],
+    [%workspace, %out.own], [%workspace, %out.part], [%workspace, %out.drop],
     [%workspace, %machine], [%workspace, %issued], [%workspace, %tell], [%workspace, %listed]
-  %stop.shared = phi ptr [null, %arena.make], [null, %whole.make], [%shared, %out.apart],
+  %stop.shared = phi ptr [null, %arena.make], [null, %whole.make], [%shared, %out.own],
     [%shared, %out.part], [%shared, %out.drop], [%shared, %machine], [%shared, %issued],
     [%shared, %tell], [%shared, %listed]
+  %stop.spent = phi i1 [false, %arena.make], [false, %whole.make], [false, %out.own],
+    [false, %out.part], [false, %out.drop], [true, %machine], [false, %issued], [true, %tell],
+    [true, %listed]
   %raised = icmp eq ptr %reason, null
   br i1 %raised, label %drop, label %again
 again:
@@ -678,11 +818,17 @@ end:
     [%stop.workspace, %drop]
   %end.shared = phi ptr [%shared, %only], [%shared, %list.done], [%shared, %build],
     [%stop.shared, %drop]
+  %spent = phi i1 [true, %only], [true, %list.done], [true, %build], [%stop.spent, %drop]
   call void @Py_DecRef(ptr %end.workspace)
   call void @Py_DecRef(ptr %end.shared)
+  br i1 %donates.none, label %release, label %empty
+empty:
+  call void @drop_donated(ptr %w, ptr %arrays, i1 %spent)
   br label %release
 release:
-  %r = phi i64 [0, %end], [%r.next, %release.one]
+  %back = phi ptr [inttoptr (i64 1 to ptr), %other.call], [%answer, %end], [%answer, %empty],
+    [%back, %release.one]
+  %r = phi i64 [0, %other.call], [0, %end], [0, %empty], [%r.next, %release.one]
   %r.more = icmp slt i64 %r, %leaves
   br i1 %r.more, label %release.one, label %out.of.it
 release.one:
@@ -692,7 +838,7 @@ release.one:
   br label %release
 out.of.it:
   call void @Py_DecRef(ptr %record)
-  ret ptr %answer
+  ret ptr %back
 }
 
 ; Calls of compiled functions
@@ -703,14 +849,14 @@ entry:
   %slots = call i64 @number(ptr %w, i64 SLOTS)
   %leaves = call i64 @number(ptr %w, i64 LEAVES)
   %block = alloca i64, i64 %slots, align 16
-  %held = alloca ptr, i64 %leaves
+  %twice = mul i64 %leaves, 2
+  %held = alloca ptr, i64 %twice  ; buffers, then arrays
   %bytes = mul i64 %slots, 8
   call void @llvm.memset.p0.i64(ptr %block, i8 0, i64 %bytes, i1 false)
   %places = getelementptr ptr, ptr %block, i64 3
-  %outs = call i64 @number(ptr %w, i64 OUTS)
-  %outs.words = mul i64 %outs, RESULT
-  %nodes.at = add i64 %outs.words, HEADER
-  %nodes = getelementptr i64, ptr %w, i64 %nodes.at
+  %donations = call ptr @donations(ptr %w)
+  %donated = call i64 @number(ptr %w, i64 DONATED)
+  %nodes = getelementptr i64, ptr %donations, i64 %donated
   %code = call i64 @number(ptr %w, i64 CODE)
   %issue = call i64 @number(ptr %w, i64 ISSUE)
   %either = or i64 %code, %issue
@@ -1107,8 +1253,9 @@ def dispatch_ir() -> str:
     constants = {
         "KEY": KEY, "ARGUMENTS": ARGUMENTS, "NAMES": NAMES, "LEAVES": LEAVES, "SLOTS": SLOTS,
         "CODE": CODE, "ISSUE": ISSUE, "KIND": KIND, "PLACE": PLACE, "HOME": HOME, "ARENA": ARENA,
-        "WHOLE": WHOLE, "TREE": TREE, "OUTS": OUTS, "HEADER": HEADER, "RESULT": RESULT,
-        "LEAF": LEAF, "SAME": SAME, "TUPLE": TUPLE, "LIST": LIST, "DICT": DICT, "ARRAY": ARRAY,
+        "WHOLE": WHOLE, "TREE": TREE, "DONATED": DONATED, "OUTS": OUTS, "HEADER": HEADER,
+        "RESULT": RESULT, "LEAF": LEAF, "SAME": SAME, "TUPLE": TUPLE, "LIST": LIST, "DICT": DICT,
+        "ARRAY": ARRAY,
     }  # fmt: skip
     text = _TEXT.replace("[OPERATORS x", f"[{OPERATORS} x")
     for name, number in constants.items():

@@ -254,7 +254,7 @@ class Launches:
           slots: how many there are.
           most_operands: how many a launch has at most.
         """
-        header = self._vm.header(2 * max(most_operands, 1), slots)
+        header = self._vm.header(self._vm.operands_of_launch(most_operands), slots)
         return array("q", [*header, *self.words, self._vm.HALT])
 
 
@@ -284,11 +284,13 @@ class GpuDevice(Device, ABC):
         not recorded too; `launch` leaves it to those who launch.
       can_capture: whether `capture` works.
       captures_cooperative: whether it does for kernels whose workgroups wait for each other.
+      graphs_from: how many launches are worth a graph.
       failures: how often work was refused, failed or was interrupted: what kernels count in memory
         may be anything since.
     """
 
     can_capture = captures_cooperative = False
+    graphs_from = 8
 
     def __init__(self, id: int, device_kind: str, target: Any, *, exact_memory: bool = False):
         super().__init__(id, device_kind)

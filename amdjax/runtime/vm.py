@@ -39,7 +39,7 @@ called with that, the *judge*, and raises.
 
 Drivers of CUDA and HIP take the same arguments. `end` is what ends a list of `extra` arguments; if
 negative the kernel takes places of parameters, as those do whose workgroups wait for each other;
-there is room for twice as many operands as a launch has. A negative `kind` is none.
+either list is behind the operands (`operands_of_launch`). A negative `kind` is none.
 
 A program ends early, its results undefined, when Python raises: in a function called by `HOST`, or
 in a handler of a signal that came meanwhile (`interrupts.py`). Jumps back and parallel kernels look
@@ -100,6 +100,11 @@ def header(most_operands: int, slots: int) -> list[int]:
 def operands_of_calls(counts: Sequence[int]) -> int:
     """For how many operands `CALLS` takes room, of kernels with so many each."""
     return BATCH_WORDS * (len(counts) + 1) + sum(1 + n for n in counts)
+
+
+def operands_of_launch(count: int) -> int:
+    """For how many operands `LAUNCH` takes room."""
+    return count + max(count, EXTRA_WORDS)
 
 
 def interpreter_ir() -> str:
@@ -179,7 +184,6 @@ class _Interpreter:
         block = f.op(f"alloca i64, {f.add(most, llvm.const(I64, 1))}, align 16", PTR)
         f.store(self.watch, block, 8)
         self.gathered = f.gep(block, 1, I64)
-        self.extra = f.op(f"alloca [{EXTRA_WORDS} x i64], align 16", PTR)
         self.release()
 
     def write(self) -> None:
@@ -454,24 +458,24 @@ class _Interpreter:
         one, null = llvm.const(I32, 1), Value(PTR, "null")
         common = kernel, grid, one, one, workgroup, one, one, lds, stream
 
+        behind = f.gep(self.gathered, count, I64)
+
         def packed() -> list[Value]:
-            length = f.gep(self.extra, EXTRA_WORDS - 1, I64)
+            length = f.gep(behind, EXTRA_WORDS - 1, I64)
             f.store(f.mul(count, llvm.const(I64, 8)), length, 8)
             words = llvm.const(I64, 1), self.gathered, llvm.const(I64, 2), length, end
             for i, w in enumerate(words):
-                f.store(w, f.gep(self.extra, i, I64), 8)
-            self.driver(*common, null, self.extra)
+                f.store(w, f.gep(behind, i, I64), 8)
+            self.driver(*common, null, behind)
             return []
 
         def apart() -> list[Value]:
-            places = f.gep(self.gathered, count, I64)
-
             def place(i: Value, _: list[Value]) -> list[Value]:
-                f.store(f.gep(self.gathered, i, I64), f.gep(places, i, I64), 8)
+                f.store(f.gep(self.gathered, i, I64), f.gep(behind, i, I64), 8)
                 return []
 
             f.loop(llvm.const(I64, 0), count, 1, [], place)
-            self.driver(*common, places)
+            self.driver(*common, behind)
             return []
 
         f.if_(f.icmp("slt", end, llvm.const(I64, 0)), apart, packed)

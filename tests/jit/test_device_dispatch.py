@@ -14,6 +14,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core import recorded
+from amdjax.core.array import borrowed
 from amdjax.core.config import State, config
 from amdjax.core.pytree import tree_map
 from amdjax.jit import dispatch
@@ -213,6 +214,69 @@ def test_deleted_and_donated_arguments(gpu):
         assert given.is_deleted() and z.unsafe_buffer_pointer() == address
 
 
+@pytest.mark.parametrize("on", ["cpu", "cpu, committed", "gpu"])
+def test_donations(gpus, on):
+    """Machine code gives memory on, unless it is someone else's, too."""
+    device = {"cpu": None, "gpu": gpus[0]}.get(on, amdjax.devices("cpu")[0])
+    put = lambda x: jnp.asarray(x) if device is None else amdjax.device_put(x, device)
+    f = amdjax.jit(lambda t, y: {"a": t["a"] + y, "b": t["b"] * 2}, donate_argnums=0)
+    y, state = put(numbers(40)), {"a": put(numbers(40) * 0), "b": put(numbers(40, seed=1))}
+    a, b = np.zeros(40, F32), numbers(40, seed=1)
+
+    def check(state, want_a, want_b, is_known):
+        given = dict(state)
+        where = {x.unsafe_buffer_pointer() for x in given.values()}
+        names = frames(lambda: state.update(f(state, y)))
+        assert is_known in (None, "deleting.<locals>.run_and_delete" not in names)
+        assert all(x.is_deleted() for x in given.values())
+        same(state, {"a": want_a, "b": want_b})
+        return where == {x.unsafe_buffer_pointer() for x in state.values()}
+
+    for i in range(8):
+        a, b = a + np.asarray(y), b * 2
+        assert check(state, a, b, True if i > 2 else None)
+        np.asarray(state["a"])  # copies on the host are of what was there before
+    kept = state["a"].sharing()
+    assert not check(state, a + np.asarray(y), b * 2, False)
+    same(kept, a)
+    x = put(numbers(40))
+    with pytest.raises(RuntimeError, match="donate the same array twice"):
+        f({"a": x, "b": x}, y)
+    with pytest.raises(RuntimeError, match="donate the same array twice"):
+        f({"a": x, "b": x + 0}, x)
+    same(x, numbers(40))
+    old = state["a"]
+    f(state, y)
+    with pytest.raises(RuntimeError, match="deleted"):
+        f({"a": old, "b": x}, y)
+
+
+def test_memory_of_numpy_is_not_given_on():
+    f = amdjax.jit(lambda x: x + 1, donate_argnums=0)
+    for _ in range(6):
+        x = numbers(40)
+        aligned = np.frombuffer(bytearray(40 * 4 + 64), np.uint8)
+        aligned = aligned[-aligned.ctypes.data % 64 :][: 40 * 4].view(F32)
+        aligned[:] = x
+        given = borrowed(aligned)
+        same(f(given), x + 1)
+        same(aligned, x)
+        assert given.is_deleted()
+
+
+def test_what_is_donated_is_gone_when_a_launch_is_refused(gpu):
+    f = amdjax.jit(lambda x: jnp.sort(x) * 2, donate_argnums=0)
+    x = amdjax.device_put(numbers(40), gpu)
+    for _ in range(4):
+        x = f(x + 0)
+    given = x + 0
+    gpu.answer = "fakeErrorInvalidValue"
+    with pytest.raises(DeviceError, match="refuses"):
+        f(given)
+    gpu.answer = ""
+    assert given.is_deleted()
+
+
 def test_copies_on_the_host_are_of_what_was_computed(gpu):
     f = amdjax.jit(lambda x: x + 1)
     x = amdjax.device_put(numbers(4), gpu)
@@ -298,6 +362,7 @@ def test_references_are_counted(gpu):
     x, y = (amdjax.device_put(numbers(5, seed=i), gpu) for i in range(2))
     big = amdjax.device_put(numbers(100_000), gpu)
     tree = {"a": x, "b": [y, x]}
+    donating = amdjax.jit(lambda t, y: [t["a"] + y, t["b"] - y], donate_argnums=0)
     calls = [
         (amdjax.jit(lambda x: x + 1), (x,)),
         (amdjax.jit(lambda x: [x, x * 2, x * 3]), (x,)),
@@ -305,6 +370,7 @@ def test_references_are_counted(gpu):
         (amdjax.jit(lambda x: jnp.sort(x * 2)[::-1] * x), (x,)),
         (amdjax.jit(lambda x: x + 1), (big,)),
         (lambda x, y: x * y, (x, y)),
+        (lambda x, y: donating({"a": x - y, "b": x * y}, y), (x, y)),
         (lambda x: lax.sort_p.bind(x, dimension=0, is_stable=True, num_keys=1), (x,)),
     ]
     for f, args in calls:

@@ -222,13 +222,19 @@ class CpuProgram:
     def native(self) -> NativeCall | None:
         """How it is run without Python; None where Python has a part in it."""
         plan = self.plan
-        if plan.aliases or plan.hosts or self._without_data:
+        if plan.hosts or self._without_data:
             return None
         whole, places = self._shared or (None, [(0, n) for n in self.sizes])
         results = [(t, n, at) for t, (at, n) in zip(self.out_avals, places, strict=True)]
         code = self._code.buffer_info()[0]
         return NativeCall(
-            code, 1 + plan.constants_at, self._arena_bytes, results, whole, self._held
+            code,
+            1 + plan.constants_at,
+            self._arena_bytes,
+            results,
+            whole,
+            self._held,
+            aliases=plan.aliases,
         )
 
     def _fixed(self) -> dict[int, tuple[int, int]]:

@@ -20,7 +20,7 @@ from amdjax.runtime.gpu import GpuDevice, Graph
 
 __all__ = ["GIVE_UP", "Replays", "is_capturable"]
 
-LAUNCHES = range(8, 4097)  # fewer are not worth a graph, more make a large one
+MOST_LAUNCHES = 4096  # more make a large graph
 GRAPHS = 8  # kept for each program: the addresses of a loop's values alternate
 GIVE_UP = 32  # calls with new addresses in a row
 
@@ -31,7 +31,7 @@ def is_capturable(plan: Plan, device: GpuDevice) -> bool:
         return False
     if not device.captures_cooperative and any(k.cooperative for k in plan.kernels()):
         return False
-    return _launches(plan) in LAUNCHES
+    return device.graphs_from <= _launches(plan) <= MOST_LAUNCHES
 
 
 def _launches(plan: Plan) -> int:

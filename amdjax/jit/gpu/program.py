@@ -221,9 +221,11 @@ class GpuProgram:
                 call[FIRST + vm.ARENA] = arena.address
             call[first:last] = array("q", [b.address for b in (*buffers, *outs)])
             # What this frees, later work may use at once: work on a device is in order.
-            self._issue(call.tobytes())
-            for i in plan.aliases.values():
-                args[i].buffer = None
+            try:
+                self._issue(call.tobytes())
+            finally:  # what has failed may have written into them
+                for i in plan.aliases.values():
+                    args[i].buffer = None
             results: list[Any] = [
                 PlacedArray(t, b, placement) for t, b in zip(out_avals, outs, strict=True)
             ]
@@ -242,12 +244,21 @@ class GpuProgram:
         """How machine code calls it; None where Python has a part in it besides launches."""
         plan, device = self.plan, self.device
         elsewhere = any(t.dtype == float0 or t.memory_space is Space.Host for t in self.out_avals)
-        if plan.aliases or plan.hosted or elsewhere:
+        if plan.hosted or elsewhere:
             return None
         results = [(t, n, 0) for t, n in zip(self.out_avals, self.sizes, strict=True)]
         arena = plan.arena_bytes if self._has_arena else 0
         return NativeCall(
-            0, self._words, arena, results, None, self, self._issue, placement, DeviceMemory(device)
+            0,
+            self._words,
+            arena,
+            results,
+            None,
+            self,
+            self._issue,
+            placement,
+            DeviceMemory(device),
+            plan.aliases,
         )
 
     def _in_place(self, args: Sequence[ConcreteArray]) -> frozenset[int]:
