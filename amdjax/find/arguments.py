@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from amdjax.core import dtypes
-from amdjax.core.jaxpr import ClosedJaxpr
+from amdjax.core.jaxpr import ClosedJaxpr, Var
 from amdjax.core.parse import parse_jaxpr
 from amdjax.find.problem import Problem
 
@@ -23,19 +23,19 @@ _COMPLEX = re.compile(r"\bc64(?=\[)|\bcomplex64\b")
 
 
 def random_arguments(problem: Problem) -> list[np.ndarray]:
-    """Values as networks have them: normal numbers, indices into the largest axis."""
+    """Values as networks have them: normal numbers, indices into the largest axis, bounds."""
     rng = np.random.default_rng(0)
-    return [_random(rng, aval, problem) for aval in problem.closed.in_avals]
+    return [_random(rng, v, problem) for v in problem.closed.jaxpr.invars]
 
 
 def whole_arguments(problem: Problem) -> list[np.ndarray]:
     """Small whole numbers, whose sums and products are exact in any order."""
     rng = np.random.default_rng(1)
     arrays = []
-    for aval in problem.closed.in_avals:
-        x = _random(rng, aval, problem)
-        if _is_inexact(aval.dtype):
-            x = rng.integers(-2, 3, aval.shape).astype(aval.dtype)
+    for v in problem.closed.jaxpr.invars:
+        x = _random(rng, v, problem)
+        if _is_inexact(v.aval.dtype):
+            x = rng.integers(-2, 3, v.aval.shape).astype(v.aval.dtype)
         arrays.append(x)
     return arrays
 
@@ -44,8 +44,13 @@ def _is_inexact(dtype: Any) -> bool:
     return dtypes.issubdtype(dtype, np.inexact)
 
 
-def _random(rng: np.random.Generator, aval: Any, problem: Problem) -> np.ndarray:
-    shape, dtype = aval.shape, np.dtype(aval.dtype)
+def _random(rng: np.random.Generator, v: Var, problem: Problem) -> np.ndarray:
+    shape, dtype = v.aval.shape, np.dtype(v.aval.dtype)
+    bounded = _bounded(v, problem)
+    if bounded is not None:  # groups that end anywhere, the last one at the end
+        bounds = np.sort(rng.integers(0, bounded, shape, endpoint=True), axis=-1)
+        bounds[..., :1], bounds[..., -1:] = 0, bounded
+        return bounds.astype(dtype)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)
     if _is_inexact(dtype):
@@ -58,6 +63,16 @@ def _random(rng: np.random.Generator, aval: Any, problem: Problem) -> np.ndarray
         return rng.integers(info.min, info.max, shape, endpoint=True).astype(dtype)
     longest = max((n for a in problem.closed.in_avals for n in a.shape), default=1)
     return rng.integers(0, min(longest, info.max), shape, endpoint=False).astype(dtype)
+
+
+def _bounded(v: Var, problem: Problem) -> int | None:
+    """The extent that a variable cuts into groups, by where these begin; None for others."""
+    for eqn in problem.closed.eqns:
+        if eqn.primitive.name == "grouped_dot" and eqn.invars[2] is v:
+            (ragged,) = eqn.params["numbers"].lhs_ragged_dimensions
+            extent: int = eqn.invars[0].aval.shape[ragged]
+            return extent
+    return None
 
 
 def in_float64(problem: Problem) -> ClosedJaxpr | None:

@@ -15,6 +15,7 @@ import amdjax.numpy as jnp
 from amdjax import find, jit, lax
 from amdjax.core.config import State
 from amdjax.find import machines, model, session, solutions, tuning
+from amdjax.find.arguments import random_arguments, whole_arguments
 from amdjax.find.database import Database, Result
 from amdjax.find.known import applying
 from amdjax.find.machines import default_machine, machine_named
@@ -335,6 +336,18 @@ def test_modes_search_while_compiling(mode, database):
     with _set("find_enforce", "db_clean"):
         jit(lambda x: f(x))(X)
     assert not list(Database(database).rows())
+
+
+def test_groups_are_measured_by_bounds_that_are_some(database):
+    """Kernels read where bounds say: any integers would be places that do not exist."""
+    x, w, sizes = np.ones((24, 16), np.float32), np.ones((5, 16, 130), np.float32), np.ones(5, int)
+    problems = find.problems(lax.ragged_dot, x, w, sizes)
+    (problem,) = (p for p in problems if "grouped_dot" in p.program)
+    for draw in (random_arguments, whole_arguments):
+        (bounds,) = (v for v in draw(problem) if v.shape == (6,))
+        assert bounds[0] == 0 and bounds[-1] == 24 and (np.diff(bounds) >= 0).all()
+    found = find.find_solutions(problem)
+    assert found and not [r for *_, r in Database(database).rows() if r.status == "wrong"]
 
 
 def test_wrong_plans_are_reported_and_not_chosen(monkeypatch, database):
