@@ -163,7 +163,7 @@ def current() -> SourceInfo:
     frame = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
-        if not is_internal(code):
+        if not _internal.get(code.co_filename) and not is_internal(code):  # mostly without a call
             return SourceInfo(code, frame.f_lineno, state.scope)
         frame = frame.f_back  # type: ignore[assignment]
     return SourceInfo(None, 0, state.scope)

@@ -22,7 +22,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from amdjax.core.dims import choosing, same_shape
+from amdjax.core.dims import Dim, choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Reduce, Shaped
 from amdjax.passes import is_on
@@ -422,7 +422,10 @@ class _Clusters:
             others = {*islice(reversed(self.readers.get(v, {})), NEWEST)} - numbers
             if others and size_of(v.aval.shape) >= min(max(size_of(root.domain), 2), 65):
                 numbers |= others
-        near = set(range(max(0, len(self.steps) - NEWEST), len(self.steps))) - numbers
+        near = set[int]()
+        if any(isinstance(n, Dim) for n in root.domain) or size_of(root.domain) <= SMALL_DOMAIN:
+            near.update(range(max(0, len(self.steps) - NEWEST), len(self.steps)))
+            near -= numbers
         alike = {n for n in near if same_shape(self._domain(n) or (), root.domain)}
         if alike and size_of(root.domain) <= SMALL_DOMAIN:
             numbers |= {n for n in alike if self._is_few(root, n)}

@@ -117,7 +117,9 @@ class Code:
 
     def _word(self, w: Any) -> None:
         at = len(self._words)
-        if isinstance(w, View):
+        if type(w) is int:  # as most are
+            self._words.append(w)
+        elif isinstance(w, View):
             self._operand(w)
         elif isinstance(w, tile.Kernel):
             self._words.append(self.kernels[id(w)])
