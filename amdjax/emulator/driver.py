@@ -10,8 +10,9 @@ from amdjax.emulator import state, trace
 from amdjax.emulator.memory.write_log import FORGET
 
 RUN = "amdjax_emulator_run_groups"
-TRACED = "amdjax_emulator_run_traced"
 TURN = "amdjax_emulator_run_turn"
+#: The same with a trace of what waves do.
+TRACED = {name: f"{name}_traced" for name in (RUN, TURN)}
 
 # Words of the launch block. LDS_BYTES of LDS_MEMORY are set anew for each workgroup, and of the
 # shadows WRITTEN and (at barriers too) RACES as many bytes as say so. A wave that runs LONGEST
@@ -26,9 +27,10 @@ _LDS_FILL = 0xCC
 
 
 class _Driver:
-    """Writes `i32 run_groups(ptr launch)` (also with a trace), or `i32 run_turn(ptr launch)`."""
+    """Writes `i32 run_groups(ptr launch)` or `i32 run_turn(ptr launch)`."""
 
-    def __init__(self, module: Module, name: str) -> None:
+    def __init__(self, module: Module, name: str, traced: bool) -> None:
+        self.traced, name = traced, TRACED[name] if traced else name
         self.f = module.function(name, [("launch", PTR)], I32, attributes="nounwind")
         (self.launch,) = self.f.args
         for used in ("memcpy.p0.p0.i64", "memset.p0.i64"):
@@ -36,7 +38,6 @@ class _Driver:
             module.declarations[used] = f"declare void @llvm.{used}(ptr, {second}, i64, i1)"
         self.states, self.stride = self._pointer(STATES), self._word(STATE_BYTES)
         self.waves = self._word(WAVES)
-        self.traced = name == TRACED
 
     def _word(self, index: int) -> Value:
         return self.f.load(I64, self.f.gep(self.launch, index, I64), 8)
@@ -228,15 +229,15 @@ class _Driver:
         f.ret(f.select(f.icmp("ne", asleep, zero), *statuses))
 
 
-def write_groups(module: Module, name: str = RUN) -> Function:
-    """Add the function that runs workgroups one after the other; as `TRACED` it traces."""
-    driver = _Driver(module, name)
+def write_groups(module: Module, traced: bool = False) -> Function:
+    """Add the function that runs workgroups one after the other."""
+    driver = _Driver(module, RUN, traced)
     driver.write_groups()
     return driver.f
 
 
-def write_turn(module: Module) -> Function:
+def write_turn(module: Module, traced: bool = False) -> Function:
     """Add the function that lets a workgroup have its turn."""
-    driver = _Driver(module, TURN)
+    driver = _Driver(module, TURN, traced)
     driver.write_turn()
     return driver.f

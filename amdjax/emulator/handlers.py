@@ -46,7 +46,7 @@ class Handlers:
         self._drivers: dict[str, int] = {}
 
     def driver(self, name: str = RUN) -> int:
-        """Address of `i32 run_groups(ptr launch)`, of `run_turn` (`TURN`), or of `TRACED`."""
+        """Address of `i32 run_groups(ptr launch)`, of `run_turn`, or of one that traces."""
         with self._lock:
             if not self._drivers:
                 self._load_support()
@@ -88,10 +88,12 @@ class Handlers:
         """What is wanted by few."""
         module = Module()
         write_forget(module)
-        write_groups(module, TRACED)
-        library = engine().load(compile_cached([str(module)], opt=2), [TRACED])
+        write_groups(module, traced=True)
+        write_turn(module, traced=True)
+        names = [*TRACED.values()]
+        library = engine().load(compile_cached([str(module)], opt=2), names)
         self._libraries.append(library)
-        self._drivers[TRACED] = library[TRACED]
+        self._drivers |= {name: library[name] for name in names}
 
 
 HANDLERS = Handlers()

@@ -62,6 +62,8 @@ _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _ROUNDS, _SPIN = 1024, 64
 # Workgroups of a sample.
 _LEAST_SAMPLED, _MOST_SAMPLED, _GOLDEN = 6, 64, (5**0.5 - 1) / 2
+# Workgroups that are traced at most, and instructions of all of them together.
+_MOST_TRACED, _TRACED_LENGTH = 8, 200_000
 # The trap register with the number of the wave in its workgroup, from bit 25.
 _TTMP_WAVE = 116
 
@@ -204,16 +206,21 @@ class _Worker:
 
     def run(self, function: str = driver.RUN) -> None:
         """Run all workgroups; of one that takes turns, until a wave of it sleeps."""
-        if self.words.size and function == driver.RUN:
-            function = driver.TRACED
+        if self.words.size:
+            function = driver.TRACED[function]
         run = _PROTOTYPE(native.HANDLERS.driver(function))
         self.status = state.Status(run(self.block.ctypes.data))
+
+    @property
+    def group(self) -> int:
+        """The workgroup that it ran last."""
+        return int(self.block[driver.GROUP])
 
     @property
     def followed(self) -> trace.Trace:
         """What the waves of its workgroup did, where it is traced."""
         written = (int(self.context[state.TRACE // 8]) - self.words.ctypes.data) // 8
-        return trace.parse(self.words[:written], self.records.ctypes.data)
+        return trace.parse(self.words[:written], self.records.ctypes.data, self.launch.waves)
 
     @property
     def instructions(self) -> int:
@@ -309,7 +316,7 @@ class Launch:
         self.state_bytes = state.VGPRS + 4 * kernel.lanes * kernel.registers
         self.lds_bytes = kernel.group_segment + shared_bytes
         self.alike = self.program, self.grid, self.workgroup, self.lds_bytes
-        self.traced = not cooperative and self.executed > 0 and timing.wants(self.alike)
+        self.traced = self.executed > 0 and timing.wants(self.alike)
         self.profile = profile or self.traced or counting.is_recording()
         self.has_races = Checks.RACES in self.checks and self.waves > 1
         self.kernarg = np.zeros(max(len(kernarg), kernel.kernarg_size, 8) + 64, np.uint8)
@@ -347,12 +354,25 @@ class Launch:
         return self._run_whole(groups)
 
     def _run_whole(self, groups: int) -> list[_Worker]:
-        """Run all workgroups; one from their middle is traced if that is wanted."""
-        if not self.traced:
-            return self._run_span(0, groups)
-        at = groups // 2
-        spans = (0, at), (at, at + 1), (at + 1, groups)
-        return [w for a, b in spans if b > a for w in self._run_span(a, b, traced=a == at)]
+        """Run all workgroups; some from all over the grid are traced if that is wanted.
+
+        They are as far apart as they can be and a little more, so that they are neither all of the
+        beginning nor all the first of a row.
+        """
+        count = self._traces(groups)
+        picked = sorted({(groups * (2 * i + 1) // (2 * count) + i) % groups for i in range(count)})
+        workers: list[_Worker] = []
+        for before, at in pairwise([-1, *picked, groups]):
+            if at - before > 1:
+                workers += self._run_span(before + 1, at)
+            if at < groups:
+                workers += self._run_span(at, at + 1, traced=True)
+        return workers
+
+    def _traces(self, groups: int) -> int:
+        """How many workgroups should be traced."""
+        length = self.waves * self.program.wave_cost
+        return max(1, min(groups, _MOST_TRACED, _TRACED_LENGTH // length)) if self.traced else 0
 
     def _run_span(self, first: int, last: int, traced: bool = False) -> list[_Worker]:
         """Run neighboring workgroups, or one that is traced."""
@@ -388,9 +408,7 @@ class Launch:
             is_little = executed * groups <= instructions * len(done)
             if len(done) >= _LEAST_SAMPLED and (is_little or executed >= instructions):
                 break
-            # The first one is at the edge.
-            traced = self.traced and len(done) == 1
-            workers += self._run_span(group, group + 1, traced)
+            workers += self._run_span(group, group + 1, len(done) < self._traces(groups))
             done.append(group)
             executed += workers[-1].instructions
         self.executed = len(done)
@@ -414,7 +432,8 @@ class Launch:
                 f"kernel {self.program.kernel.name} wants {groups} workgroups resident at once; "
                 f"{self.target.device.name} holds {most}"
             )
-        workers = [_Worker(self, i, i, i + 1) for i in range(groups)]
+        traced = groups // 2 if self.traced else None
+        workers = [_Worker(self, i, i, i + 1, i == traced) for i in range(groups)]
         going, rounds, executed = workers, 0, 0
         while going:
             for worker in going:
@@ -493,13 +512,16 @@ def execute(own: Launch) -> None:
 
 
 def _record_trace(own: Launch, workers: list[_Worker]) -> None:
-    """Enter the workgroup that was traced, if one was, where traces are collected."""
-    found = next((w.followed for w in workers if w.words.size), None)
+    """Enter the workgroups that were traced where traces are collected."""
+    followed = sorted((w for w in workers if w.words.size), key=lambda w: w.group)
     new = None
-    if found is not None:
-        nbytes = _size_of_touched(own, timing.touched_lines(own.program, found))
+    if followed:
+        found = tuple(w.followed for w in followed)
+        lines = set[int]().union(*(timing.touched_lines(own.program, x) for x in found))
         groups, resident = math.prod(own.grid), _occupancy(own).workgroups
-        new = timing.Traced(own.program, own.target, found, groups, resident, nbytes)
+        nbytes = _size_of_touched(own, lines)
+        executed = sum(w.instructions for w in workers) / own.executed
+        new = timing.Traced(own.program, own.target, found, groups, resident, nbytes, executed)
     timing.record(own.alike, new)
 
 

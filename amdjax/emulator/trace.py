@@ -58,7 +58,7 @@ class Trace:
     Attributes:
         records: for each wave the indices of the records that it ran.
         details: for each of these what its access touched: lines of 64 bytes, or cycles of LDS.
-        whole: whether the buffer had room for all.
+        whole: whether the buffer had room for all; else all waves do what the longest one did.
     """
 
     records: tuple[tuple[int, ...], ...]
@@ -66,12 +66,13 @@ class Trace:
     whole: bool
 
 
-def parse(words: np.ndarray, first_record: int) -> Trace:
+def parse(words: np.ndarray, first_record: int, count: int) -> Trace:
     """The trace that a worker wrote.
 
     Args:
         words: of 64 bits.
         first_record: address of the records.
+        count: waves of the workgroup.
     """
     kinds = words & 7
     # What follows the mark of a wave is its own until the next one.
@@ -86,7 +87,11 @@ def parse(words: np.ndarray, first_record: int) -> Trace:
         records[wave] += ((own[starts] - np.uint64(first_record)) // state.RECORD).tolist()
         details[wave] += _behind(own >> np.uint64(3), starts)
     whole = len(words) < CAPACITY
-    return Trace(tuple(map(tuple, records)), tuple(map(tuple, details)), whole)
+    kept = list(range(len(waves)))
+    if not whole:
+        kept = [max(kept, key=lambda i: len(records[i]))] * count
+    of = lambda parts: tuple(tuple(parts[i]) for i in kept)
+    return Trace(of(records), of(details), whole)
 
 
 def _behind(values: np.ndarray, starts: np.ndarray) -> Sequence[tuple[int, ...]]:

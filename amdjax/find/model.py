@@ -1,11 +1,8 @@
-"""About how long kernels take on a GPU that is not there, from what the emulator counts.
+"""About how long kernels take on a GPU that is not there, by the emulator's model of time.
 
-Launches follow each other. In each the busiest compute unit has as many workgroups as the others or
-one more; it does what takes longest, and some of the rest that is not hidden, but is no faster than
-one workgroup that waits for its loads. Of long launches a sample of the workgroups is emulated, and
-counted for all. Rates are those of the target, what things cost that of
-`targets.gpu.GpuCosts`, by which plans of products are chosen too. Estimates rank plans of one
-problem; they are no times.
+Launches follow each other. Of long launches a sample of the workgroups is emulated; a few of them
+are traced, which `emulator.debug.replay` replays. Estimates rank plans of one problem; they are no
+times.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.find.program import Program
 from amdjax.runtime.devices import devices, platforms
@@ -25,6 +21,7 @@ from amdjax.targets import GpuTarget
 
 if TYPE_CHECKING:
     from amdjax.emulator.debug.counters import Counters
+    from amdjax.emulator.debug.timing import Traced
 
 __all__ = ["SAMPLABLE", "counted", "emulated_program", "estimated_seconds", "is_here", "written"]
 
@@ -32,9 +29,6 @@ __all__ = ["SAMPLABLE", "counted", "emulated_program", "estimated_seconds", "is_
 #: that other workgroups have computed.
 SAMPLABLE = ("product", "convolution", "map", "rows")
 INSTRUCTIONS = 1 << 18  # of all waves of a launch together, of which a sample has about as many
-
-LINE = 64  # bytes
-IN_FLIGHT = 8  # loads of a wave that wait together
 
 
 def is_here(target: GpuTarget) -> bool:
@@ -66,8 +60,8 @@ def emulated_program(closed: ClosedJaxpr, target: GpuTarget) -> Program:
 
 def counted(
     run: Callable[[Sequence[Any]], list[Any]], arrays: Sequence[Any], sampled: bool = False
-) -> tuple[list[Any], list[Counters]]:
-    """Results of a run on an emulated GPU, and what each launch did.
+) -> tuple[list[Any], list[Counters], list[Traced | None]]:
+    """Results of a run on an emulated GPU, what each launch did, and some of it in detail.
 
     Args:
       run: the program.
@@ -76,13 +70,14 @@ def counted(
     """
     # late: the emulator loads where it runs
     from amdjax.emulator.debug.counters import recording, sampling
+    from amdjax.emulator.debug.timing import tracing
 
     sample = sampling(INSTRUCTIONS) if sampled else contextlib.nullcontext()
-    with recording() as launches, sample:
+    with recording() as launches, tracing() as traces, sample:
         results = run(arrays)
         for x in results:
             x.block_until_ready()
-    return results, launches
+    return results, launches, traces
 
 
 def written(x: np.ndarray, launches: Sequence[Counters]) -> np.ndarray | None:
@@ -99,34 +94,10 @@ def written(x: np.ndarray, launches: Sequence[Counters]) -> np.ndarray | None:
     return np.asarray((data != 255).any(axis=1).reshape(x.shape))
 
 
-def estimated_seconds(launches: Iterable[Counters], target: GpuTarget) -> float:
+def estimated_seconds(traces: Iterable[Traced | None], target: GpuTarget) -> float:
     """About how long launches take, one after the other."""
-    clocks = sum(_clocks(launch, target) for launch in launches)
-    return clocks / (target.device.clock * 1e6)
+    # late: the emulator loads where it runs
+    from amdjax.emulator.debug.replay import estimate
 
-
-def _clocks(c: Counters, target: GpuTarget) -> float:
-    costs, device = target.costs, target.device
-    if not c.workgroups:
-        return float(costs.launch)
-    most = ceil_div(c.workgroups, target.compute_units)
-    share = most / c.workgroups  # of all work, what the busiest compute unit does
-    busy = [
-        share * c.by_class["valu"] * target.wave_size / (target.vector_rate / 2),
-        share * c.matrix_flops / _matrix_rate(c, target),
-        share * c.bank_cycles,
-        share * c.lines_64 * LINE / costs.cache_rate,
-        c.ideal_64 * LINE / (device.bandwidth * 1e3 / device.clock),
-    ]
-    steps = max(c.barriers, c.accesses / IN_FLIGHT) / max(c.waves, 1)
-    resident = c.occupancy.waves * target.simds if c.occupancy else 8 * target.simds
-    turns = ceil_div(most * ceil_div(c.waves, c.workgroups), max(resident, 1))
-    alone = turns * (costs.program + steps * costs.load_latency)
-    return costs.launch + max(alone, max(busy) + costs.not_hidden * (sum(busy) - max(busy)))
-
-
-def _matrix_rate(c: Counters, target: GpuTarget) -> float:
-    """Operations of a compute unit in a clock with the matrix instructions that ran."""
-    used = (name for name in c.by_mnemonic if "mfma" in name or "wmma" in name)
-    operand = next(used, "").rpartition("_")[2]
-    return float(target.matrix_rate.get(operand, target.vector_rate))
+    cycles = sum(target.costs.launch + (estimate(x).cycles if x else 0.0) for x in traces)
+    return cycles / (target.device.clock * 1e6)

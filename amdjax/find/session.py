@@ -36,6 +36,7 @@ from amdjax.targets import GpuTarget
 
 if TYPE_CHECKING:
     from amdjax.emulator.debug.counters import Counters
+    from amdjax.emulator.debug.timing import Traced
 
 __all__ = ["Session", "compiled", "require_machine"]
 
@@ -178,13 +179,13 @@ class Session:
         if not self.model:
             return Outcome(program.results(arguments))
         arrays = [asarray_concrete(x) for x in arguments]
-        found, launches = counted(program.run, arrays, self.problem.kind in SAMPLABLE)
+        found, launches, traces = counted(program.run, arrays, self.problem.kind in SAMPLABLE)
         results = [np.asarray(x) for x in found]
-        return Outcome(results, [written(x, launches) for x in results], launches)
+        return Outcome(results, [written(x, launches) for x in results], launches, traces)
 
     def _estimated(self, outcome: Outcome) -> float:
         assert isinstance(self.machine, GpuTarget)
-        return estimated_seconds(outcome.launches, self.machine)
+        return estimated_seconds(outcome.traces, self.machine)
 
     def _time(self, program: Program, rounds: int) -> tuple[float, float]:
         """Of an undisturbed run, and how much longer the median run is.
@@ -219,11 +220,13 @@ class Outcome:
       results: arrays.
       written: for each which elements are as a whole run has them; None if all are.
       launches: what the emulator counted of each.
+      traces: what workgroups of each did.
     """
 
     results: list[np.ndarray]
     written: Sequence[np.ndarray | None] = ()
     launches: Sequence[Counters] = ()
+    traces: Sequence[Traced | None] = ()
 
     @property
     def is_whole(self) -> bool:

@@ -1,12 +1,14 @@
 """The timing model against kernels whose time follows from its constants, and published figures."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 
 import amdjax
 import amdjax.numpy as jnp
+from amdjax.emulator import Counters, trace
+from amdjax.emulator.debug import replay
 from amdjax.emulator.debug.replay import estimate
 from amdjax.emulator.debug.timing import CAUSES, tracing
 from amdjax.targets import get
@@ -194,6 +196,47 @@ def test_copies_are_bound_by_the_bandwidth(gfx):
     assert took.split["memory"] > 0.5
 
 
+def matrix_chain(gfx, x, steps):
+    """A kernel of so many products, each of which adds to the one before."""
+    ab, c = x.operand_type, x.accumulator_type
+    kinds = {"a": ab, "b": ab, "c": c, "signed": "i1"}
+    types = ", ".join(kinds.get(a) or a.split()[0] for a in x.arguments)
+    lines = []
+    for i in range(steps):
+        values = {"a": f"{ab} %a", "b": f"{ab} %a", "c": f"{c} %y{i}", "signed": "i1 true"}
+        given = ", ".join(values.get(a, a) for a in x.arguments)
+        lines.append(f"  %y{i + 1} = call {c} @{x.intrinsic}({given})")
+    overloaded = "\n".join(lines)
+    return f"""
+define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %in) {{
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %pa = getelementptr {ab}, ptr addrspace(1) %in, i32 %t
+  %a = load {ab}, ptr addrspace(1) %pa
+  %po = getelementptr {c}, ptr addrspace(1) %out, i32 %t
+  %y0 = load {c}, ptr addrspace(1) %po
+{overloaded}
+  store {c} %y{steps}, ptr addrspace(1) %po
+  ret void
+}}
+{IDS}
+declare {c} @{x.intrinsic}({types})
+"""
+
+
+@pytest.mark.parametrize("waves", [4, 8])
+def test_matrix_instructions_follow_each_other(gfx, waves):
+    """A sum of products takes their clocks, and two waves on a SIMD share its unit."""
+    target = get(gfx)
+    if not target.matrix:
+        pytest.skip("no matrix unit")
+    x = target.matrix_for("f16")[0]
+    threads = waves * LANES[gfx]
+    out, a = np.zeros((threads, 16), np.float32), np.zeros((threads, 8), np.float32)
+    make = lambda steps: traced(matrix_chain(gfx, x, steps), gfx, 1, threads, out, a)
+    clocks = matrix_clocks(target, "f16", (x.m, x.n, x.k))
+    assert clocks_of_step(make, gfx, 16, 48) == pytest.approx(clocks * waves // 4, rel=0.01)
+
+
 def product(gfx, n=256):
     x = jnp.ones((n, n), jnp.float16)
     return amdjax.jit(lambda x: x @ x).lower(x).compile(gfx).profile(x)
@@ -235,3 +278,107 @@ def test_the_best_matrix_instructions_reach_the_peak(gfx, kind):
     clocks = [(x, matrix_clocks(target, kind, (x.m, x.n, x.k), x.blocks)) for x in known]
     rates = [x.flops / c * (4 if target.wave_size == 64 else 2) for x, c in clocks]
     assert max(rates) == target.matrix_rate[kind]
+
+
+# A loop that loads a number and computes, with the number that was loaded before or with its own.
+# The empty instruction keeps LLVM from loading after the work.
+LOOP = """
+define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %in, i32 %n) {{
+entry:
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %i64 = zext i32 %t to i64
+  %p = getelementptr float, ptr addrspace(1) %in, i64 %i64
+  %first = load float, ptr addrspace(1) %p
+  br label %loop
+loop:
+  %i = phi i32 [ 0, %entry ], [ %j, %loop ]
+  %held = phi float [ %first, %entry ], [ %next, %loop ]
+  %sum = phi float [ 0.0, %entry ], [ %y{steps}, %loop ]
+  %j = add i32 %i, 1
+  %o = mul i32 %j, 64
+  %o64 = zext i32 %o to i64
+  %q = getelementptr float, ptr addrspace(1) %p, i64 %o64
+  %next = load float, ptr addrspace(1) %q
+  %y0 = call float asm sideeffect "", "=v,0,~{{memory}}"(float %sum)
+{lines}
+  %more = icmp ult i32 %j, %n
+  br i1 %more, label %loop, label %end
+end:
+  %po = getelementptr float, ptr addrspace(1) %out, i64 %i64
+  store float %y{steps}, ptr addrspace(1) %po
+  ret void
+}}
+declare i32 @llvm.amdgcn.workitem.id.x()
+declare float @llvm.fma.f32(float, float, float)
+"""
+
+
+def test_waits_behind_the_work_are_shorter(gfx):
+    """What is loaded for the next turn costs nothing while this one computes; the wait says so."""
+    t, steps = timing_of(get(gfx)), 80
+    lines = "\n".join(
+        f"  %y{i + 1} = call float @llvm.fma.f32(float %y{i}, float %{{used}}, float %y{i})"
+        for i in range(steps)
+    )
+    found = {}
+    for used in ("held", "next"):
+        text = LOOP.format(steps=steps, used=used, lines=lines.format(used=used))
+        make = lambda n: traced(
+            text, gfx, 1, LANES[gfx], floats(gfx), floats(gfx, 64 * 40), np.uint32(n)
+        )
+        found[used] = clocks_of_step(make, gfx, 10, 30), estimate(make(30)).waits
+    (late, hidden), (early, stands) = found["held"], found["next"]
+    work, latency = steps * t.arithmetic, next(x for x in t.levels if x.keeps).latency
+    assert early - late == pytest.approx(min(work, latency), rel=0.15)
+    longest = stands[0]
+    assert longest.cause == "memory" and "load" in longest.behind and longest.count == 30
+    assert longest.clocks == pytest.approx(latency, rel=0.1)
+    assert sum(x.clocks for x in hidden if x.count == 30) < max(latency - work, 0) + 0.1 * latency
+
+
+SUM = chain(FMA, 60, declarations=DECLARED)
+
+
+def test_tracing_changes_nothing_that_is_counted(gfx):
+    x, n = floats(gfx), LANES[gfx]
+    plain = run(compiled(SUM, gfx), 20, n, np.zeros_like(x), x, profile=True)
+    with tracing() as launches:
+        followed = [run(compiled(SUM, gfx), 20, n, np.zeros_like(x), x) for _ in range(2)]
+    for item in fields(Counters):
+        assert getattr(followed[0], item.name) == getattr(plain, item.name), item.name
+    assert launches[0] is launches[1] and len(launches[0].traces) == 8
+    for each in launches[0].traces:
+        assert sum(map(len, each.records)) == plain.instructions / 20
+
+
+def test_long_traces_and_short_replays(gfx, monkeypatch):
+    """The beginning of a long launch stands for all of it."""
+    make = lambda: traced(LOOP_OF_ONE, gfx, 4, 64, floats(gfx, 64), floats(gfx, 64 * 240), N)
+    whole = estimate(make())
+    monkeypatch.setattr(replay, "_BUDGET", 2000)
+    assert estimate(make()).cycles == pytest.approx(whole.cycles, rel=0.1)
+    monkeypatch.setattr(trace, "CAPACITY", 4000)
+    short = make()
+    assert not short.traces[0].whole
+    assert estimate(short).cycles == pytest.approx(whole.cycles, rel=0.1)
+
+
+N = np.uint32(200)
+LOOP_OF_ONE = LOOP.format(
+    steps=8, used="next",
+    lines="\n".join(
+        f"  %y{i + 1} = call float @llvm.fma.f32(float %y{i}, float %next, float %y{i})"
+        for i in range(8)
+    ),
+)  # fmt: skip
+
+
+def test_workgroups_that_wait_for_each_other_are_estimated(gfx):
+    """A loop that is one launch, in which workgroups meet at barriers of the grid."""
+
+    def power(x):
+        return amdjax.lax.fori_loop(0, 2, lambda i, y: y @ x, x)
+
+    x = jnp.eye(32)
+    profile = amdjax.jit(power).lower(x).compile(gfx).profile(x)
+    assert all(found.cycles > 100 for found in profile.timings)

@@ -1,7 +1,7 @@
 """How long a launch takes on hardware, estimated: what its waves did is replayed by a model.
 
 The model has one compute unit (on RDNA a pair of them that share LDS) with as many workgroups as it
-holds at once, all doing what the traced one did. Waves issue in order, the one that could go first
+holds at once, doing what the traced ones did. Waves issue in order, the one that could go first
 goes first; each SIMD takes an instruction of each class in a turn. Results are there after the
 latency of their kind; what memory instructions bring is in the queues of `waits`, and a wait goes
 on when they are short enough. LDS and the first-level cache serve one access after the other, LDS
@@ -72,7 +72,7 @@ class _Op:
     waits: tuple[tuple[int, int], ...] = ()
     arrives: bool = False
     blocks: bool = False
-    is_store: bool = False
+    to_l2: bool = False  # stores and atomic operations, which nothing of is kept before
     nbytes: int = 0  # of all lanes together
 
 
@@ -126,7 +126,7 @@ class _Costs:
             op.port, op.latency = _LDS_PORT, t.lds
         else:
             op.port, op.latency = _VMEM, t.l1
-            op.is_store = what is not None and what.kind == "store"
+            op.to_l2 = what is None or what.kind != "load"
         op.nbytes = self.target.wave_size * (what.size if what else 4)
 
     def _control(self, op: _Op, inst: Instruction) -> None:
@@ -172,7 +172,7 @@ class _Wave:
     """A wave that is replayed."""
 
     def __init__(
-        self, group: _Group, number: int, simd: int, start: float, trace: Trace, part: float
+        self, group: _Group, trace: Trace, number: int, simd: int, start: float, part: float
     ) -> None:
         self.group, self.simd, self.ready, self.at = group, simd, start, 0
         self.records, self.touched = trace.records[number], trace.details[number]
@@ -223,9 +223,9 @@ class _Unit:
     def _levels(self) -> None:
         """How much of what a workgroup touches first comes from each level."""
         per_line = self.timing.l1_line // 64
-        lines = touched_lines(self.launch.program, self.launch.trace)
-        mine = {line // per_line for line in lines}
-        asked = len(mine) * self.timing.l1_line * self.launch.workgroups
+        program, traces = self.launch.program, self.launch.traces
+        mine = [len({line // per_line for line in touched_lines(program, x)}) for x in traces]
+        asked = sum(mine) * self.timing.l1_line * self.launch.workgroups // len(traces)
         whole = min(self.launch.nbytes, asked)
         unique = whole / asked if asked else 0.0
         levels = self.timing.levels
@@ -249,13 +249,17 @@ class _Unit:
     # Replaying
 
     def run(self) -> Estimate:
-        length = sum(map(len, self.launch.trace.records)) or 1
+        lengths = [sum(map(len, x.records)) for x in self.launch.traces]
+        length = max(sum(lengths) // len(lengths), 1)
+        self.longest = self.launch.traces[lengths.index(max(lengths))]
         # Twice what is resident shows how ends and beginnings overlap.
         resident, wanted = self.resident, min(self.groups, 2 * self.resident)
         if wanted * length > _BUDGET:
             wanted = resident
-        # Of what is longer still, the beginning.
+        # Of what is longer still, the beginning, as traces have of what is longest.
         self.part = min(1.0, _BUDGET / (wanted * length))
+        whole = all(x.whole for x in self.launch.traces)
+        scale = (1.0 if whole else self.launch.instructions / length) / self.part
         ends = sorted(self._replay(wanted))
         last = ends[-1]
         first = ends[resident - 1] if wanted > resident else 0.0
@@ -263,13 +267,13 @@ class _Unit:
         total = last + (self.groups - wanted) * each
         # Waves end before what they stored is in memory.
         total = max(total, max(self.level_work) * self.groups / wanted)
-        return self._estimate(total / self.part, max(last, *self.level_free))
+        return self._estimate(total * scale, max(last, *self.level_free))
 
     def _replay(self, wanted: int) -> list[float]:
         """When each of so many workgroups ends."""
         self.heap: list[tuple[float, float, int, _Wave]] = []
         self.order = 0
-        self.started = 0
+        self.started, self.wanted = 0, wanted
         self.load = [0] * self.simds
         ends: list[float] = []
         for _ in range(min(self.resident, wanted)):
@@ -291,13 +295,17 @@ class _Unit:
         return ends
 
     def _start(self, time: float) -> None:
-        trace = self.launch.trace
-        group = _Group(self.started, len(trace.records))
+        traces = self.launch.traces
         self.started += 1
+        # As they come in the grid; the unit that ends last has the longest.
+        trace = traces[(2 * self.started - 1) * len(traces) // (2 * self.wanted)]
+        if self.started == self.groups:
+            trace = self.longest
+        group = _Group(self.started, len(trace.records))
         for number in range(len(trace.records)):
             simd = min(range(self.simds), key=self.load.__getitem__)
             self.load[simd] += 1
-            self._push(_Wave(group, number, simd, time, trace, self.part), time)
+            self._push(_Wave(group, trace, number, simd, time, self.part), time)
 
     def _push(self, wave: _Wave, time: float, since: float = 0.0) -> None:
         """Look at a wave again at some time; first at those that could go on for longest."""
@@ -352,7 +360,7 @@ class _Unit:
         cause = _MATRIX if op.matrix else {_LDS_PORT: _LDS, _VMEM: _MEMORY}.get(op.port, _ISSUE)
         spent[cause] += start - needed
         if op.port in (_VALU, _TRANS):
-            self.work["valu"] += op.cost
+            self.work["valu"] += op.cost if op.port == _VALU else self.timing.issue
 
     def _matrix(self, wave: _Wave, op: _Op, start: float) -> None:
         self.matrix[wave.simd] = start + op.matrix
@@ -399,12 +407,12 @@ class _Unit:
         cache, mark = self.lines[cu], group.number << 58
         for line in lines:
             own = line ^ mark
-            if own in cache and not op.is_store:
+            if own in cache and not op.to_l2:
                 del cache[own]
                 cache[own] = None
                 continue
             arrives = self._fetch(group, line, begin)
-            if op.is_store:
+            if op.to_l2:
                 arrives = begin + self.latencies[0]
             else:
                 cache[own] = None

@@ -20,23 +20,25 @@ UNITS = ("valu", "matrix", "LDS", "memory")
 
 @dataclass(frozen=True)
 class Traced:
-    """A launch of which one workgroup was traced.
+    """A launch of which workgroups were traced.
 
     Attributes:
         program: the kernel.
         target: the GPU.
-        trace: of the workgroup.
+        traces: of workgroups from all over the grid, in its order.
         workgroups: of the launch.
         resident: workgroups that share LDS at most.
-        nbytes: of the arrays that the workgroup touches, whole.
+        nbytes: of the arrays that these touch, whole.
+        instructions: of a workgroup on the average; traces of long ones have their beginnings.
     """
 
     program: Program
     target: GpuTarget
-    trace: Trace
+    traces: tuple[Trace, ...]
     workgroups: int
     resident: int
     nbytes: int
+    instructions: float
 
 
 @dataclass(frozen=True)
@@ -156,7 +158,7 @@ def tracing() -> Iterator[list[Traced | None]]:
     """Launches made meanwhile that are profiled are traced as well, and collected in their order.
 
     Launches of one kernel over one grid are taken to be alike: the first one stands for all. None
-    stands for what is not traced: launches whose workgroups wait for each other.
+    stands for launches without workgroups.
 
     Example:
         >>> with tracing() as launches:

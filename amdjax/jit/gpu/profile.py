@@ -24,7 +24,7 @@ class Profile:
       target: name of the GPU that was emulated.
       launches: counters of each launch, in order.
       results: the arrays that the run returned, in the order of the results' leaves.
-      traces: of each launch what a workgroup did; None where workgroups wait for each other.
+      traces: of each launch what a workgroup did; None where it has none.
     """
 
     target: str
@@ -45,7 +45,7 @@ class Profile:
         """Of each launch how many cycles it takes, what waves spend them on and where they stand.
 
         Estimated when first asked for, which takes up to a second a kernel, by a model of the GPU
-        (docs/amd.md); None where workgroups wait for each other.
+        (docs/amd.md); None for launches without workgroups.
         """
         # late: the emulator loads where it runs
         from amdjax.emulator.debug.replay import estimate
