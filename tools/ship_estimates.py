@@ -1,7 +1,7 @@
 """Estimates that come with the package, for GPUs that are not here.
 
     python tools/ship_estimates.py [--targets gfx942 gfx1100] [--only TEXT] [--list] [--write]
-    python tools/ship_estimates.py --again [--targets gfx942 gfx1100 gfx90a gfx1201]
+    python tools/ship_estimates.py --again [--targets gfx942 gfx1100 gfx90a]
 
 Products and convolutions of ResNet-50, MobileNet-v2, GPT-2 small and LSTMs, forward and backward,
 are searched by `amdjax.find` with `model=True`: plans run on the emulator, long launches in a

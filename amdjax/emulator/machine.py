@@ -359,10 +359,13 @@ class Launch:
         They are as far apart as they can be and a little more, so that they are neither all of the
         beginning nor all the first of a row.
         """
+        if not self.traced:
+            return self._run_span(0, groups)
+        # The first one, which is at the edge, says how long they are.
+        workers = self._run_span(0, 1, traced=groups <= _MOST_TRACED)
         count = self._traces(groups)
-        picked = sorted({(groups * (2 * i + 1) // (2 * count) + i) % groups for i in range(count)})
-        workers: list[_Worker] = []
-        for before, at in pairwise([-1, *picked, groups]):
+        places = {(groups * (2 * i + 1) // (2 * count) + i) % groups for i in range(count)}
+        for before, at in pairwise([0, *sorted(places - {0}), groups]):
             if at - before > 1:
                 workers += self._run_span(before + 1, at)
             if at < groups:
@@ -370,8 +373,8 @@ class Launch:
         return workers
 
     def _traces(self, groups: int) -> int:
-        """How many workgroups should be traced."""
-        length = self.waves * self.program.wave_cost
+        """How many workgroups should be traced, by what those before took."""
+        length = self.waves * max(self.program.wave_cost, 1)
         return max(1, min(groups, _MOST_TRACED, _TRACED_LENGTH // length)) if self.traced else 0
 
     def _run_span(self, first: int, last: int, traced: bool = False) -> list[_Worker]:

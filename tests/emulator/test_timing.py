@@ -54,8 +54,17 @@ def clocks_of_step(make, gfx, short=32, long=96, **changes):
     return (found[1] - found[0]) / (long - short)
 
 
+def on_lines(x):
+    """A copy that begins with a line of the caches."""
+    room = np.empty(x.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 128
+    own = room[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    own[...] = x
+    return own
+
+
 def floats(gfx, count=None):
-    return np.ones(count or LANES[gfx], np.float32)
+    return on_lines(np.ones(count or LANES[gfx], np.float32))
 
 
 def arithmetic(body, gfx, declarations="", workgroup=None):
@@ -100,7 +109,7 @@ def chase(gfx, stride):
     def make(steps):
         links = (np.arange(128 * max(stride, 1) + 1, dtype=np.int32) + stride).astype(np.int32)
         text = chain(CHASE, steps, kind="i32")
-        return traced(text, gfx, 1, 1, np.zeros(1, np.int32), links)
+        return traced(text, gfx, 1, 1, np.zeros(1, np.int32), on_lines(links))
 
     return make
 
@@ -180,8 +189,8 @@ define amdgpu_kernel void @kernel(ptr addrspace(1) %out, ptr addrspace(1) %in) {
   ret void
 }}
 {IDS}"""
-    x = np.ones((groups, 4 * width), np.float32)
-    return x.nbytes, traced(text, gfx, groups, width, np.empty_like(x), x)
+    x, out = (on_lines(np.ones((groups, 4 * width), np.float32)) for _ in range(2))
+    return x.nbytes, traced(text, gfx, groups, width, out, x)
 
 
 def test_copies_are_bound_by_the_bandwidth(gfx):
@@ -351,13 +360,20 @@ def test_tracing_changes_nothing_that_is_counted(gfx):
         assert sum(map(len, each.records)) == plain.instructions / 20
 
 
+@pytest.mark.parametrize("groups", [2, 9])
+def test_small_grids_are_traced(gfx, groups):
+    x = floats(gfx)
+    launch = traced(SUM, gfx, groups, len(x), np.zeros_like(x), x)
+    assert 1 <= len(launch.traces) <= groups and estimate(launch).cycles > 0
+
+
 def test_long_traces_and_short_replays(gfx, monkeypatch):
     """The beginning of a long launch stands for all of it."""
     make = lambda: traced(LOOP_OF_ONE, gfx, 4, 64, floats(gfx, 64), floats(gfx, 64 * 240), N)
     whole = estimate(make())
     monkeypatch.setattr(replay, "_BUDGET", 2000)
     assert estimate(make()).cycles == pytest.approx(whole.cycles, rel=0.1)
-    monkeypatch.setattr(trace, "CAPACITY", 4000)
+    monkeypatch.setattr(trace, "CAPACITY", 2000)
     short = make()
     assert not short.traces[0].whole
     assert estimate(short).cycles == pytest.approx(whole.cycles, rel=0.1)
@@ -382,3 +398,40 @@ def test_workgroups_that_wait_for_each_other_are_estimated(gfx):
     x = jnp.eye(32)
     profile = amdjax.jit(power).lower(x).compile(gfx).profile(x)
     assert all(found.cycles > 100 for found in profile.timings)
+
+
+def test_waves_stand_at_barriers(gfx):
+    """Until the first wave, which computes for longest, has come to it."""
+    lanes, steps = LANES[gfx], 400
+    lines = "\n".join(
+        f"  %y{i + 1} = call float @llvm.fma.f32(float %y{i}, float %y{i}, float %y{i})"
+        for i in range(steps)
+    )
+    text = f"""
+define amdgpu_kernel void @kernel(ptr addrspace(1) %out) {{
+entry:
+  %t = call i32 @llvm.amdgcn.workitem.id.x()
+  %y0 = uitofp i32 %t to float
+  %first = icmp ult i32 %t, {lanes}
+  br i1 %first, label %work, label %meet
+work:
+{lines}
+  br label %meet
+meet:
+  %y = phi float [ %y0, %entry ], [ %y{steps}, %work ]
+  call void @llvm.amdgcn.s.barrier()
+  %q = getelementptr float, ptr addrspace(1) %out, i32 %t
+  store float %y, ptr addrspace(1) %q
+  ret void
+}}
+declare void @llvm.amdgcn.s.barrier()
+{IDS}
+{DECLARED}
+"""
+    found = estimate(traced(text, gfx, 1, 4 * lanes, floats(gfx, 4 * lanes)))
+    (wait,) = [w for w in found.waits if w.cause == "barrier"]
+    t = timing_of(get(gfx))
+    # The others may have waited for the arguments meanwhile.
+    least, most = steps * t.arithmetic - t.constant - t.constant_miss, steps * t.arithmetic
+    assert wait.count == 4
+    assert least < (wait.clocks - t.barrier) * 4 / 3 < most + 8 * t.issue + t.branch
