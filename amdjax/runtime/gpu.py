@@ -281,7 +281,7 @@ class GpuDevice(Device, ABC):
 
     Attributes:
       lock: held while work is issued, waited for or recorded, so that what other threads do is
-        not recorded too; `launch` leaves it to those who launch.
+        not recorded too.
       can_capture: whether `capture` works.
       captures_cooperative: whether it does for kernels whose workgroups wait for each other.
       graphs_from: how many launches are worth a graph.

@@ -13,7 +13,7 @@ from amdjax.core.config import config
 from amdjax.core.sharding import Space
 from amdjax.jit.instructions import Instruction, Label, Plan, View
 from amdjax.runtime import vm
-from amdjax.runtime.gpu import GpuDevice, Launches
+from amdjax.runtime.gpu import SUSPECTS, GpuDevice, Launches
 
 __all__ = ["DECIDING", "DeviceCode", "Operand", "Places", "decides"]
 
@@ -92,6 +92,7 @@ class DeviceCode:
             words[at] = starts[label.position]
         self._program = self._launches.program(place.slots, self._most)
         self._head = array("q", [self._program.buffer_info()[0]]).tobytes()
+        self._late = self._launches.late[-SUSPECTS:]
 
     def run(self, slots: bytes) -> None:
         """Run it on what slots hold.
@@ -102,7 +103,7 @@ class DeviceCode:
         if config.sync != self._waits:
             self._otherwise().run(slots)
             return
-        device, call, late = self._device, self._head + slots, self._launches.late
+        device, call, late = self._device, self._head + slots, self._late
         if not self._copies:
             device.run(call, late)
             return

@@ -248,17 +248,9 @@ class GpuProgram:
             return None
         results = [(t, n, 0) for t, n in zip(self.out_avals, self.sizes, strict=True)]
         arena = plan.arena_bytes if self._has_arena else 0
+        memory, aliases = DeviceMemory(device), plan.aliases
         return NativeCall(
-            0,
-            self._words,
-            arena,
-            results,
-            None,
-            self,
-            self._issue,
-            placement,
-            DeviceMemory(device),
-            plan.aliases,
+            0, self._words, arena, results, None, self, self._issue, placement, memory, aliases
         )
 
     def _in_place(self, args: Sequence[ConcreteArray]) -> frozenset[int]:
