@@ -151,8 +151,8 @@ class _Costs:
             op.cost = max(double_clocks(self.target), t.issue)
             op.latency = max(t.double, op.cost)
         elif any(word in _TRANSCENDENTAL for word in name.split("_")):
-            own = t.issue == 1
-            op.port, op.cost, op.latency = _TRANS if own else _VALU, 4 * t.issue, t.transcendental
+            op.port, op.cost = (_TRANS, 4) if t.issue == 1 else (_VALU, t.transcendental)
+            op.latency = t.transcendental
         elif "mul_lo_u32" in name or "mul_hi" in name or "mad_u64_u32" in name:
             op.cost, op.latency = 4 * t.issue, t.multiply
 
