@@ -24,7 +24,7 @@ from typing import Any
 
 from amdjax.core.dims import Dim, choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
-from amdjax.core.lowering import Reduce, Shaped
+from amdjax.core.lowering import Pointwise, Reduce, Shaped
 from amdjax.passes import is_on
 from amdjax.schedule.element_loops import ElementLoop, element_loops
 from amdjax.schedule.equations import (
@@ -198,18 +198,19 @@ def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
     loops = element_loops(jaxpr)
     with choosing():
         if is_on("inline_elementwise"):
-            root_vars = _choose_roots(jaxpr, producers, on_gpu, loops)
+            root_vars, behind = _choose_roots(jaxpr, producers, on_gpu, loops)
         else:
-            root_vars = set(producers)
+            root_vars, behind = set(producers), set()
         inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
-        steps = _Clusters(jaxpr, inline, root_vars, loops, on_gpu).run()
+        steps = _Clusters(jaxpr, inline, root_vars, behind, loops, on_gpu).run()
         steps = _attach_epilogues(steps) if is_on("fuse_epilogues") else steps
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
 
 def _choose_roots(
     jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool, loops: Loops
-) -> set[Var]:
+) -> tuple[set[Var], set[Var]]:
+    """The roots, and those of them that are stored in place of a product."""
     readers: dict[Var, list[JaxprEqn]] = {}
     needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
     for eqn in reversed(jaxpr.eqns):
@@ -226,9 +227,13 @@ def _choose_roots(
     cost: dict[Var, float] = {}
     count: dict[Var, int] = {}
     read: dict[Var, dict[Var, Any]] = {}  # what is read for all of a value, with bytes
+    products: dict[Var, Var] = {}  # those that are read for a value alone, in place
+    behind: set[Var] = set()
     for eqn in jaxpr.eqns:
         if not is_inlinable(eqn):
             roots.update(eqn.outvars)
+            if on_gpu and _takes_epilogue(eqn) and is_on("fuse_epilogues"):
+                products.update((v, v) for v in eqn.outvars)
             continue
         inputs = [x for x in dict.fromkeys(eqn.invars) if not isinstance(x, Literal)]
         inlined = [x for x in inputs if x in producers and x not in roots]
@@ -247,8 +252,14 @@ def _choose_roots(
                 _is_worth_keeping(v, users, total, is_far)
                 or (on_gpu and len(users) > 1 and _reads_much(v, nbytes))
             )
+            found = [products[x] for x in inputs if x in products and len(readers[x]) == 1]
+            if _stays_in_place(eqn) and len(found) == 1:
+                products[v] = found[0]
             if v in needed or large or several:
                 roots.add(v)
+            elif len(users) > 1 and _takes_place(v, products.get(v)):
+                roots.add(v)
+                behind.add(v)
             elif again:
                 kept = _named(inlined[0], producers) if _is_wider(eqn) and inlined else v
                 roots.add(kept)
@@ -257,7 +268,24 @@ def _choose_roots(
                     total, operations = own_cost(eqn) + 0.5, 1
                     sources = {kept: kept.aval.nbytes}
             cost[v], count[v], read[v] = total, operations, sources
-    return roots if on_gpu else roots - shared_by_steps(jaxpr, producers, roots, optional)
+    if on_gpu:
+        return roots, behind
+    return roots - shared_by_steps(jaxpr, producers, roots, optional), behind
+
+
+def _stays_in_place(eqn: JaxprEqn) -> bool:
+    """Whether elements are computed of those at the same place."""
+    return isinstance(eqn.primitive.lowering, Pointwise)
+
+
+def _takes_place(v: Var, product: Var | None) -> bool:
+    """Whether a value that is read several times is stored in place of a large product.
+
+    What it is computed of beside the product is then read once.
+    """
+    if product is None or not same_shape(v.aval.shape, product.aval.shape):
+        return False
+    return v.aval.nbytes <= product.aval.nbytes and size_of(v.aval.shape) >= LARGE
 
 
 def _sources(
@@ -325,9 +353,11 @@ class _Clusters:
         jaxpr: Jaxpr,
         inline: dict[Var, JaxprEqn],
         roots: set[Var],
+        behind: set[Var],
         loops: Loops,
         on_gpu: bool,
     ):
+        self.behind = behind
         self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
         self.on_gpu, self.fuses = on_gpu, is_on("fuse_regions")
         self.steps: list[Region | Single] = []
@@ -399,7 +429,8 @@ class _Clusters:
 
     def _place(self, root: Root) -> None:
         inputs = self._inputs(root)
-        for number in self._candidates(root, inputs) if self.fuses else ():
+        apart = not self.behind.isdisjoint(root.vars)
+        for number in self._candidates(root, inputs) if self.fuses and not apart else ():
             region = self.steps[number]
             assert isinstance(region, Region)
             if self._joins(root, region, inputs):
@@ -457,10 +488,14 @@ class _Clusters:
             return False
         if any(self.waits[i] >> region.number & 1 for i in inputs if i != region.number):
             return False  # it also reads something that waits for the region
-        if _would_wait(root, region):
+        if _would_wait(root, region) or (root.is_reduction and self._is_behind(region)):
             return False
         row = self._shape_fits(root, region)
         return row is not None and self._reads_fit(root, region, row)
+
+    def _is_behind(self, region: Region) -> bool:
+        """Whether a region is computed as a product is."""
+        return any(v in self.behind for root in region.roots for v in root.vars)
 
     def _shape_fits(self, root: Root, region: Region) -> bool | None:
         """Whether the root is computed per row; None if it does not belong."""

@@ -6,6 +6,7 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
+from amdjax.schedule import fusion
 from tests.support.jit_helpers import compiled, contents, opcodes, stage
 
 X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
@@ -313,3 +314,48 @@ def test_what_is_kept_narrow_may_have_other_names(shapes):
     wide = [jnp.asarray(a, jnp.float32) for a in (x, y)]
     for got, want in zip(jit(f)(x, y), f(*wide), strict=True):  # each product to a bfloat16
         np.testing.assert_allclose(got, want, atol=256 * 3 * 2**-9)
+
+
+def residual(x, w, b, scale):
+    """What a norm and a later sum read is made of a product and of what it is added to."""
+    y = x + (x @ w + b)
+    return y + layernorm(y, scale)
+
+
+def activated(x, w, b, scale):
+    return amdjax.nn.gelu(x @ w + b) * scale
+
+
+def of_two(x, w, b, scale):
+    """A sum of two products is in the place of neither."""
+    return layernorm(x @ w + w @ x, scale)
+
+
+@pytest.mark.cpu_only("what GPUs do")
+def test_what_is_read_several_times_takes_the_place_of_a_product():
+    specs = [
+        amdjax.ShapeDtypeStruct(s, np.float32) for s in ((512, 512), (512, 512), (512,), (512,))
+    ]
+
+    def steps(f):
+        text = amdjax.jit(f).lower(*specs).compile(target="gfx942").as_text("fusion")
+        return [line.split(" = ")[1] for line in text.splitlines()]
+
+    first, norm = steps(residual)
+    assert first.startswith("dot_general then add over 512×512")
+    assert norm.count("f32[512,512]") == 1  # the sum, and not what it was made of
+    (only,) = steps(activated)
+    assert only.startswith("dot_general then add mul over 512×512")
+    assert [s.startswith("dot_general (") for s in steps(of_two)] == [True, True, False]
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("f", [residual, activated, of_two])
+def test_what_takes_the_place_of_a_product_is_right(device, monkeypatch, f):
+    monkeypatch.setattr(fusion, "LARGE", 1)
+    rng = np.random.default_rng(4)
+    args = [rng.standard_normal(s).astype(np.float32) for s in ((24, 24), (24, 24), (24,), (24,))]
+    with amdjax.default_device(amdjax.devices("cpu")[0]):
+        wanted = amdjax.tree.leaves(f(*args))
+    for x, y in zip(amdjax.tree.leaves(jit(f)(*args)), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=2e-5, atol=2e-5)
