@@ -336,7 +336,14 @@ winners_scatter_add_p = Primitive("winners_scatter_add")
 
 @window_winner_p.def_abstract_eval
 def _winner_type(x: Any, **params: Any) -> ShapedArray:
-    return ShapedArray(Window.of(params).out_shape(x.shape), np.int32)
+    window = Window.of(params)
+    return ShapedArray(window.out_shape(x.shape), _place_dtype(window))
+
+
+def _place_dtype(window: Window) -> np.dtype:
+    """Of places within a window: a byte where that will do, for all are stored."""
+    size = math.prod(window.window_dimensions)
+    return np.dtype(np.uint8 if isinstance(size, int) and size <= 256 else np.int32)
 
 
 def _winner_element(b: Any, index: Any, x: Any, *, select_prim: Primitive, **params: Any) -> Any:
@@ -360,7 +367,7 @@ def _winner_element(b: Any, index: Any, x: Any, *, select_prim: Primitive, **par
         return [b.select(wins, value, best), b.select(wins, here, winner)]
 
     start = b.index_value(b.linear(first, dims), np.dtype(np.int32))
-    return b.fold(dims, [worst, start], step)[1]
+    return b.convert(b.fold(dims, [worst, start], step)[1], _place_dtype(window))
 
 
 @window_winner_p.def_jvp
@@ -396,9 +403,12 @@ def _winners_element(
             windows.append(o)
             inside.append(k)
         guard = b.all_of(*guards)
-        none = b.const(-1, np.dtype(np.int32))
-        own = b.index_value(b.linear(inside, dims), np.dtype(np.int32))
-        won = b.compare("eq", b.read_if(guard, winners, windows, none), own)
+        whole = np.dtype(np.int32)
+        own = b.index_value(b.linear(inside, dims), whole)
+        winner = b.when(
+            guard, lambda: b.convert(b.read(winners, windows), whole), lambda: b.const(-1, whole)
+        )
+        won = b.compare("eq", winner, own)
         return b.add(acc, b.select(won, b.read_if(guard, source, windows, zero), zero))
 
     reach = dilated(dims, window.window_dilation)

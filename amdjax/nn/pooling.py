@@ -322,6 +322,7 @@ def _max_pool(x: Array, windows: Windows, with_indices: bool) -> Any:
         lax.stop_gradient(x), select_prim=ge_p, window_dimensions=size, window_strides=strides,
         padding=pads, window_dilation=dilation,
     )  # fmt: skip
+    winner = winner.astype(np.int32)
     indices = jnp.zeros_like(winner)
     for axis in windows.space:
         inner = math.prod(size[axis + 1 :])

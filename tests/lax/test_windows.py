@@ -165,6 +165,16 @@ def test_the_first_of_equals_gets_the_gradient():
     assert pooled_gradient(worst, np.ones(2, np.float32), (2,), (2,), padding).tolist() == [1, 1, 0]
 
 
+@pytest.mark.parametrize("wide", [16, 17])
+def test_places_in_windows_of_more_elements_than_a_byte_counts(wide):
+    x = np.zeros((wide, 2 * wide), np.float32)
+    x[-1, wide - 1] = x[-1, -1] = 1  # the last of either window
+    found = pooled_gradient(x, np.array([[2, 3]], np.float32), (wide, wide), (wide, wide))
+    wanted = np.zeros_like(x)
+    wanted[-1, wide - 1], wanted[-1, -1] = 2, 3
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_errors():
     x = np.ones((2, 3), np.float32)
     with pytest.raises(TypeError, match="window_dimensions must have one entry for each axis"):
