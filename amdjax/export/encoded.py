@@ -204,11 +204,12 @@ def _copied(data: memoryview, fields: Mapping[_Name, _Field]) -> dict[_Name, np.
         size += round_up(field.stop - field.value, _ALIGNMENT)
     if not size:
         return {}
-    if hasattr(mmap, "MADV_HUGEPAGE"):  # which pages that processes share rarely are
-        memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        memory.madvise(mmap.MADV_HUGEPAGE)
-    else:
-        memory = mmap.mmap(-1, size)
+    # Pages that processes share take half as long again to come, and huge ones many times as long
+    # where the memory of a virtual machine is not there yet.
+    private = (
+        {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    )
+    memory = mmap.mmap(-1, size, **private)
     made = {}
     with memoryview(memory) as target:
         for number, field in fields.items():
