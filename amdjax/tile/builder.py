@@ -334,6 +334,7 @@ class Builder:
         stop: Value | int,
         ragged: bool,
         limits: Sequence[Value] = (),
+        next_tile: Sequence[Value] = (),
     ) -> Value:
         """`Σ a[i, k] b[k, j]` for `k` in `range(start, stop)`: a loop over tiles in memory.
 
@@ -351,10 +352,12 @@ class Builder:
           stop: the end of the depth; a multiple of the tiling's from `start` unless `ragged`.
           ragged: the last tile reaches past `stop`.
           limits: those of the sides that are told, in order.
+          next_tile: what is known of the next round; see `ops.Contract`.
         """
         blocks = tuple(self._body([INDEX], fn) for fn in (*lines, *depth))
-        operands = [self.index(x) for x in (start, stop, *origins[0], *origins[1], *limits)]
-        attrs = {"sides": sides, "tiling": tiling, "ragged": ragged}
+        known = (start, stop, *origins[0], *origins[1], *limits, *next_tile)
+        operands = [self.index(x) for x in known]
+        attrs = {"sides": sides, "tiling": tiling, "ragged": ragged, "prefetch": bool(next_tile)}
         (v,) = self.emit(ops.Contract, operands, [result], attrs, blocks)
         return v
 

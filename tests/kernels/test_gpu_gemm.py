@@ -387,7 +387,7 @@ def test_hopper_reads_operands_from_shared_memory(dtype, turned):
 @pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
 def test_hopper_has_tiles_that_fill_the_machine(turned):
     """256 tiles of 192 columns are two for nearly all of its units, and sums leave in pairs."""
-    m, k, n = 8192, 768, 768
+    m, k, n = 8192, 3072, 768
     x = np.broadcast_to(np.float16(0), (k, m) if turned[0] else (m, k))
     y = np.broadcast_to(np.float16(0), (n, k) if turned[1] else (k, n))
     numbers = (((1 - turned[0],), (turned[1],)), ((), ()))
@@ -397,6 +397,25 @@ def test_hopper_has_tiles_that_fill_the_machine(turned):
     assert call.grid == 256 and "m64n192k16.f32.f16.f16" in text
     # Three blocks of 64 columns, each of 32 sums of a thread, in 16 words.
     assert len(re.findall(r"st.shared.b32", text)) == 48
+
+
+@pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))
+@pytest.mark.parametrize("out", [None, np.float32])
+def test_hopper_brings_the_next_tile_while_a_short_one_is_stored(turned, out):
+    """A program for each unit; copies begin once, before the loop over tiles and in its steps."""
+    m, k, n = 8192, 768, 2304
+    x = np.broadcast_to(np.float16(0), (k, m) if turned[0] else (m, k))
+    y = np.broadcast_to(np.float16(0), (n, k) if turned[1] else (k, n))
+    options = params((((1 - turned[0],), (turned[1],)), ((), ())), out and np.dtype(out))
+    runner = GpuRunner(dot_general_p, [x, y], options, "sm_90a")
+    (call,), (kernel,) = runner.calls, runner.compiled()
+    target, text = targets.get("sm_90a"), kernel.code.decode()
+    assert call.grid == target.compute_units < 8192 // 128 * (2304 // 192)
+    # Nothing waits for all copies: those of the next tile are on their way.
+    waits = set(re.findall(r"cp.async.wait_(\w+\s*\d*)", text))
+    assert len(waits) == 1 and not re.search("all|0$", *waits)
+    shared = sum(int(n) for n in re.findall(r"\.shared .*\[(\d+)\]", text))
+    assert shared + kernel.dynamic_lds <= target.lds_bytes
 
 
 @pytest.mark.parametrize("turned", list(itertools.product((0, 1), repeat=2)))

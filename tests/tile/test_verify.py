@@ -123,6 +123,10 @@ def test_products_are_collected():
             check(*CONTRACT, f"%7: {wrong} %6")
     with pytest.raises(TileError, match="places of contract are 2 numbers"):
         check(CONTRACT[0].replace("run=1)", "run=1 limits=(9,))"), *CONTRACT[1:])
+    prefetching = CONTRACT[0].replace("tiling=", "prefetch=True tiling=")
+    check(prefetching.replace(" (%10", ", %0, %0, %0, %0 (%10"), *CONTRACT[1:])
+    with pytest.raises(TileError, match="contract takes two sides"):  # and the next round
+        check(prefetching, *CONTRACT[1:])
     with pytest.raises(TileError, match="contract takes two sides"):  # and limits that are told
         check(CONTRACT[0].replace("run=1)", "run=1 limits=(-1,))"), *CONTRACT[1:])
 

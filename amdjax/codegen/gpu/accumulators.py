@@ -16,6 +16,7 @@ from amdjax.codegen.gpu.registers import joined
 from amdjax.codegen.llvm import Value
 from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets.mma import CELL_BYTES, Digits, Tiling
+from amdjax.tile import TileType
 
 BANKED = 8  # cells that all banks of LDS hold
 BANK_BYTES = 4
@@ -95,18 +96,19 @@ class Slicing:
 
     @classmethod
     def of(
-        cls, tiling: Tiling, workgroup: int, vector: int, memory_bytes: int, size: int
+        cls, tiling: Tiling, columns: int, workgroup: int, vector: int, memory_bytes: int, size: int
     ) -> Slicing:
         """The slicing for a workgroup.
 
         Args:
           tiling: of the product.
+          columns: of the result that pass at a time.
           workgroup: threads.
           vector: neighbors that a thread has of a tile where it has as many.
           memory_bytes: LDS that the operands take, which slices may take again.
           size: bytes of an element.
         """
-        atom, waves, columns = tiling.atom, tiling.waves[0], tiling.columns_together
+        atom, waves = tiling.atom, tiling.waves[0]
         vector = min(vector, max(tiling.rows * columns // workgroup, 1))
         high = max(workgroup * vector // columns, 1)  # rows with a vector of every thread
         row_bytes = columns * size
@@ -138,7 +140,7 @@ class Accumulators(Deferred):
         self._run = run_length(product.atom.elements)
         self._column = -1
 
-    def _begin(self, column: int, dtype: str) -> None:
+    def _begin(self, column: int, columns: int, dtype: str) -> None:
         """At the first row of the columns that begin with one."""
         g, product, sums = self.product.g, self.product, self.product.atom.accumulator
         # Rounded first, they take less LDS; but no bank takes less than its four bytes at once.
@@ -146,16 +148,16 @@ class Accumulators(Deferred):
         self._column, self._dtypes = column, (dtype if early else sums, dtype)
         self.size = g.types.bytes(self._dtypes[0])
         self.slicing = Slicing.of(
-            product.tiling, g.workgroup, g.layouts.vector, product.memory_bytes, self.size
+            product.tiling, columns, g.workgroup, g.layouts.vector, product.memory_bytes, self.size
         )
         self._passes = self.slicing.passes(product.tiling)
         self._taken: list[Value] = []
 
-    def rows(self, count: int, column: int, dtype: str) -> list[Value]:
+    def rows(self, part: TileType, column: int) -> list[Value]:
         """The next rows of columns: the thread's elements, in vectors of neighbors."""
-        g = self.product.g
+        g, (count, columns) = self.product.g, part.shape
         if column != self._column:
-            self._begin(column, dtype)
+            self._begin(column, columns, part.dtype)
         slicing = self.slicing
         g.isa.begin_region(g.f)  # lest LLVM compute with several slices at once
         parts = max(count * slicing.columns // slicing.stride, 1)

@@ -32,7 +32,7 @@ from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.gpu.row_product import RowProduct
 from amdjax.codegen.gpu.tile_product import TileProduct
 from amdjax.codegen.gpu.warpgroup_tiles import WarpgroupTileProduct
-from amdjax.codegen.gpu.wgmma import StagedProduct, WarpgroupProduct
+from amdjax.codegen.gpu.wgmma import NextTile, StagedProduct, WarpgroupProduct
 from amdjax.codegen.llvm import Type, Value
 from amdjax.targets.mma import CELL_BYTES, MmaAtom, Tiling, mma_atoms, staged_atoms, warpgroup_atoms
 from amdjax.tile import ops
@@ -53,6 +53,7 @@ _TILE_PRODUCTS: dict[str, Callable[[GpuEmitter, ops.Dot], TileProduct | Warpgrou
 @LOWERINGS.of(ops.Contract)
 def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
     start, stop, *more = (g.scalar(v) for v in op.operands)
+    next_tile = NextTile(*more[-4:]) if op.prefetch else None
     origins, told = more[:4], iter(more[4:])
 
     def places(block: tile.Block) -> Places:
@@ -70,7 +71,10 @@ def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
             run, *_ = depth(llvm.const(base.type, 1))
         operands.append(Operand(side, address, lines, depth, base, last, limits, run))
     tiling = _tiling(g, op.tiling, op.result.dtype)
-    product = _product_kind(tiling.atom)(g, tiling, operands)
+    if next_tile is not None:
+        product: Product = WarpgroupProduct(g, tiling, operands, next_tile)
+    else:
+        product = _product_kind(tiling.atom)(g, tiling, operands)
     return [Accumulators(product, product.accumulated(start, stop, op.ragged))]
 
 
@@ -107,7 +111,7 @@ def _tiling(g: GpuEmitter, x: tile.MatrixTiling, accumulator: str) -> Tiling:
 def lower_collect(g: GpuEmitter, op: ops.Collect) -> list[Rep]:
     sums = g.rep(op.operands[0])
     assert isinstance(sums, Accumulators)
-    parts = joined(g.f, sums.rows(op.result.shape[0], op.column, op.result.dtype))
+    parts = joined(g.f, sums.rows(op.result.type, op.column))
     return [Held(parts if parts.type.lanes > 1 else register(g.f, parts, 0))]
 
 

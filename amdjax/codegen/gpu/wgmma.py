@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.accumulators import Product
@@ -38,11 +40,34 @@ NAMES = {
 }  # fmt: skip
 
 
-class WarpgroupProduct(Product):
-    """A product by `wgmma`; each warpgroup has 64 rows and all columns."""
+class NextTile(NamedTuple):
+    """What a round of a loop over tiles knows of the next one.
 
-    def __init__(self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand]):
+    Args:
+      turn: the number of this round.
+      a, b: where elements of the operands begin in the next one, which has as many lines.
+      more: zero where there is none.
+    """
+
+    turn: Value
+    a: Value
+    b: Value
+    more: Value
+
+
+class WarpgroupProduct(Product):
+    """A product by `wgmma`; each warpgroup has 64 rows and all columns.
+
+    In a loop over tiles stages go round without an end: copies for the first steps of the next tile
+    run during the last ones of this, and while its sums are stored, which pass through other LDS.
+    """
+
+    def __init__(
+        self, g: GpuEmitter, tiling: Tiling, operands: Sequence[Operand],
+        next_tile: NextTile | None = None,
+    ):  # fmt: skip
         super().__init__(g, tiling)
+        self.next_tile = next_tile
         sizes, origins = (tiling.rows, tiling.columns), (0, tiling.rows * WARPGROUP_ROW_BYTES)
         self.copies = [
             _Copies(g, operand, lines, origin)
@@ -66,18 +91,43 @@ class WarpgroupProduct(Product):
         lookahead = stages - 1
 
         def load(k: Value, stage: Value) -> None:
-            size = i32(CELL_BYTES)
-            if not ragged:  # behind the last tile nothing is read, at a place that exists
+            size, next_tile = i32(CELL_BYTES), self.next_tile
+            bases = [x.operand.base for x in self.copies]
+            if next_tile is not None:  # behind the last tile the first of the next round is read
+                here = f.icmp("slt", k, stop)
+                there = f.icmp("ne", next_tile.more, llvm.zero(next_tile.more.type))
+                size = f.select(f.or_(here, there), size, i32(0))
+                k = f.select(here, k, f.sub(k, f.sub(stop, start)))
+                bases = [
+                    f.select(here, x, y)
+                    for x, y in zip(bases, (next_tile.a, next_tile.b), strict=True)
+                ]
+            elif not ragged:  # behind the last tile nothing is read, at a place that exists
                 size = f.select(f.icmp("slt", k, stop), size, i32(0))
                 k = f.intrinsic("smin", k.type, k, last)
-            for x in self.copies:
-                x.load(k, limit, size, lds_address(f, self.memory, stage, 0))
+            for x, base in zip(self.copies, bases, strict=True):
+                x.load(k, limit, size, lds_address(f, self.memory, stage, 0), base)
             f.call("llvm.nvvm.cp.async.commit.group", VOID)
 
-        k = start
-        for i in range(lookahead):
-            load(k, i32(i * self.stage))
-            k = f.add(k, step)
+        def first_loads() -> list[Value]:
+            k = start
+            for i in range(lookahead):
+                load(k, i32(i * self.stage))
+                k = f.add(k, step)
+            return []
+
+        read, write = i32(0), i32(lookahead * self.stage)
+        if self.next_tile is None:
+            first_loads()
+        else:
+            turn = self.next_tile.turn
+            f.if_(f.icmp("eq", turn, llvm.zero(turn.type)), first_loads)
+            steps = f.op(f"udiv {f.sub(stop, start)}, {self.tiling.depth}", turn.type)
+            before = f.int_resize(f.mul(turn, steps), "i32", False)
+            read, write = (
+                f.mul(f.op(f"urem {f.add(before, i32(n))}, {stages}", I32), i32(self.stage))
+                for n in (0, lookahead)
+            )
         zeros = [llvm.zero(accumulator_type(self.atom).with_lanes(0))] * accumulator_type(
             self.atom
         ).lanes
@@ -93,10 +143,11 @@ class WarpgroupProduct(Product):
             load(f.add(k, llvm.const(k.type, lookahead * self.tiling.depth)), write)
             return [self._next(read), self._next(write), *sums]
 
-        first = [i32(0), i32(lookahead * self.stage), *zeros]
+        first = [read, write, *zeros]
         _, _, *sums = f.loop(start, stop, step, first, body)
         sums = _wait(f, sums, 0)
-        f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(0))
+        if self.next_tile is None:
+            f.call("llvm.nvvm.cp.async.wait.group", VOID, i32(0))
         whole = llvm.undef(accumulator_type(self.atom))
         for i, x in enumerate(sums):
             whole = f.insert(whole, x, i)
@@ -215,7 +266,11 @@ def _values(loads: Sequence[Sequence[Load]]) -> list[Value]:
 def aligned_memory(product: WarpgroupProduct | StagedProduct) -> tuple[Value, Value]:
     """LDS for a product that begins as groups of rows must, and its address."""
     f = product.f
-    memory = product.lds(product.memory_bytes + GROUP)
+    nbytes, buffers = product.memory_bytes + GROUP, product.g.buffers
+    if isinstance(product, WarpgroupProduct) and product.next_tile is not None:
+        memory = buffers.address(buffers.shared("prefetched", nbytes))
+    else:
+        memory = product.lds(nbytes)
     address = f.op(f"ptrtoint {memory} to i32", I32)
     padding = f.and_(f.neg(address), i32(GROUP - 1))
     return lds_address(f, memory, padding, 0), f.add(address, padding)
@@ -322,10 +377,10 @@ class _Copies:
             step = f.int_resize(depth, offset.type.elem, False)
             self.slots.append((offset, coords, step, behind, target))
 
-    def load(self, k: Value, limit: Value | None, size: Value, stage: Value) -> None:
+    def load(self, k: Value, limit: Value | None, size: Value, stage: Value, base: Value) -> None:
         """Start the copies of `size` bytes of each cell of the tile whose depth begins at `k`."""
         f = self.f
-        places = self.operand.tile(self.g, k, limit)
+        places = replace(self.operand, base=base).tile(self.g, k, limit)
         for offset, coords, depth, behind, target in self.slots:
             address, valid = places(offset, coords, depth, behind)
             read = size if valid is None else f.select(valid, size, i32(0))

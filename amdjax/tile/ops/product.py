@@ -72,6 +72,10 @@ class Contract(Op, name="contract", traits=Trait.READS):
     last line that exists, then the limits that are told. Bodies give places of lines of `a` and
     `b`, then of their steps in depth: of a number the offset, and by how much it moves each limited
     coordinate. The result can be used by `Collect` only.
+
+    With `prefetch` the operation is in a loop over tiles, and brings the first tiles in depth of
+    the next one while it multiplies the last of its own. Its last operands are the number of the
+    round, the offsets of both sides' elements in the next one, and zero where there is none.
     """
 
     __slots__ = ()
@@ -79,6 +83,7 @@ class Contract(Op, name="contract", traits=Trait.READS):
     sides = Sides()
     tiling = Tiling()
     ragged = Flag()
+    prefetch = Flag()
 
     def result_types(self) -> None:
         return None
@@ -86,7 +91,7 @@ class Contract(Op, name="contract", traits=Trait.READS):
     def check(self) -> None:
         expect_scalars(self, self.operands)
         told = sum(side.limits.count(TOLD) for side in self.sides)
-        fits = len(self.operands) == 6 + told and len(self.blocks) == 4
+        fits = len(self.operands) == 6 + told + 4 * self.prefetch and len(self.blocks) == 4
         expect(fits, "contract takes two sides")
         expect(len(self.result.shape) == 2, "contract makes a tile of rank 2")
         for side, *blocks in zip(self.sides, self.blocks[:2], self.blocks[2:], strict=True):

@@ -12,6 +12,8 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
 
 from amdjax import tile
 from amdjax.core.dims import (
@@ -30,6 +32,7 @@ from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, contigui
 from amdjax.kernels.products.gpu.rounding import Rounding, rounded
 from amdjax.kernels.products.gpu.tiling import (
     PARTS_TOGETHER,
+    PREFETCH_COLUMNS,
     PRODUCTS,
     Plan,
     ProductProblem,
@@ -37,6 +40,7 @@ from amdjax.kernels.products.gpu.tiling import (
     adds_parts,
     matrix_tiling,
     operand_atoms,
+    prefetches_tiles,
     tile_count,
 )
 from amdjax.kernels.products.program import Program
@@ -183,6 +187,22 @@ def _warpgroup_atoms(target: GpuTarget, problem: Contraction, format: str) -> li
     return [atom for atom in found if atom.accumulator == problem.accumulate and fits(atom)]
 
 
+class Following(NamedTuple):
+    """The next round of a program.
+
+    Args:
+      turn: the number of this one.
+      bases: of the next one's tile.
+      batch: its place along each batch loop.
+      more: one, or zero where there is none.
+    """
+
+    turn: Value
+    bases: list[Value]
+    batch: list[Value]
+    more: Value
+
+
 class GpuContraction:
     """A merged contraction as launches."""
 
@@ -209,7 +229,9 @@ class GpuContraction:
         each = tiling.rows * tiling.columns // k.schedule.workgroup
         k.schedule.vector = _store_vector(sink, each)
         high, wide = self.high, ceil_div(p.columns, tiling.columns)
-        row, column, rest = self._tile(high, wide)
+        if self.prefetches_tiles:
+            return self._rounds(sink)
+        row, column, rest = self._tile(k.program_id(), high, wide)
         part = None
         if plan.splits > 1:
             part = rest % plan.splits
@@ -224,6 +246,55 @@ class GpuContraction:
             self._combine_last(sink, number, rest, bases)
         grid = self.batches * plan.splits * high * wide
         return program.launch(grid, 2.0 * tiling.rows * tiling.columns * plan.part)
+
+    @cached_property
+    def prefetches_tiles(self) -> bool:
+        """Whether programs compute tiles in rounds, each of which brings what the next begins with.
+
+        Tiles have to fit then: all lines of a thread are those of the first one.
+        """
+        p, tiling = self.problem, self.tiling
+        if not tiling.atom.copied or self.plan.splits > 1 or type(self) is not GpuContraction:
+            return False
+        if any(isinstance(n, Dim) for n in (p.rows, p.columns, p.depth, p.batches)):
+            return False
+        if any(x.limits or len(x.lines) != 1 or len(x.depth) != 1 for x in (p.a, p.b)):
+            return False
+        fits = p.rows % tiling.rows == p.columns % tiling.columns == p.depth % tiling.depth == 0
+        return fits and prefetches_tiles(self.ctx.gpu, p, tiling)
+
+    @property
+    def width(self) -> int:
+        """Columns that are stored together."""
+        together = self.tiling.columns_together
+        return min(together, PREFETCH_COLUMNS) if self.prefetches_tiles else together
+
+    def _rounds(self, sink: Sink) -> Call:
+        """Tiles one after the other, from the program's number on."""
+        k, p, tiling, programs = self.k, self.problem, self.tiling, self.ctx.gpu.compute_units
+        high, wide = p.rows // tiling.rows, p.columns // tiling.columns
+        tiles, first = self.batches * high * wide, k.program_id()
+
+        def place(number: Value) -> tuple[list[Value], list[Value]]:
+            row, column, rest = self._tile(number, high, wide)
+            base, batch = self.place(row, rest)
+            return [base, column * tiling.columns], batch
+
+        def compute(turn: Value) -> None:
+            number = first + turn * programs
+            following = number + programs
+            last = k.const("index", tiles - 1)
+            more = k.select(last < following, k.const("index", 0), k.const("index", 1))
+            self.following = Following(turn, *place(k.min(following, last)), more)
+            bases, batch = place(number)
+            self.compute(TileWriter(self.program, sink, batch, "out"), bases, batch, None)
+
+        k.for_(0, (k.const("index", tiles + programs - 1) - first) // programs, 1, compute)
+        flops = 2.0 * tiling.rows * tiling.columns * self.plan.part
+        return self.program.launch(programs, flops * tiles / programs)
+
+    #: What is computed in the next round; None where there are none.
+    following: Following | None = None
 
     #: Where the rows of a program's tile end; None where those of the result do.
     end: Value | None = None
@@ -285,12 +356,12 @@ class GpuContraction:
         if self._most_rows <= tiling.rows // FEW_OF:  # of the other slices nothing is stored
             most = 1
         each = schedule.workgroup * max(most, schedule.vector)
-        count = tiling.rows * tiling.columns_together // each
+        count = tiling.rows * self.width // each
         return max(1, min(count, tiling.rows))
 
-    def _tile(self, high: DimSize, wide: int) -> tuple[Value, Value, Value]:
-        """Row and column of the program's tile, and what is left of its number."""
-        k, number = self.k, self.k.program_id()
+    def _tile(self, number: Value, high: DimSize, wide: int) -> tuple[Value, Value, Value]:
+        """Row and column of the tile of a number, and what is left of that."""
+        k = self.k
         band = BAND
         while not is_multiple(high, band):
             band //= 2
@@ -336,7 +407,7 @@ class GpuContraction:
     ) -> list[tuple[int, Iterator[Value]]]:  # fmt: skip
         """Slices of the tile of a real product, which is computed now; sums may be rounded."""
         k, tiling = self.k, self.tiling
-        width, starts = tiling.columns_together, range(0, tiling.columns, tiling.columns_together)
+        width, starts = self.width, range(0, tiling.columns, self.width)
         if not p.depth:
             zero = k.const(p.accumulate, 0, (tiling.rows // self.slices, width))
             return [(x, itertools.repeat(zero, self.slices)) for x in starts]
@@ -345,11 +416,18 @@ class GpuContraction:
             SourcePlaces(self.program, source, base, batch, tiling.depth, tiling.atom, end)
             for source, base, end in zip((p.a, p.b), bases, (self.end, None), strict=True)
         )
+        next_tile: list[Value] = []
+        if (then := self.following) is not None:
+            places = [
+                SourcePlaces(self.program, x, base, then.batch, tiling.depth, tiling.atom).base
+                for x, base in zip((p.a, p.b), then.bases, strict=True)
+            ]
+            next_tile = [then.turn, *places, then.more]
         accumulators = k.contract(
             matrix_tiling(tiling), tile.TileType(p.accumulate, (tiling.rows, tiling.columns)),
             (a.side, b.side), (a.line, b.line), (a.step, b.step),
             [(a.base, a.last), (b.base, b.last)], start, stop,
-            ragged=self.is_ragged(p.depth), limits=[*a.told, *b.told],
+            ragged=self.is_ragged(p.depth), limits=[*a.told, *b.told], next_tile=next_tile,
         )  # fmt: skip
         return [(x, k.collect(accumulators, self.slices, width, x, narrow)) for x in starts]
 

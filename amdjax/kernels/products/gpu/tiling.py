@@ -32,6 +32,8 @@ LEAST_DEPTH = 16  # of a tile, where there is as much
 DEEPER = 2, 4  # times as much, where LDS and registers allow
 FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
 OTHER_REGISTERS = 16  # of a lane, besides sums, what is multiplied and what is brought
+PREFETCH_CLOCKS = 50  # of a step, more than without, where the next tile is brought besides
+PREFETCH_COLUMNS = 64  # of sums that pass through LDS at a time then
 LOAD_REGISTERS = 2  # besides what a load brings: its place, and whether something is there
 SPLIT_GAIN = 1.5  # of products of parts, below which splitting operands costs what they gain
 TIE = 1e-6  # of work that waiting hides, so that less of it is better where all else is equal
@@ -398,6 +400,24 @@ def _fragment_reads(target: GpuTarget, tiling: Tiling) -> float:
         return 0.0
     each = 4 * tiling.fragment_registers * target.wave_size * tiling.wave_count
     return each * tiling.depth / atom.depth
+
+
+def prefetches_tiles(target: GpuTarget, problem: Contraction, tiling: Tiling) -> bool:
+    """Whether programs that compute tiles in rounds, and bring the next one's, are faster.
+
+    A round begins at once then, but steps take longer. The next tile is beside sums that pass
+    through LDS, in a compute unit that holds one program.
+    """
+    tiles, steps = tile_count(problem, tiling), problem.depth // tiling.depth
+    each = 2 if problem.out.dtype in ("f16", "bf16") else tiling.atom.accumulator_bytes
+    sums = tiling.rows * PREFETCH_COLUMNS * each
+    lds = _operand_bytes(problem, tiling) * tiling.stages + sums + 2 * target.lds_reserved
+    return (
+        tiling.stages <= steps < target.costs.program / PREFETCH_CLOCKS
+        and tiles > target.compute_units
+        and lds <= target.lds_bytes
+        and _resident(target, problem, tiling) == 1
+    )
 
 
 def _resident(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
