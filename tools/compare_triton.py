@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,6 +32,8 @@ from amdjax import lax, nn
 from amdjax.core.integers import ceil_div
 from amdjax.emulator import Checks, CodeObject, Counters, EmulatorError, Memory, launch
 from amdjax.emulator.debug.counters import sampling, total
+from amdjax.emulator.debug.replay import estimate
+from amdjax.emulator.debug.timing import tracing
 from amdjax.targets import GpuTarget, get
 
 PAGE = Path(__file__).parent.parent / "docs" / "amd_code.md"
@@ -101,6 +103,20 @@ class Row:
     scratch: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
+class Best(NamedTuple):
+    """Triton's figures in the way of fewest instructions, and the least of that and another.
+
+    Attributes:
+      figures: in the way of fewest instructions.
+      busiest: in the way in which the busiest SIMD has the fewest.
+      cycles: in the better one of both.
+    """
+
+    figures: Figures
+    busiest: int
+    cycles: float
+
+
 @dataclass(frozen=True)
 class Figures:
     """What one side's code does and takes.
@@ -108,6 +124,7 @@ class Figures:
     Attributes:
       instructions: of all waves.
       busiest: of the SIMD that has the most to do, where waves are spread evenly over the machine.
+      cycles: that the launches are estimated to take, one after the other.
       vector, matrix: vector instructions that are none of the matrix unit, and those that are.
       nbytes: read and written in global memory.
       conflicts: cycles lost to bank conflicts of LDS.
@@ -119,6 +136,7 @@ class Figures:
 
     instructions: int
     busiest: int
+    cycles: float
     vector: int
     matrix: int
     nbytes: int
@@ -136,13 +154,14 @@ class Figures:
 
 
 def figures(
-    counters: Sequence[Counters], target: str, vgprs: int, sgprs: int, spills: int, way: str = ""
-) -> Figures:
-    """Of what the emulator counted, and what code objects say of registers."""
+    counters: Sequence[Counters], cycles: float, target: str, vgprs: int, sgprs: int, spills: int,
+    way: str = "",
+) -> Figures:  # fmt: skip
+    """Of what the emulator counted and estimated, and what code objects say of registers."""
     whole = total(counters)
     waves = [c.occupancy.waves for c in counters if c.occupancy]
     return Figures(
-        whole.instructions, sum(_busiest(c, get(target)) for c in counters),
+        whole.instructions, sum(_busiest(c, get(target)) for c in counters), cycles,
         whole.by_class["valu"], whole.by_class["matrix"],
         whole.bytes_read + whole.bytes_written, whole.bank_conflicts, vgprs, sgprs, spills,
         min(waves, default=0), way,
@@ -439,7 +458,7 @@ def run_ours(row: Row, target: str) -> Figures:
     check(row, dict(zip(row.outputs, map(np.asarray, profile.results))), inputs)
     kernels = compiled.kernels
     return figures(
-        profile.launches, target, max(k.vgprs + k.agprs for k in kernels),
+        profile.launches, profile.cycles, target, max(k.vgprs + k.agprs for k in kernels),
         max(k.sgprs for k in kernels),
         sum(k.vgpr_spills + k.sgpr_spills for k in kernels),
     )  # fmt: skip
@@ -458,7 +477,7 @@ def run_triton(row: Row, target: str, way: Sequence[Launch], whole: bool = True)
     memory = Memory()
     addresses = {name: memory.add(x) for name, x in arrays.items()}
     counters, registers = [], []
-    with contextlib.nullcontext() if whole else sampling(_SAMPLE):
+    with contextlib.nullcontext() if whole else sampling(_SAMPLE), tracing() as traced:
         for step in way:
             one, code = _launch_triton(step, target, arrays, addresses, memory, whole)
             counters.append(one)
@@ -466,7 +485,8 @@ def run_triton(row: Row, target: str, way: Sequence[Launch], whole: bool = True)
     if whole:
         check(row, arrays, inputs)
     vgprs, sgprs, spills = zip(*registers)
-    return figures(counters, target, max(vgprs), max(sgprs), sum(spills), str(way[-1]))
+    cycles = sum(estimate(x).cycles for x in traced if x and whole)
+    return figures(counters, cycles, target, max(vgprs), max(sgprs), sum(spills), str(way[-1]))
 
 
 def _launch_triton(
@@ -526,8 +546,8 @@ def _registers(assembly: str) -> tuple[int, int, int]:
     return found["vgpr_count"], found["sgpr_count"], spills
 
 
-def best_of_triton(row: Row, target: str) -> tuple[Figures, int]:
-    """Of all ways that run: the one of fewest instructions, and the fewest of a busiest SIMD.
+def best_of_triton(row: Row, target: str) -> Best:
+    """Of all ways that run: the one of fewest instructions, and what others have least of.
 
     Raises:
       AssertionError: none runs, or one of these computes something else.
@@ -539,12 +559,14 @@ def best_of_triton(row: Row, target: str) -> tuple[Figures, int]:
         except (EmulatorError, RuntimeError, ValueError) as error:
             print(f"  {row.name} on {target}, {way[-1]}: {error}", file=sys.stderr)
     assert ways, f"{row.name} on {target}: none of Triton's ways runs"
-    fewest = best(ways, lambda x: x[0].instructions, lambda x: x[0].spills)
-    quickest = best(ways, lambda x: x[0].busiest, lambda x: x[0].spills)
-    found = run_triton(row, target, fewest[1])
-    if quickest is fewest:
-        return found, found.busiest
-    return found, run_triton(row, target, quickest[1]).busiest
+
+    chosen = [
+        best(ways, lambda x, of=of: getattr(x[0], of), lambda x: x[0].spills)[1]
+        for of in ("instructions", "busiest")
+    ]
+    found = {id(way): run_triton(row, target, way) for way in chosen}
+    fewest, busiest = (found[id(way)] for way in chosen)
+    return Best(fewest, busiest.busiest, min(fewest.cycles, busiest.cycles))
 
 
 # The page
@@ -552,27 +574,37 @@ def best_of_triton(row: Row, target: str) -> tuple[Figures, int]:
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of the table."""
+    """A row of the table; each side at its best in what is compared."""
 
     name: str
     target: str
     ours: Figures
-    triton: Figures
-    busiest: int  # of Triton's, in the way in which that is fewest
+    triton: Best
 
     @property
     def ratio(self) -> float:
         """Our instructions for one of Triton's."""
-        return self.ours.instructions / self.triton.instructions
+        return self.ours.instructions / self.triton.figures.instructions
 
     @property
     def busiest_ratio(self) -> float:
-        """The same of the busiest SIMD, each side at its best in that."""
-        return self.ours.busiest / self.busiest
+        """The same of the busiest SIMD."""
+        return self.ours.busiest / self.triton.busiest
+
+    @property
+    def cycles_ratio(self) -> float:
+        """Our cycles for one of Triton's."""
+        return self.ours.cycles / self.triton.cycles
+
+    @property
+    def ratios(self) -> tuple[float, float, float]:
+        """All of these."""
+        return self.ratio, self.busiest_ratio, self.cycles_ratio
 
 
 _COLUMNS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
     ("instructions", lambda f: f"{f.instructions:,}"),
+    ("estimated cycles", lambda f: f"{f.cycles:,.0f}"),
     ("matrix share", lambda f: f"{f.matrix_share:.2f}" if f.matrix else "–"),
     ("KiB moved", lambda f: f"{f.nbytes / 1024:,.0f}"),
     ("LDS conflicts", lambda f: f"{f.conflicts:,}"),
@@ -584,12 +616,12 @@ _COLUMNS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
 
 def table(compared: Sequence[Compared]) -> str:
     """A table of Markdown: in each cell our figure, then Triton's."""
-    titles = ["", "ratio", "busiest SIMD", *(title for title, _ in _COLUMNS), "Triton's best"]
+    titles = ["", "ratio", "busiest SIMD", "cycles", *dict(_COLUMNS), "Triton's best"]
     lines = [titles, ["---"] + ["---:"] * (len(titles) - 2) + ["---"]]
     for x in compared:
-        ratios = [f"**{r:.2f}**" if r > 1 else f"{r:.2f}" for r in (x.ratio, x.busiest_ratio)]
-        cells = [_both(show(x.ours), show(x.triton)) for _, show in _COLUMNS]
-        lines.append([x.name, *ratios, *cells, x.triton.way])
+        ratios = [f"**{r:.2f}**" if r > 1 else f"{r:.2f}" for r in x.ratios]
+        cells = [_both(show(x.ours), show(x.triton.figures)) for _, show in _COLUMNS]
+        lines.append([x.name, *ratios, *cells, x.triton.figures.way])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -599,6 +631,8 @@ def _both(ours: str, triton: str) -> str:
 
 # Rows that need more instructions than Triton's, by a part of their name, and why.
 CAUSES: dict[str, str] = {
+    "causal": "the workgroup whose time is estimated stands for all, although they have unequal "
+    "work: in Triton's grid it is the first of its head, with the fewest keys",
     "add, 1M": "a thread has four elements where Triton's has sixteen; what a wave does besides is "
     "the same for either",
     "softmax": "maxima pass NaN on, which takes an unordered comparison for each two elements, and "
@@ -606,12 +640,8 @@ CAUSES: dict[str, str] = {
     "layer norm gradient": "rows and sums over rows are two launches that read both arrays, where "
     "a program of Triton's keeps sums of the rows it has; the second shares its rows among waves",
     "layer norm": "waves that share a row meet in LDS twice, where one of Triton's has whole rows",
-    "product 1024×1024×512 f32 gfx942": "a tile is 16 deep: waits, barrier and addresses for each "
-    "eight MFMA",
-    "product 1024": "tiles of 128×64 by eight waves, where Triton's are of 256×128: a cell of LDS "
-    "serves fewer WMMA",
-    "product": "small tiles, of which a wave multiplies one or two fragments for what it brings "
-    "and turns in a step: the estimate counts how long memory takes, not instructions",
+    "product": "of plans the one of the fewest estimated cycles is taken, not that of the fewest "
+    "instructions: shallower tiles or smaller ones of more waves, which wait for less",
 }
 _SPREAD = (
     "more and smaller programs, so that the busiest SIMD has less to do than with any of Triton's"
@@ -619,7 +649,7 @@ _SPREAD = (
 
 
 def _cause(x: Compared) -> str:
-    if x.busiest_ratio <= 1:
+    if max(x.busiest_ratio, x.cycles_ratio) <= 1:
         return _SPREAD
     return next((why for part, why in CAUSES.items() if part in f"{x.name} {x.target}"), "")
 
@@ -629,10 +659,10 @@ def page(compared: Sequence[Compared]) -> str:
     parts = [_HEAD]
     for target in dict.fromkeys(x.target for x in compared):
         mine = [x for x in compared if x.target == target]
-        counts = [_summary([getattr(x, of) for x in mine]) for of in ("ratio", "busiest_ratio")]
+        counts = [_summary(ratios) for ratios in zip(*(x.ratios for x in mine))]
         parts.append(
-            f"## {target}\n\nOf {len(mine)} rows {counts[0]} in all instructions, and "
-            f"{counts[1]} in those of the busiest SIMD.\n\n{table(mine)}\n"
+            f"## {target}\n\nOf {len(mine)} rows {counts[0]} in all instructions, {counts[1]} in "
+            f"those of the busiest SIMD, and {counts[2]} in estimated cycles.\n\n{table(mine)}\n"
         )
     parts.append("## Rows that are behind\n\n" + "\n".join(_behind(compared)) + "\n")
     there = {(x.name, x.target) for x in compared}
@@ -652,8 +682,8 @@ def _behind(compared: Sequence[Compared]) -> Iterator[str]:
     """A line for each cause, with the rows that have it."""
     found: dict[str, list[str]] = {}
     for x in compared:
-        if max(x.ratio, x.busiest_ratio) > 1:
-            row = f"{x.name} on {x.target} ({x.ratio:.2f}, {x.busiest_ratio:.2f})"
+        if max(x.ratios) > 1:
+            row = f"{x.name} on {x.target} ({', '.join(f'{r:.2f}' for r in x.ratios)})"
             found.setdefault(_cause(x), []).append(row)
     for cause, names in found.items():
         yield f"- {cause or 'no cause found yet'}: {'; '.join(names)}."
@@ -665,8 +695,9 @@ Machine code of amdjax and of Triton for the same computations, run by the
 [emulator](amd.md#the-emulator), which counts; results of both are compared with NumPy's. In each
 cell stands our figure, then Triton's where it differs. *ratio*: our instructions of all waves for
 one of Triton's. *busiest SIMD*: the same for the SIMD that has the most to do, where waves are
-spread over the machine, beside the way of Triton's that is best in that. *matrix share*: MFMA or
-WMMA among all vector instructions. *LDS conflicts*: cycles lost to bank conflicts.
+spread over the machine, beside the way of Triton's that is best in that. *cycles*: the same of the
+cycles that [a model of the GPU](amd.md#estimated-time) estimates for the launches. *matrix share*:
+MFMA or WMMA among all vector instructions. *LDS conflicts*: cycles lost to bank conflicts.
 
 Triton's kernels (`tools/triton_kernels.py`) know their sizes as constants, need no masks, and were
 compiled in several block sizes and numbers of waves; what stands here is the one of fewest
@@ -702,14 +733,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
             continue
         key = f"{row.name} {target}"
         if key not in known:
-            found, busiest = best_of_triton(row, target)
-            known[key] = {"figures": asdict(found), "busiest": busiest}
+            known[key] = best_of_triton(row, target)._asdict()
+            known[key]["figures"] = asdict(known[key]["figures"])
             if options.triton:
                 options.triton.write_text(json.dumps(known, indent=1))
-        triton, busiest = Figures(**known[key]["figures"]), known[key]["busiest"]
-        x = Compared(row.name, target, run_ours(row, target), triton, busiest)
+        triton = Best(**known[key] | {"figures": Figures(**known[key]["figures"])})
+        x = Compared(row.name, target, run_ours(row, target), triton)
         compared.append(x)
-        print(f"{x.ratio:.2f} {x.busiest_ratio:.2f}  {key}", flush=True)
+        print(*(f"{r:.2f}" for r in x.ratios), key, flush=True)
     print(page(compared))
     if options.write:
         PAGE.write_text(page(compared))

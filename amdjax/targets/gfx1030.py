@@ -5,7 +5,7 @@ of two CUs share 128 KiB of LDS, of which one workgroup may use 64 KiB.
 """
 
 from amdjax.targets import gfx908
-from amdjax.targets.gpu import Device, GpuCosts, GpuTarget
+from amdjax.targets.gpu import RDNA_COSTS, Device, GpuTarget
 
 _GFX1030 = GpuTarget(
     name="gfx1030",
@@ -22,7 +22,7 @@ _GFX1030 = GpuTarget(
     sgprs=106,
     max_waves=16,
     simds=4,
-    costs=GpuCosts(waves=2, row_elements=16),
+    costs=RDNA_COSTS,
     vgpr_file=1024,
     vgpr_granule=16,
     max_workgroups=32,

@@ -6,7 +6,7 @@ rows of lanes 0..15. Products whose accumulator is f16 or bf16 use every second 
 
 from dataclasses import replace
 
-from amdjax.targets.gpu import Device, DotInstruction, GpuCosts, GpuTarget, Layout, wmma
+from amdjax.targets.gpu import RDNA_COSTS, Device, DotInstruction, GpuTarget, Layout, wmma
 
 _LAYOUT: Layout = "wmma_rdna3"
 
@@ -41,7 +41,7 @@ _GFX1100 = GpuTarget(
     sgprs=106,
     max_waves=16,
     simds=4,
-    costs=GpuCosts(waves=2, row_elements=16),
+    costs=RDNA_COSTS,
     lds_wait=0xFC07,
     vgpr_file=1536,
     vgpr_granule=24,

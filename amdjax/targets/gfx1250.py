@@ -4,7 +4,7 @@ Source: "User Guide for AMDGPU Backend". No product figures are published; the d
 the schedule, and the matrix unit is left out until its operand layout is documented.
 """
 
-from amdjax.targets.gpu import Device, GpuCosts, GpuTarget
+from amdjax.targets.gpu import RDNA_COSTS, Device, GpuTarget
 
 TARGETS = (
     GpuTarget(
@@ -22,7 +22,7 @@ TARGETS = (
         sgprs=106,
         max_waves=16,
         simds=4,
-        costs=GpuCosts(waves=2, row_elements=16),
+        costs=RDNA_COSTS,
         ieee_minmax=True,
         lds_wait=None,
         vgpr_file=1024,

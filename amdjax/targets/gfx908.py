@@ -4,7 +4,7 @@ Sources: "AMD Instinct MI100 Instruction Set Architecture", "Introducing AMD CDN
 The matrix rates are the published peaks divided by CUs and clock.
 """
 
-from amdjax.targets.gpu import Device, DotInstruction, GpuCosts, GpuTarget, mfma
+from amdjax.targets.gpu import CDNA_COSTS, Device, DotInstruction, GpuTarget, mfma
 
 _HALF4 = "<4 x half>"
 _BF16 = "<2 x i16>"
@@ -64,7 +64,7 @@ TARGETS = (
         waits_at_barriers=True,
         max_waves=10,
         simds=4,
-        costs=GpuCosts(waves=1, row_elements=16),
+        costs=CDNA_COSTS,
         vgpr_file=256,
         vgpr_granule=4,
         matrix=MATRIX + MATRIX_I8 + MATRIX_I8_BLOCKS + MATRIX_BF16,

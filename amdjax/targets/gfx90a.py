@@ -4,7 +4,7 @@ Sources: "AMD Instinct MI200 Instruction Set Architecture", "Introducing AMD CDN
 """
 
 from amdjax.targets import gfx908
-from amdjax.targets.gpu import Device, GpuCosts, GpuTarget, mfma
+from amdjax.targets.gpu import CDNA_COSTS, Device, GpuTarget, mfma
 
 _BF16 = "<4 x i16>"
 
@@ -34,7 +34,7 @@ TARGETS = (
         sgprs=102,
         max_waves=8,
         simds=4,
-        costs=GpuCosts(waves=1, row_elements=16),
+        costs=CDNA_COSTS,
         vgpr_file=512,
         vgpr_granule=8,
         unified_registers=True,

@@ -171,11 +171,14 @@ class GpuCosts:
     """What schedules reckon with: clocks of a compute unit (CU), and bytes.
 
     `lds_rate` is published ("AMD CDNA 3 Architecture"; "NVIDIA H100 Tensor Core GPU Architecture").
-    The others were fitted on an H100, so that plans of products rank as they were timed; on AMD's
-    hardware they have not been timed yet, and a machine that differs states its own.
+    The others were fitted on an H100, so that plans of products rank as they were timed. Those of
+    `CDNA_COSTS` and `RDNA_COSTS` were fitted so that plans of products on gfx942 and gfx1100 rank
+    as the emulator's model estimates them (docs/amd.md); AMD's hardware was not timed.
 
     Args:
-      cache_rate: bytes that a CU gets from the second-level cache in a clock.
+      cache_rate: bytes that a CU gets from the second-level cache in a clock while all of them ask.
+      few_rate: the same where so few ask that it has more for each, at most; 0 if it has not.
+      line: bytes that it gets from there at least; 1 where the fitted costs have it in them.
       lds_rate: bytes that a CU reads of its LDS in a clock.
       load_latency: clocks that a load from memory takes.
       copy_latency: clocks that an asynchronous copy of a tile to LDS takes, while all CUs copy.
@@ -194,6 +197,8 @@ class GpuCosts:
     """
 
     cache_rate: int = 40
+    few_rate: int = 0
+    line: int = 1
     lds_rate: int = 128
     load_latency: int = 800
     copy_latency: int = 2000
@@ -216,6 +221,13 @@ class GpuCosts:
         programs follow each other. With 128 programs that is 3000, as was seen on an H100.
         """
         return 2 * self.stall + 2 * self.load_latency + programs * self.atomic
+
+
+CDNA_COSTS = GpuCosts(
+    cache_rate=20, few_rate=48, line=128, load_latency=600, program=500, program_issue=500,
+    arrival=1000, not_hidden=0.3, waves=1, row_elements=16,
+)  # fmt: skip
+RDNA_COSTS = replace(CDNA_COSTS, waves=2)
 
 
 @dataclass(frozen=True)

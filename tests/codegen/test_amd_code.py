@@ -10,8 +10,8 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 tool = pytest.importorskip("compare_triton", reason="a source distribution has no tools")
 
-OURS = tool.Figures(300, 30, 90, 10, 4096, 5, 24, 16, 0, 8)
-TRITON = tool.Figures(200, 60, 60, 20, 4096, 0, 130, 40, 0, 4, "64×64 4 waves")
+OURS = tool.Figures(300, 30, 900.0, 90, 10, 4096, 5, 24, 16, 0, 8)
+TRITON = tool.Figures(200, 60, 1800.0, 60, 20, 4096, 0, 130, 40, 0, 4, "64×64 4 waves")
 
 
 def test_the_best_way_spills_nothing():
@@ -23,32 +23,32 @@ def test_the_best_way_spills_nothing():
 
 
 def test_table():
-    behind = tool.Compared("product", "gfx942", OURS, TRITON, 40)
-    ahead = tool.Compared("sum", "gfx942", TRITON, OURS, 80)
+    behind = tool.Compared("product", "gfx942", OURS, tool.Best(TRITON, 40, 1200.0))
+    ahead = tool.Compared("sum", "gfx942", TRITON, tool.Best(OURS, 80, 900.0))
     assert behind.ratio == 1.5
     titles, _, first, second = tool.table([behind, ahead]).splitlines()
     assert titles.count("|") == first.count("|") == second.count("|")
     cells = [cell.strip() for cell in first.strip("|").split("|")]
     assert cells == [
-        "product", "**1.50**", "0.75", "300 · 200", "0.10 · 0.25", "4", "5 · 0",
-        "24 / 16 · 130 / 40", "0", "8 · 4", "64×64 4 waves",
+        "product", "**1.50**", "0.75", "0.75", "300 · 200", "900 · 1,800", "0.10 · 0.25", "4",
+        "5 · 0", "24 / 16 · 130 / 40", "0", "8 · 4", "64×64 4 waves",
     ]  # fmt: skip
-    assert second.startswith("| sum | 0.67 | 0.75 |")
+    assert second.startswith("| sum | 0.67 | 0.75 | **2.00** |")
 
 
 def test_page_names_what_is_behind(monkeypatch):
     monkeypatch.setattr(tool, "CAUSES", {"product": "it waits"})
     rows = [
-        tool.Compared(name, "gfx942", OURS, TRITON, busiest)
+        tool.Compared(name, "gfx942", OURS, tool.Best(TRITON, busiest, 1800.0))
         for name, busiest in (("product", 20), ("other", 20), ("spread", 40))
     ]
-    text = tool.page([*rows, tool.Compared("sum", "gfx1100", TRITON, OURS, 60)])
+    text = tool.page([*rows, tool.Compared("sum", "gfx1100", TRITON, tool.Best(OURS, 60, 1800.0))])
     assert "## gfx942\n\nOf 3 rows 0 are" in text and "## gfx1100\n\nOf 1 rows 1 are" in text
     listed = text.split("## Rows that are behind")[1].split("\n")
     assert [x for x in listed if x.startswith("- ")] == [
-        "- it waits: product on gfx942 (1.50, 1.50).",
-        "- no cause found yet: other on gfx942 (1.50, 1.50).",
-        f"- {tool._SPREAD}: spread on gfx942 (1.50, 0.75).",
+        "- it waits: product on gfx942 (1.50, 1.50, 0.50).",
+        "- no cause found yet: other on gfx942 (1.50, 1.50, 0.50).",
+        f"- {tool._SPREAD}: spread on gfx942 (1.50, 0.75, 0.50).",
     ]
     assert "Not measured yet: add, 1M f32 on gfx942;" in text
 

@@ -30,7 +30,10 @@ MOST_SUMS = 128  # registers of a lane that hold sums
 WARPGROUP_STAGES = (4, 3, 2)  # tiles of an operand in LDS; the largest tile leaves room for four
 LEAST_DEPTH = 16  # of a tile, where there is as much
 DEEPER = 2, 4  # times as much, where LDS and registers allow
-FEW_SUMS = 8  # sums of a lane with which half of the time goes into reading fragments
+FEW_SUMS = 8  # sums of a lane with which half of the time goes into issuing what reads fragments
+LDS_WORDS = 4  # registers that an instruction reads from LDS
+STEP_INSTRUCTIONS = 20  # of a tile in depth: its places, waits, barriers and the loop
+WITH_WAIT = 2  # instructions for each fragment, and for each of their products
 OTHER_REGISTERS = 16  # of a lane, besides sums, what is multiplied and what is brought
 PREFETCH_CLOCKS = 50  # of a step, more than without, where the next tile is brought besides
 PREFETCH_COLUMNS = 64  # of sums that pass through LDS at a time then
@@ -255,11 +258,29 @@ def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     return tiling.accumulator_registers + tiling.fragment_registers + brought + OTHER_REGISTERS
 
 
-def _transfer_instructions(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
-    """Instructions of a wave that load a tile, turn its words and store them to LDS."""
-    return sum(
+def _brought_bytes(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
+    """Bytes that come from the second-level cache for a tile in depth.
+
+    Of a line there that reaches beyond the tile's side, others bring the rest; what reaches beyond
+    its depth is still near in the next step.
+    """
+    total = 0
+    for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
+        (along, _), nbytes = contiguity(source, tiling.atom), lines * itemsize(source.dtype)
+        total += max(nbytes, target.costs.line) if along == "lines" else nbytes
+    return total * tiling.depth
+
+
+def _step_instructions(target: GpuTarget, problem: Contraction, tiling: Tiling) -> float:
+    """About the instructions of a wave for one tile in depth.
+
+    They load it, turn its words and store them to LDS, read fragments and multiply them.
+    """
+    brought = sum(
         loads * (2 + words * turns) for loads, words, turns in _loads(target, problem, tiling)
     )
+    multiplied = math.prod(tiling.fragments) + tiling.fragment_registers / LDS_WORDS
+    return STEP_INSTRUCTIONS + brought + WITH_WAIT * multiplied * tiling.depth / tiling.atom.depth
 
 
 def _split_plans(target: GpuTarget, problem: Contraction, tiling: Tiling) -> Iterator[Plan]:
@@ -323,29 +344,31 @@ def plan_cost(product: ProductProblem, plan: Plan, target: GpuTarget) -> float:
     units = target.lds_units
     beside = target.compute_units / units  # compute units that work on a program together
     accumulators = math.prod(tiling.fragments) * len(atom.elements)
-    busy = 2 * rows * columns * tiling.depth / atom.flops * (1 + FEW_SUMS / accumulators)
-    size = itemsize(problem.a.dtype) * rows + itemsize(problem.b.dtype) * columns
-    loads = size * tiling.depth / costs.cache_rate
+    few, latency, stall = FEW_SUMS, float(costs.load_latency), costs.stall / tiling.stages
+    if target.issue_clocks:  # instructions are counted, which these stand for
+        few, stall = 0, 0
+    if atom.copied:
+        latency, stall = costs.copy_latency / (tiling.stages - 1), 0
+    busy = 2 * rows * columns * tiling.depth / atom.flops * (1 + few / accumulators)
+    programs = tile_count(problem, tiling) * plan.splits
+    rate = max(costs.cache_rate, min(costs.few_rate, costs.cache_rate * units / max(programs, 1)))
+    loads = _brought_bytes(target, problem, tiling) / rate
     parts = [x / beside for x in (busy, loads, _fragment_reads(target, tiling) / costs.lds_rate)]
-    transfers = _transfer_instructions(target, problem, tiling) * target.issue_clocks
-    parts.append(transfers * tiling.wave_count / target.simds)
+    issue = _step_instructions(target, problem, tiling) * target.issue_clocks
+    parts.append(issue * tiling.wave_count / target.simds)
     # Threads that put operands into LDS for `wgmma` wait for loads and for what they multiply.
     hidden = 0 if atom.staged else 1 - costs.not_hidden
     step = sum(parts) - (sum(parts) - max(parts)) * hidden
-    latency, stall = float(costs.load_latency), costs.stall / tiling.stages
-    if atom.copied:
-        latency, stall = costs.copy_latency / (tiling.stages - 1), 0
     stored = atom.accumulator if plan.splits > 1 else problem.out.dtype
     filled = min(rows, problem.rows) * min(columns, problem.columns)
     store = filled * itemsize(stored) / (_memory_rate(target) * beside)
-    alone = costs.program + steps * (max(step + stall, latency) + transfers) + store
+    alone = costs.program + steps * (max(step + stall, latency) + issue) + store
 
     def together(programs: int) -> float:
         """Clocks of programs on one compute unit."""
         return max(alone, programs * (costs.program_issue + steps * step + store))
 
     most = _resident(target, problem, tiling)
-    programs = tile_count(problem, tiling) * plan.splits
     full, rest = divmod(programs, most * units)
     cycles = full * together(most)
     if rest:
