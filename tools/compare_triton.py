@@ -696,8 +696,9 @@ Machine code of amdjax and of Triton for the same computations, run by the
 cell stands our figure, then Triton's where it differs. *ratio*: our instructions of all waves for
 one of Triton's. *busiest SIMD*: the same for the SIMD that has the most to do, where waves are
 spread over the machine, beside the way of Triton's that is best in that. *cycles*: the same of the
-cycles that [a model of the GPU](amd.md#estimated-time) estimates for the launches. *matrix share*:
-MFMA or WMMA among all vector instructions. *LDS conflicts*: cycles lost to bank conflicts.
+cycles that [a model of the GPU](amd.md#estimated-time) estimates for the launches, beside the
+better one of those two ways of Triton's; a third may take fewer. *matrix share*: MFMA or WMMA among
+all vector instructions. *LDS conflicts*: cycles lost to bank conflicts.
 
 Triton's kernels (`tools/triton_kernels.py`) know their sizes as constants, need no masks, and were
 compiled in several block sizes and numbers of waves; what stands here is the one of fewest

@@ -21,7 +21,7 @@ from amdjax.jit.finding import estimates_of
 __all__ = ["VERSION", "Estimates", "shipped"]
 
 #: Of the estimates that come with the package; others, of the same form, are not followed.
-VERSION = "estimates 3"
+VERSION = "estimates 4"
 
 
 class Estimates:
