@@ -319,12 +319,128 @@ def test_qdq_cuts_what_is_summed_into_groups(tmp_path, ok, op, depth):
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize("op", ["Conv", "Conv with bias", "MatMul", "Gemm", "Gemm with beta"])
+def product_model(nodes, outputs, weights, opset=21, functions=(), **inputs):
+    """A model of products; inputs and outputs have numpy arrays' types."""
+    helper = onnx_package.helper
+    of = lambda name, x: helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape
+    )
+    tensors = [onnx_package.numpy_helper.from_array(x, n) for n, x in weights.items()]
+    ends = [[of(n, x) for n, x in values.items()] for values in (inputs, outputs)]
+    graph = helper.make_graph(nodes, "g", *ends, tensors)
+    opsets = [
+        helper.make_opsetid("", opset),
+        *(helper.make_opsetid(f.domain, 1) for f in functions),
+    ]
+    model = helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=10)
+    onnx_package.checker.check_model(model, full_check=True)
+    return model
+
+
+def unusual_model(kind, x, y):
+    """A model of products of `x` and 40 by 40 weights, of an unusual form."""
+    make, rng = onnx_package.helper.make_node, np.random.default_rng(4)
+    w, c = (rng.standard_normal(shape).astype(x.dtype) for shape in ((40, 40), (40,)))
+    product, opset, functions = make("MatMul", ["x", "w"], ["y"]), 21, []
+    nodes, weights, inputs, outputs = [product], {"w": w}, {"x": x}, {"y": y}
+    if kind == "shared":
+        product.output[0] = "t"
+        nodes = [product, make("MatMul", ["t", "w"], ["y"])]
+    elif kind == "shared, turned":
+        product.output[0] = "t"
+        nodes = [product, make("Gemm", ["t", "w"], ["y"], transB=1)]
+    elif kind == "an output":
+        outputs = {"y": y, "w": w, "c": c}
+        weights["c"] = c
+    elif kind == "an input":
+        inputs["w"] = w
+    elif kind == "names that are taken":
+        product.output[0] = "t"
+        weights["w/scale"] = w.T.copy()
+        nodes = [product, make("MatMul", ["t", "w/scale"], ["y"])]
+    elif kind == "constants":
+        value = onnx_package.numpy_helper.from_array(w, "")
+        nodes, weights = [make("Constant", [], ["w"], value=value), product], {}
+    elif kind == "subgraphs":
+        of = onnx_package.helper.make_tensor_value_info
+        graphs = [
+            onnx_package.helper.make_graph(
+                [make(op, ["t", "c"], [op])], op, [], [of(op, 1, y.shape)]
+            )
+            for op in ("Add", "Mul")
+        ]
+        product.output[0] = "t"
+        choice = make("If", ["p"], ["y"], then_branch=graphs[0], else_branch=graphs[1])
+        nodes, weights = [product, choice], {"w": w, "c": c, "p": np.array(False)}
+    elif kind.startswith("functions"):
+        opset = 17 if "old" in kind else 21
+        imports = [onnx_package.helper.make_opsetid("", opset)]
+        body = [make("MatMul", ["a", "b"], ["c"])]
+        functions = [
+            onnx_package.helper.make_function("own", "Of", ["a", "b"], ["c"], body, imports)
+        ]
+        nodes = [make("Of", ["x", "w"], ["y"], domain="own")]
+    return product_model(nodes, outputs, weights, opset, functions, **inputs)
+
+
+@pytest.mark.parametrize("words", [["--int4-weights"], ["--fp8"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "kind", [
+        "float16", "float64", "shared", "shared, turned", "an output", "an input", "constants",
+        "names that are taken", "subgraphs", "functions", "functions of an old opset",
+    ],
+)  # fmt: skip
+def test_qdq_of_unusual_models(tmp_path, ok, kind, words):
+    """They stay models of the same inputs, outputs and types, as ONNX's reference has it."""
+    dtype = kind if kind.startswith("float") else "float32"
+    x = np.random.default_rng(5).standard_normal((4, 40)).astype(dtype)
+    onnx_package.save(unusual_model(kind, x, np.empty((4, 40), dtype)), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=x)
+    given = () if "--int4-weights" in words else ("--calibrate", tmp_path / "x.npz")
+    ok("quantize", tmp_path / "m.onnx", *words, *given, "-o", tmp_path / "q.onnx")
+    model = onnx_package.load(tmp_path / "q.onnx")
+    stored = [t for t in model.graph.initializer if "/quantized" in t.name]
+    assert len(stored) == (2 if kind in ("shared, turned", "names that are taken") else 1)
+    onnx_package.checker.check_model(model, full_check=True)
+    before = reference.ReferenceEvaluator(str(tmp_path / "m.onnx")).run(None, {"x": x})
+    after = reference.ReferenceEvaluator(model).run(None, {"x": x})
+    ours = onnx.load(tmp_path / "q.onnx")(x=x)
+    for info, a, b in zip(model.graph.output, before, after, strict=True):
+        assert a.dtype == b.dtype and quantize.sqnr(a, b) > 12
+        off = 2e-3 if dtype == "float16" else 1e-5
+        np.testing.assert_allclose(ours[info.name], b, rtol=off, atol=off * np.abs(b).max())
+
+
+def test_qdq_tells_products_of_a_weight_apart(tmp_path, ok, amdjax_command):
+    """Where one is left out, the other is quantized; where one is no node, none is taken for it."""
+    make = onnx_package.helper.make_node
+    x, w = (np.random.default_rng(i).standard_normal((40, 40)).astype(np.float32) for i in (0, 1))
+    nodes = [make("MatMul", ["w", "x"], ["t"]), make("MatMul", ["t", "w"], ["y"])]
+    onnx_package.save(product_model(nodes, {"y": x}, {"w": w}, x=x), tmp_path / "m.onnx")
+    command = "quantize", tmp_path / "m.onnx", "--int4-weights", "-o", tmp_path / "q.onnx"
+    assert "'w' is the weight of no" in amdjax_command(*command).err
+    assert amdjax_command(*command, "--exclude", "w#2").code == 2
+    ok(*command, "--exclude", "w")
+    made = onnx_package.load(tmp_path / "q.onnx").graph.node
+    assert [list(n.input) for n in made if n.op_type == "MatMul"] == [
+        ["w", "x"], ["t", "w/dequantized"],
+    ]  # fmt: skip
+    nodes = [
+        make("Transpose", ["w"], ["v"]), make("MatMul", ["x", "v"], ["t"]),
+        make("MatMul", ["t", "w"], ["y"]),
+    ]  # fmt: skip
+    onnx_package.save(product_model(nodes, {"y": x}, {"w": w}, x=x), tmp_path / "m.onnx")
+    assert amdjax_command(*command, "--exclude", "w").code == 2
+
+
+@pytest.mark.parametrize(
+    "op", ["Conv", "Conv with bias", "MatMul", "Gemm", "Gemm with beta", "Gemm with alpha"]
+)
 def test_qdq_files_have_corrected_means(tmp_path, ok, op):
     """As ONNX's reference computes them: over calibration data to half a step of the sums."""
     rng, kind = np.random.default_rng(3), op.split()[0]
     shape, of_weight = ([8, 6, 5, 5], (4, 6, 1, 1)) if kind == "Conv" else ([40, 6], (6, 4))
-    attributes = {"beta": 0.5} if "beta" in op else {}
+    attributes = {op.split()[-1]: 0.5} if kind != op and kind == "Gemm" else {}
     tensors = {"w": rng.standard_normal(of_weight, np.float32), "b": np.ones(4, np.float32)}
     names = ["x", "w", *(["b"] if op not in ("Conv", "MatMul") else [])]
     info = onnx_package.helper.make_tensor_value_info
