@@ -95,7 +95,7 @@ def _products(model: Any, decisions: Collection[str]) -> dict[str, str]:
             for i, name in enumerate(node.input[:2]):
                 if name in weights:
                     uses[name].append((node.output[0], i == 1))
-    found = {}
+    found: dict[str, str] = {}
     for weight, nodes in uses.items():
         names = [weight, *(f"{weight}#{i}" for i in range(2, len(nodes) + 1))]
         if all(n in decisions for n in names) and f"{weight}#{len(nodes) + 1}" not in decisions:

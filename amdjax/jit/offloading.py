@@ -9,7 +9,7 @@ where it runs beside what follows, and `AWAIT`, from where its result is there.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -35,32 +35,31 @@ def copy_near_use(fusion: Fusion) -> Fusion:
     copies = {id(s): _result(s) for s in fusion.steps if _is_copy(s)}
     if not copies or not is_on("copy_near_use"):
         return fusion
-    waiting: dict[Var, Step] = {}  # copies to the device that nothing has read yet, by results
-    leaving: dict[Var, list[Step]] = {}  # copies from it, by what they copy
-    for step in fusion.steps:
-        if id(step) in copies and copies[id(step)].aval.memory_space is Space.Host:
+    waiting = {copies[id(s)]: s for s in fusion.steps if id(s) in copies}  # by results
+    leaving: dict[Var, list[Step]] = {}  # copies from the device, by what they copy
+    for v, step in waiting.items():
+        if v.aval.memory_space is Space.Host:
             leaving.setdefault(step_reads(step)[0], []).append(step)
     made = {v for s in fusion.steps for v in step_writes(s)}
     steps: list[Step] = []
 
     def add(step: Step) -> None:
-        for x in step_reads(step):
-            if isinstance(x, Var) and (copy := waiting.pop(x, None)) is not None:
-                add(copy)
+        copy_to(step_reads(step))
         steps.append(step)
         for v in step_writes(step):
-            for copy in leaving.get(v, ()):
+            copy_to([copies[id(s)] for s in leaving.get(v, ())])
+
+    def copy_to(variables: Iterable[Any]) -> None:
+        for v in variables:
+            if isinstance(v, Var) and (copy := waiting.pop(v, None)) is not None:
                 add(copy)
 
     for step in fusion.steps:
         if id(step) not in copies:
             add(step)
-        elif copies[id(step)].aval.memory_space is Space.Device:
-            waiting[copies[id(step)]] = step
-        elif step_reads(step)[0] not in made:  # an argument
-            add(step)
-    while waiting:  # results
-        add(waiting.pop(next(iter(waiting))))
+        elif _result(step).aval.memory_space is Space.Host and step_reads(step)[0] not in made:
+            copy_to([_result(step)])  # of an argument
+    copy_to(list(waiting))  # results
     return replace(fusion, steps=steps)
 
 

@@ -12,7 +12,7 @@ from amdjax.core.jaxpr import ClosedJaxpr, Jaxpr, JaxprEqn, Var
 from amdjax.core.sharding import Space
 from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.liveness import Liveness
-from amdjax.transforms.transfers import transfer
+from amdjax.transforms.transfers import device_put_p, transfer
 
 __all__ = ["SMALL", "offload_copy", "offload_residuals"]
 
@@ -120,6 +120,7 @@ class _Offloading:
     Attributes:
       sources: what values are called in the host's memory that have left.
       copies: on the device, what was read last at the end.
+      copied: what values are copies of that is in the host's memory.
       gone: for values that are computed where they are read, of which values that had left.
     """
 
@@ -131,6 +132,9 @@ class _Offloading:
         self.roots = _roots(jaxpr, leaving, passed) if passed else {}
         self.made = {v: e for e in jaxpr.eqns for v in e.outvars if v in passed and v in self.roots}
         self.gone: dict[Var, frozenset[Var]] = {}
+        self.copied: dict[Var, Any] = {
+            e.outvars[0]: e.invars[0] for e in jaxpr.eqns if _is_fetch(e)
+        }
         self.eqns: list[JaxprEqn] = []
 
     def jaxpr(self) -> Jaxpr:
@@ -147,9 +151,10 @@ class _Offloading:
             invars = [self._operand(x, now, made) if x in now else x for x in eqn.invars]
             eqn = eqn.replace(invars=invars)
             stacked = [v for v in after[i] if v in _stacked(eqn)]
-            self.sources.update((v, _in_host(v)) for v in after[i])
+            self.sources.update((v, self.copied.get(v) or _in_host(v)) for v in after[i])
             self.eqns.append(self._stacking(eqn, stacked) if stacked else eqn)
-            self.eqns += [transfer(v, self.sources[v]) for v in after[i] if v not in stacked]
+            there = {*stacked, *self.copied}
+            self.eqns += [transfer(v, self.sources[v]) for v in after[i] if v not in there]
             for v in eqn.outvars:
                 if v in self.made:
                     self.gone[v] = self.roots[v] & self.sources.keys()
@@ -243,6 +248,14 @@ def _stacked(eqn: JaxprEqn) -> list[Var]:
     first = eqn.params["num_carry"]
     made = zip(eqn.outvars[first:], eqn.params["jaxpr"].jaxpr.outvars[first:], strict=True)
     return [v for v, row in made if isinstance(row, Var)]
+
+
+def _is_fetch(eqn: JaxprEqn) -> bool:
+    """Whether an equation copies a value from the host's memory to the device."""
+    if eqn.primitive is not device_put_p or len(eqn.invars) != 1:
+        return False
+    spaces = [v.aval.memory_space for v in (eqn.invars[0], eqn.outvars[0])]
+    return spaces == [Space.Host, Space.Device]
 
 
 def _in_host(v: Var) -> Var:

@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import checkpoint_policies as policies, lax
 from amdjax.ad_checkpoint import checkpoint_name
+from amdjax.jit import memory_limit
 from amdjax.memory import Space
 
 TARGETS = ["gfx942", "gfx1100"]
@@ -324,6 +325,49 @@ def test_residuals_leave_under_a_limit(name, share):
     found = needed(f, ws, memory_limit=limit, **ONLY_OFFLOADING)
     assert plain.host_temp_size_in_bytes == 0 < found.host_temp_size_in_bytes
     assert found.temp_size_in_bytes <= limit
+
+
+@pytest.mark.devices
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_values_that_come_and_go_unread(rounds):
+    """A copy to the host of what is copied from it waits for that one, and is waited for."""
+
+    def f(x):
+        y = x
+        for _ in range(rounds):
+            y = amdjax.device_put(amdjax.device_put(y, Space.Device), Space.Host)
+        y = jnp.sort(amdjax.device_put(y, Space.Device))
+        return y, amdjax.device_put(y, Space.Host), y * 2
+
+    x = np.random.default_rng(0).standard_normal((4, 64), np.float32)
+    found = amdjax.jit(f)(amdjax.device_put(x, Space.Host))
+    for got, times in zip(found, (1, 1, 2)):
+        np.testing.assert_array_equal(got, np.sort(x) * np.float32(times))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_came_from_the_host_is_not_copied_back(target, monkeypatch):
+    """Where values leave at one peak, and copies of them would at the next."""
+    found, offload = [], memory_limit.offload_residuals
+
+    def noted(*args):
+        found.append(offload(*args))
+        return found[-1]
+
+    def f(ws, x):
+        x = lax.cond(x[0, 0] > 0, lambda x: jnp.tanh(x @ ws[0]), lambda x: jnp.cos(x) * x, x)
+        return lax.scan(lambda c, _: (jnp.tanh(c @ ws[0]), None), x, None, length=5)[0]
+
+    monkeypatch.setattr(memory_limit, "offload_residuals", noted)
+    with pytest.raises(amdjax.errors.JaxRuntimeError, match="memory_limit"):
+        compiled(
+            gradient(f), (list(weights(1)), BATCH[:32]), target, memory_limit=1, **ONLY_OFFLOADING
+        )
+    assert len([moved for _, moved in found if moved]) >= 5
+    for program, _ in found:
+        copies = [e for e in program.eqns if e.primitive.name == "device_put"]
+        fetched = {e.outvars[0] for e in copies if e.invars[0].aval.memory_space is Space.Host}
+        assert fetched.isdisjoint(e.invars[0] for e in copies)
 
 
 @pytest.mark.devices
