@@ -55,7 +55,7 @@ def str_of(f, *args, target="gfx942", stage="plan"):
 
 @pytest.mark.devices
 @pytest.mark.parametrize("kind, time, batch, hidden", [
-    ("rnn", 3, 2, 16), ("lstm", 4, 3, 20), ("gru", 5, 1, 17),
+    ("rnn", 3, 2, 16), ("lstm", 4, 3, 20), ("gru", 5, 1, 17), ("gru", 3, 2, 1),
 ])  # fmt: skip
 def test_layers(device, kind, time, batch, hidden):
     layer, w, x = getattr(rnn, kind), weights(kind, 6, hidden), draw(time, batch, 6)

@@ -237,8 +237,8 @@ def _is_plain(p: Contraction) -> bool:
     )
     same = all(x.dtype == p.accumulate for x in sides) and p.accumulate in ("f32", "f64")
     half = p.a.dtype == p.b.dtype in ("bf16", "f16") and p.accumulate == "f32" and _has_cells(p.a)
-    in_order = p.batches == 1 and p.a.depth[0].stride == 1 and not p.is_complex
-    return plain and (same or half) and in_order
+    whole = p.batches == 1 and not p.is_complex
+    return plain and (same or half) and whole and p.a.depth[0].stride == 1
 
 
 def _has_cells(x: Source) -> bool:
