@@ -303,9 +303,10 @@ def product_of_stored(
     if q.zero_point is None and can_scale(operation, params, q, side):
         values, worth = q.integers()
         lhs, rhs = (x, values.astype(wide))[:: 1 if side else -1]
-        out = bind(operation, params, lhs, rhs, dtype)
+        # Sums of what is stored may be more than float16 holds, as those of int8 mostly are.
+        out = bind(operation, params, lhs, rhs, np.promote_types(dtype, np.float32))
         scale = to_result(operation, params, q.scale.astype(np.float32), side, out.ndim)
-        return (out * worth * scale.astype(np.promote_types(out.dtype, np.float32))).astype(dtype)
+        return (out * worth * scale.astype(out.dtype)).astype(dtype)
     if operation == "dot_general" and _is_by_groups(params, x, q, side):
         return _product_by_groups(params, x, q, side).astype(dtype)
     lhs, rhs = (x, _of_integers(q).astype(wide))[:: 1 if side else -1]

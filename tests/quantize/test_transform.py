@@ -199,6 +199,18 @@ def test_weights_alone(name, group):
     assert stored.values.nbytes == w.size * bits // 8
 
 
+@pytest.mark.devices
+@pytest.mark.parametrize("name", ["int8", "mxfp4", "float8_e4m3fn"])
+def test_sums_before_scaling_may_be_more_than_float16_holds(device, name):
+    w, x = np.full((32, 8), 0.01, np.float16), np.full((2, 32), 400, np.float16)
+    q = quantize(lambda w, x: x @ w, w, mode="weights", dtype=name, inputs=x)
+    stored = q.params["products"]["params"]["weight"]
+    wanted = x.astype(np.float64) @ np.asarray(stored.dequantize(), np.float64)
+    got = np.asarray(amdjax.jit(q)(q.params, x))
+    assert got.dtype == np.float16
+    np.testing.assert_allclose(got.astype(np.float64), wanted, rtol=2.0**-11)
+
+
 @pytest.mark.parametrize("name", ["int8", "int4", "mxfp4"])
 @pytest.mark.parametrize("rows", [(), (1,), (3, 2), (40,)])
 @pytest.mark.parametrize("side", [0, 1])
