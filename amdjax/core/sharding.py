@@ -387,7 +387,9 @@ class SingleDeviceSharding(Sharding):
         return hash((self._device, self._memory_kind))
 
     def __repr__(self) -> str:
-        return f"SingleDeviceSharding(device={self._device!r}, memory_kind={self._memory_kind})"
+        # What is no device has no memory.
+        kind = f", memory_kind={self._memory_kind}" if hasattr(self._device, "platform") else ""
+        return f"SingleDeviceSharding(device={self._device!r}{kind})"
 
 
 class NamedSharding(Sharding):
