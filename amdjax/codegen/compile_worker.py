@@ -12,6 +12,7 @@ import select
 import signal
 import struct
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
@@ -39,8 +40,13 @@ _LOOPS = (
     "instruction_combine",
     "simplify_cfg",
 )
+# Of functions that are written without what most of these remove, and with loops in that form.
+_ROTATED_LOOPS = ("simplify_cfg", "instruction_combine", "new_gvn", "simplify_cfg")
 MAX_LEVEL = 4
 
+#: An attribute of functions whose loops ask behind a round whether there is another one, and whose
+#: index arithmetic is folded and written once. Micro-kernels among them need peepholes alone.
+ROTATED = '"rotated"'
 #: An attribute of functions that are better off without loop strength reduction.
 NO_STRENGTH_REDUCTION = '"no-strength-reduction"'
 #: An attribute of functions that are compiled at level 0, whatever their module is compiled at.
@@ -118,7 +124,7 @@ class Compiler:
         try:
             module = self._parse(text, context)
             try:
-                _run_passes(module, machine, opt)
+                _run_passes(module, machine, opt, _cleaning(text))
                 with LLVM_LOCK:  # options are the process's
                     _reduce_strength(NO_STRENGTH_REDUCTION not in text)
                     return getattr(machine, method)(module)
@@ -141,6 +147,13 @@ class Compiler:
         return module
 
 
+def _cleaning(text: str) -> Sequence[str]:
+    """The passes of level 2."""
+    if ROTATED not in text:
+        return _LOOPS
+    return _CLEAN_UP if NO_STRENGTH_REDUCTION in text else _ROTATED_LOOPS
+
+
 _reduces_strength = True
 
 
@@ -152,7 +165,9 @@ def _reduce_strength(wanted: bool) -> None:
         _reduces_strength = wanted
 
 
-def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt: int) -> None:
+def _run_passes(
+    module: llvm.ModuleRef, machine: llvm.TargetMachine, opt: int, cleaning: Sequence[str]
+) -> None:
     if opt <= 0:
         return
     tuning = llvm.create_pipeline_tuning_options(min(opt, 3))
@@ -164,7 +179,7 @@ def _run_passes(module: llvm.ModuleRef, machine: llvm.TargetMachine, opt: int) -
         passes = builder.getFunctionPassManager()
     else:
         passes = llvm.create_new_function_pass_manager()
-        for name in _CLEAN_UP if opt == 1 else _LOOPS:
+        for name in _CLEAN_UP if opt == 1 else cleaning:
             getattr(passes, f"add_{name}_pass")()
     for function in module.functions:
         if not function.is_declaration:

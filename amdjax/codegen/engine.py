@@ -32,7 +32,7 @@ __all__ = [
 
 # Part of the keys of measured results, and of kernels on disk, for which a digest of the sources
 # stands too; raise it when the same text compiles to something else.
-CODEGEN_VERSION = 59
+CODEGEN_VERSION = 60
 
 # For every function of the CPU target. LLVM halves vectors on many AVX-512 machines if not told.
 FUNCTION_ATTRIBUTES = 'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512"'

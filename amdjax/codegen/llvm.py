@@ -122,6 +122,11 @@ def is_number(x: Value) -> bool:
     return bits % sign <= infinity
 
 
+def integer(x: Value) -> int | None:
+    """The number that a scalar integer is, None if it is no constant."""
+    return int(x.ref) if x.ref.lstrip("-").isdigit() else None
+
+
 def vector(elem: str, xs: Sequence[float | int]) -> Value:
     """A constant vector with the given elements."""
     scalar = Type(elem)
@@ -343,6 +348,39 @@ class Function:
             header_lines[i] += f"[{first.ref}, %{pre}], [{last.ref}, %{latch}]"
         self.start_block(after)
         return phis
+
+    def rotated_loop(
+        self, start: Value, stop: Value, step: Value | int, carried: Sequence[Value],
+        body: Callable[[Value, list[Value]], Sequence[Value]],
+    ) -> list[Value]:  # fmt: skip
+        """As `loop`; whether there is another round is asked behind each, as LLVM would have it."""
+        if isinstance(step, int):
+            step = const(start.type, step)
+        begins, ends = integer(start), integer(stop)
+        runs = begins is not None and ends is not None and begins < ends
+        pre, inside, after = self.block, self.new_label("body"), self.new_label("done")
+        if runs:
+            self.br(inside)
+        else:
+            self.cond_br(self.icmp("slt", start, stop), inside, after)
+        self.start_block(inside)
+        index = self._open_phi(start.type)
+        phis = [self._open_phi(c.type) for c in carried]
+        lines = self._lines
+        results = list(body(index, phis))
+        following = self.add(index, step)
+        latch = self.block
+        self.cond_br(self.icmp("slt", following, stop), inside, after)
+        edges = zip([start, *carried], [following, *results], strict=True)
+        for i, (first, last) in enumerate(edges):
+            lines[i] += f"[{first.ref}, %{pre}], [{last.ref}, %{latch}]"
+        self.start_block(after)
+        if runs:
+            return results
+        return [
+            self.phi(first.type, [(first, pre), (last, latch)])
+            for first, last in zip(carried, results, strict=True)
+        ]
 
     def while_loop(
         self,

@@ -6,7 +6,8 @@ zero, shifts past the width, conversions out of range, the order of zeros in `mi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from amdjax.codegen import llvm
@@ -211,6 +212,30 @@ def _index_rules() -> dict[str, Callable[..., Value]]:
     """Index arithmetic is the compiler's own: no zero divisors, no wide shifts."""
     return {"div": Function.sdiv, "rem": Function.srem, "shl": Function.shl,
             "shr_logical": Function.lshr, "shr_arithmetic": Function.ashr}  # fmt: skip
+
+
+#: Of index arithmetic: what it makes of numbers, and the last operand that changes nothing.
+_OF_NUMBERS: dict[str, Callable[..., int]] = {
+    "neg": operator.neg, "add": operator.add, "sub": operator.sub, "mul": operator.mul,
+    "min": min, "max": max,
+}  # fmt: skip
+_OF_COUNTS: dict[str, Callable[..., int]] = {"div": operator.floordiv, "rem": operator.mod}
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1}
+
+
+def folded(name: str, xs: Sequence[Value]) -> Value | None:
+    """The number or the operand that an operation on indices gives, where it is one."""
+    numbers = [llvm.integer(x) for x in xs]
+    last, known = numbers[-1], [n for n in numbers if n is not None]
+    if last is None:
+        return folded(name, xs[::-1]) if known and name in ("add", "mul") else None
+    rule = _OF_NUMBERS.get(name) or (_OF_COUNTS.get(name) if known[0] >= 0 < last else None)
+    if rule is not None and len(known) == len(xs):
+        return llvm.const(llvm.I64, rule(*known))
+    if last == _NEUTRAL.get(name):
+        return xs[0]
+    zero = (name == "mul" and last == 0) or (name == "rem" and last == 1)
+    return llvm.const(llvm.I64, 0) if zero else None
 
 
 def _int_rules(signed: bool) -> dict[str, Callable[..., Value]]:

@@ -64,6 +64,92 @@ def test_strength_is_not_reduced_in_products_in_registers(vectors, spread):
     assert (NO_STRENGTH_REDUCTION in str(module)) is (vectors == MANY_CARRIED)
 
 
+INDEX_OPS = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum,
+    "div": np.floor_divide, "rem": np.remainder,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [(True, True), (True, False), (False, True)])
+@pytest.mark.parametrize("name", INDEX_OPS)
+def test_index_arithmetic_with_numbers(name, known):
+    """Numbers that are known give what those give that are read."""
+    counts = name in ("div", "rem")
+    left, right = range(0 if counts else -3, 4), range(1 if counts else -3, 4)
+    pairs = [(a, b) for a in left for b in right]
+    x, y = np.array(pairs, np.int64), np.zeros(len(pairs), np.int64)
+
+    def write(k, x, y):
+        for n, pair in enumerate(pairs):
+            a, b = (
+                k.const("index", number) if is_known
+                else k.convert(k.load(x, 2 * n + side), "index")
+                for side, (number, is_known) in enumerate(zip(pair, known, strict=True))
+            )  # fmt: skip
+            k.store(y, n, k.convert(k.op(name, a, b), "i64"))
+
+    run_kernel(write, x, y, x=("i64", "in"), y=("i64", "out"))
+    np.testing.assert_array_equal(y, INDEX_OPS[name](*x.T))
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_what_is_written_once_is_known_behind_branches_and_rounds(taken):
+    """Addresses and sums of a branch, of a loop and of its one round are no others' behind it."""
+    x, y = np.arange(8, dtype=np.int64), np.zeros(4, np.int64)
+
+    def write(k, x, y):
+        n = k.convert(k.load(x, taken), "index")
+
+        def read():
+            return k.load(x, n + 2)
+
+        k.if_(n > 0, lambda: k.store(y, 0, read()))
+        k.for_(0, n, 1, lambda i: k.store(y, 1, read()))
+        (once,) = k.for_(0, 1, 1, lambda i, sum: [sum + k.load(x, n + i + 3)], [read()])
+        k.store(y, 2, once)
+        k.store(y, 3, read())
+
+    run_kernel(write, x, y, x=("i64", "in"), y=("i64", "out"))
+    np.testing.assert_array_equal(y, [3 * taken, 3 * taken, 5 + 2 * taken, 2 + taken])
+
+
+def test_loops_of_one_round_are_no_loops():
+    def write(k, y):
+        k.for_(2, 5, 4, lambda i: k.store(y, i, k.const("f32", 1)))
+
+    def loops(write):
+        module = Module()
+        emit_kernel(module, kernel(write, {"y": OUT}))
+        return str(module).count(" phi ")
+
+    assert loops(write) == loops(lambda k, y: k.store(y, 2, k.const("f32", 1)))
+
+
+def test_reads_and_prefetches_of_products_move_from_one_place():
+    """Of an address in the loop only what moves is added; what is known is part of it."""
+    x, y = f32(400), np.zeros(8 * MANY_CARRIED, np.float32)
+    rows = np.array([1, 2, 3, 100], np.int64)
+
+    def write(k, n, x, y):
+        still = [k.convert(k.load(n, at), "index") for at in range(3)]
+        zero, steps = k.const("f32", 0, (8,)), k.convert(k.load(n, 3), "index")
+
+        def step(i, *sums):
+            k.prefetch(x, still[0] + still[2] + i * 2)
+            a = k.broadcast(k.load(x, still[0] + (still[1] + i) + 5), (8,))
+            b = k.load(x, i * 3 + still[2] + 8, (8,), (1,))
+            return [total + (a * b) for total in sums]
+
+        sums = k.for_(0, steps, 1, step, [zero] * MANY_CARRIED)
+        for n, total in enumerate(sums):
+            k.store(y, 8 * n, total)
+
+    run_kernel(write, rows, x, y, n=("i64", "in"), x=IN, y=OUT)
+    i = np.arange(100)
+    want = (x[1 + 2 + i + 5, None] * x[i[:, None] * 3 + 3 + 8 + np.arange(8)]).sum(0)
+    np.testing.assert_allclose(y.reshape(-1, 8), np.tile(want, (MANY_CARRIED, 1)), rtol=1e-5)
+
+
 def lone_page():
     """Bytes between memory that is not mapped."""
     page = mmap.PAGESIZE

@@ -81,6 +81,26 @@ def test_loop():
     assert [call(n) for n in (-1, 0, 1, 10)] == [0, 0, 0, 45]
 
 
+@pytest.mark.parametrize("start,stop", [(0, 3), (0, 1), (2, 2), (3, 1), (0, None), (1, None)])
+def test_loops_that_ask_behind_each_round(start, stop):
+    """The carried values are those of no round where there is none, known or not."""
+
+    def sums(f, n):
+        end = n if stop is None else const(I64, stop)
+        body = lambda i, c: [f.add(c[0], i), c[0]]
+        total, before = f.rotated_loop(const(I64, start), end, 2, [n, const(I64, -1)], body)
+        return f.add(f.mul(total, const(I64, 1000)), before)
+
+    def want(n):
+        total, before = n, -1
+        for i in range(start, n if stop is None else stop, 2):
+            total, before = total + i, total
+        return total * 1000 + before
+
+    call = function(sums)
+    assert [call(n) for n in (-1, 0, 1, 10)] == [want(n) for n in (-1, 0, 1, 10)]
+
+
 def test_nested_loops():
     def body(f, n):
         def outer(i, c):

@@ -85,7 +85,7 @@ def amx_product(
         return []
 
     f.if_(fresh, clear, lambda: move_accumulators("tileloadd64"))
-    f.loop(const(I64, 0), steps, 1, [], step)
+    f.rotated_loop(const(I64, 0), steps, 1, [], step)
     move_accumulators("tilestored64")
 
 

@@ -14,7 +14,7 @@ from amdjax import tile
 from amdjax.codegen import emitter
 from amdjax.codegen.cpu.emitter import CpuEmitter, Rep
 from amdjax.codegen.emitter import Lowerings
-from amdjax.codegen.llvm import I1, I64, PTR, Function, Value, const
+from amdjax.codegen.llvm import I1, I64, PTR, Function, Value, const, integer
 from amdjax.tile import ops
 from amdjax.tile.kernel import is_micro_kernel
 
@@ -23,15 +23,21 @@ __all__ = ["LOWERINGS", "program_loop"]
 LOWERINGS = Lowerings()
 LOWERINGS.of(ops.If)(emitter.lower_if)
 
+#: What a round makes of its index and of carried values.
+Body = Callable[[Value, list[Value]], Sequence[Value]]
+
 STRETCH = 4096  # rounds between two questions
 OUTER_STRETCH = 16  # of what has loops inside: programs of a kernel, rounds of outer loops
 
 
 @LOWERINGS.of(ops.For)
 def lower_for(c: CpuEmitter, op: ops.For) -> list[Rep]:
-    loop = partial(_long_loop, c.f, _stretch(op)) if op.users else None
+    start, stop, step = (integer(c.scalar(v)) for v in op.operands[:3])
+    if start is not None and stop is not None and step is not None and 0 < stop - start <= step:
+        return emitter.lower_for(c, op, _one_round)
     if is_micro_kernel(op):
         c.point(op)
+    loop = partial(_long_loop, c.f, _stretch(op)) if op.users else c.f.rotated_loop
     return emitter.lower_for(c, op, loop)
 
 
@@ -52,7 +58,7 @@ def program_loop(f: Function, kernel: tile.Kernel, program: Callable[[Value], No
     if any(_users_loops(kernel.body)):
         _long_loop(f, OUTER_STRETCH, begin, end, const(I64, 1), [], round)
     else:
-        f.loop(begin, end, 1, [], round)
+        f.rotated_loop(begin, end, 1, [], round)
 
 
 def _users_loops(block: tile.Block) -> Iterator[ops.For | ops.While]:
@@ -60,6 +66,12 @@ def _users_loops(block: tile.Block) -> Iterator[ops.For | ops.While]:
     for op in tile.nested_ops(block):
         if isinstance(op, (ops.For, ops.While)) and op.users:
             yield op
+
+
+def _one_round(
+    start: Value, stop: Value, step: Value, carried: list[Value], body: Body
+) -> list[Value]:
+    return list(body(start, carried))
 
 
 def _stretch(op: ops.For | ops.While) -> int:
@@ -86,7 +98,7 @@ def _long_loop(
     def one(state: list[Value]) -> list[Value]:
         first, *flat = state
         end = f.intrinsic("smin", I64, f.add(first, length), stop)
-        flat = f.loop(first, end, step, flat, body)
+        flat = f.rotated_loop(first, end, step, flat, body)
         more = f.icmp("slt", end, stop)
         (following,) = f.if_(more, lambda: [f.select(_ended(f), stop, end)], lambda: [stop])
         return [following, *flat]

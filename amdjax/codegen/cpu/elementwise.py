@@ -19,6 +19,8 @@ def lower_elementwise(c: CpuEmitter, op: ops.Elementwise) -> list[Rep]:
     result = op.results[0].type
     dtype = op.operands[-1].dtype  # `select` has its condition first
     operands = [c.rep(v) for v in op.operands]
+    if dtype == "index" and not result.shape:
+        return [c.index(op.name, *map(c.scalar, op.operands))]
     if isinstance(op, ops.Comparison) and op.positional:
         operands[-1] = _hidden(c, operands[-1])
 

@@ -251,14 +251,12 @@ def _load_scalar_at(
     c: CpuEmitter, buffer: tile.Buffer, t: tile.TileType, op: ops.LoadAt, mask: Rep | None
 ) -> Value:
     kind = Type(memory_element(t.dtype))
-    offset = c.scalar(op.operands[0])
+    pointer, align = c.address(buffer, c.scalar(op.operands[0])), kind.bits // 8
     if mask is None:
-        return c.f.load(kind, c.address(buffer, offset), kind.bits // 8)
+        return c.f.load(kind, pointer, align)
     other = llvm.const(kind, op.other)
     assert isinstance(mask, Value)
-    (loaded,) = c.f.if_(
-        mask, lambda: [c.f.load(kind, c.address(buffer, offset), kind.bits // 8)], lambda: [other]
-    )
+    (loaded,) = c.f.if_(mask, lambda: [c.f.load(kind, pointer, align)], lambda: [other])
     return loaded
 
 
@@ -313,9 +311,11 @@ def lower_store_at(c: CpuEmitter, op: ops.StoreAt) -> list[Rep]:
     mask = c.rep(op.operands[2]) if op.masked else None
     f = c.f
     if isinstance(rep, Value) and not rep.type.lanes:
+        pointer, stored = c.address(buffer, c.scalar(op.operands[0])), rep
 
         def write() -> list[Value]:
-            _store_row(c, buffer, value.dtype, c.scalar(op.operands[0]), 0, rep, None)
+            x = _to_memory(f, stored, value.dtype)
+            f.store(x, pointer, x.type.bits // 8)
             return []
 
         if isinstance(mask, Value):
@@ -367,7 +367,7 @@ def lower_arrive(c: CpuEmitter, op: ops.Arrive) -> list[Rep]:
 
 @LOWERINGS.of(ops.Prefetch)
 def lower_prefetch(c: CpuEmitter, op: ops.Prefetch) -> list[Rep]:
-    pointer = c.address(op.buffer, c.scalar(op.operands[0]))
+    pointer = c.address_at(op.buffer, op.offset)
     write, locality = int(op.write), 4 - op.level
     kinds = [llvm.const(llvm.I32, x) for x in (write, locality, 1)]
     c.f.intrinsic("prefetch", llvm.VOID, pointer, *kinds, overload=[PTR])

@@ -10,12 +10,12 @@ each module named in `LOWERINGS` has those of one subject.
 from __future__ import annotations
 
 from amdjax import tile
-from amdjax.codegen.compile_worker import NO_STRENGTH_REDUCTION, RUNS_ONCE
+from amdjax.codegen.compile_worker import NO_STRENGTH_REDUCTION, ROTATED, RUNS_ONCE
 from amdjax.codegen.cpu import amx, control, elementwise, memory, product, reduce, shape
 from amdjax.codegen.cpu.emitter import CpuEmitter
 from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.llvm import I64, PTR, Module, Value
-from amdjax.tile import passes
+from amdjax.tile import ops, passes
 from amdjax.tile.passes import (
     clamp_conversions,
     join_gathers,
@@ -68,6 +68,8 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
         # Its addresses are moved once a round as they are written: reducing their strength changes
         # nothing that can be measured, and takes a third of the time to compile.
         attributes = f"{attributes} {NO_STRENGTH_REDUCTION}"
+    if not any(isinstance(op, ops.While) for op in tile.nested_ops(kernel.body)):
+        attributes = f"{attributes} {ROTATED}"
     if kernel.runs_once:
         attributes = f"{attributes} {RUNS_ONCE}"
     f = module.function(name or kernel.name, arguments, attributes=attributes)
