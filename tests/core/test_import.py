@@ -77,3 +77,35 @@ from amdjax import nn
 with ThreadPoolExecutor(8) as pool:
     assert len({*pool.map(lambda _: nn.Dense, range(8))}) == 1"""
     subprocess.run([sys.executable, "-c", run], check=True)
+
+
+#: Prints where each class is said to be defined, having collected garbage at each line of a module.
+CLASSES = """import gc, importlib, sys
+def collect(frame, event, arg):
+    if event == "line":
+        gc.collect(0)
+    return collect if frame.f_code.co_name == "<module>" else None
+def trace(frame, event, arg):
+    module = frame.f_code.co_name == "<module>"
+    return collect if module and "amdjax" in frame.f_code.co_filename else None
+sys.settrace(trace if {traced} else None)
+for name in ("nn", "rnn", "optim", "random", "scipy.stats", "experimental.sparse", "export"):
+    importlib.import_module("amdjax." + name)
+sys.settrace(None)
+for name, module in sorted(sys.modules.items()):
+    if name.startswith("amdjax"):
+        for key, value in sorted(vars(module).items()):
+            if isinstance(value, type):
+                print(name, key, value.__module__)
+"""
+
+
+def test_classes_are_the_same_whenever_garbage_is_collected():
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", CLASSES.replace("{traced}", str(traced))],
+            capture_output=True, text=True, check=True,
+        ).stdout.splitlines()
+        for traced in (False, True)
+    ]  # fmt: skip
+    assert said[0] == said[1] and any("BCOO" in line for line in said[0])

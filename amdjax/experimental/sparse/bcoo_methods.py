@@ -175,5 +175,8 @@ def _take(mat: BCOO, index: Any) -> BCOO:
     return structure.bcoo_squeeze(part, dimensions=dropped)
 
 
-_OWN = vars(type("_Empty", (BCOO,), {})).keys()
-install_methods({k: m for k, m in vars(_Methods).items() if k not in _OWN}, on=BCOO)
+class _Bare(BCOO):
+    """Whose attributes any subclass has; kept, since a class that is collected has none."""
+
+
+install_methods({k: m for k, m in vars(_Methods).items() if k not in vars(_Bare)}, on=BCOO)
