@@ -7,13 +7,14 @@ import threading
 from collections.abc import Iterable
 
 from amdjax.codegen.engine import Library, engine
-from amdjax.codegen.llvm import Module
+from amdjax.codegen.llvm import I1, I32, Value, const
+from amdjax.codegen.restricted import Source
+from amdjax.emulator import driver, state, trace
 from amdjax.emulator.builder import Lanes, Variant, new_handler
-from amdjax.emulator.driver import RUN, TRACED, TURN, write_groups, write_turn
-from amdjax.emulator.memory.scalar_memory import find_function
-from amdjax.emulator.memory.statistics import write_note
+from amdjax.emulator.driver import RUN, TRACED, TURN
+from amdjax.emulator.memory import scalar_memory, statistics, write_log
 from amdjax.emulator.memory.vector_memory import FIND, NOTE
-from amdjax.emulator.memory.write_log import LOG, write_forget, write_log
+from amdjax.emulator.memory.write_log import LOG
 from amdjax.emulator.write import write_handler
 from amdjax.runtime.cache import compile_cached
 
@@ -72,12 +73,8 @@ class Handlers:
         self._addresses |= {v: library[name] for v, name in zip(variants, names)}
 
     def _load_support(self) -> None:
-        module = Module()
-        writers = find_function, write_note, write_forget, write_log, write_groups, write_turn
-        for write in writers:
-            write(module)
         names = [FIND, NOTE, LOG, RUN, TURN]
-        library = engine().load(compile_cached([str(module)], opt=2), names)
+        library = engine().load(compile_cached([_support(traced=False)], opt=2), names)
         rounding = engine().load(compile_cached([_ROUND], opt=2), ["amdjax_round_to_bfloat"])
         self._libraries += [library, rounding]
         engine().define({name: library[name] for name in names[:3]})
@@ -86,14 +83,30 @@ class Handlers:
 
     def _load_tracing(self) -> None:
         """What is wanted by few."""
-        module = Module()
-        write_forget(module)
-        write_groups(module, traced=True)
-        write_turn(module, traced=True)
-        names = [*TRACED.values()]
-        library = engine().load(compile_cached([str(module)], opt=2), names)
+        library = engine().load(compile_cached([_support(traced=True)], opt=2), [RUN, TURN])
         self._libraries.append(library)
-        self._drivers |= {name: library[name] for name in names}
+        self._drivers |= {traced: library[name] for name, traced in TRACED.items()}
+
+
+def _support(traced: bool) -> Source:
+    """The driver, and what handlers call; or the driver that traces, and what it calls."""
+    parts = [trace.SOURCE, write_log.FORGET, driver.SOURCE]
+    if not traced:
+        parts += [write_log.SOURCE, scalar_memory.SOURCE, statistics.SOURCE]
+    numbers = {
+        name: value
+        for module in (state, driver)
+        for name, value in vars(module).items()
+        if name.isupper() and isinstance(value, int)
+    }
+    statuses = {status.name: const(I32, status) for status in state.Status}
+    others: dict[str, Value | int] = {
+        "CAPACITY": write_log.CAPACITY,
+        "LANES": 64,
+        "TRACED": const(I1, traced),
+    }
+    constants: dict[str, Value | int] = {**numbers, **trace.MARKS, **statuses, **others}
+    return Source("\n".join(parts), constants, {}, (), "nounwind")
 
 
 HANDLERS = Handlers()

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from amdjax.codegen.llvm import I8, I64, PTR, Function, Value, const
 from amdjax.emulator import state
 
 #: Words of a buffer; what comes later is lost.
@@ -19,36 +18,17 @@ CAPACITY = 1 << 20
 _RECORD, _DETAIL, _WAVE = range(3)
 
 
-def push(f: Function, context: Value, word: Value) -> None:
-    """Write code that appends a word to the trace of a worker, if there is one with room."""
-    at = lambda offset: f.gep(context, offset, I8)
-    place = f.load(I64, at(state.TRACE), 8)
+#: Behind a record stands what it touched: lines of 64 bytes, or cycles of LDS.
+MARKS = {"DETAIL_MARK": _DETAIL, "WAVE_MARK": _WAVE}
 
-    def append() -> list[Value]:
-        f.store(word, f.op(f"inttoptr {place} to ptr", PTR), 8)
-        f.store(f.add(place, const(I64, 8)), at(state.TRACE), 8)
-        return []
-
-    f.if_(f.icmp("ult", place, f.load(I64, at(state.TRACE_END), 8)), append)
-
-
-def push_wave(f: Function, context: Value, wave: Value) -> None:
-    """Write code that says which wave goes on."""
-    push(f, context, f.add(_number(f, wave), const(I64, _WAVE)))
-
-
-def push_record(f: Function, context: Value, record: Value) -> None:
-    """Write code that appends a record."""
-    push(f, context, _number(f, record))
-
-
-def push_detail(f: Function, context: Value, value: Value) -> None:
-    """Write code that appends what the last record touched: lines of 64 bytes, or cycles of LDS."""
-    push(f, context, f.or_(f.shl(value, const(I64, 3)), const(I64, _DETAIL)))
-
-
-def _number(f: Function, pointer: Value) -> Value:
-    return f.op(f"ptrtoint {pointer} to i64", I64)
+SOURCE = """
+def push(context, word: i64):
+    "Append a word to the trace of a worker, if there is one with room."
+    place = number(context, TRACE // 8)
+    if below(place, number(context, TRACE_END // 8)):
+        store(pointer(place), word, "i64")
+        context[TRACE // 8] = place + 8
+"""
 
 
 @dataclass(frozen=True)

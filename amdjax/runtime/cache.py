@@ -35,6 +35,7 @@ import llvmlite
 from llvmlite import binding as llvm
 
 from amdjax.codegen.engine import CODEGEN_VERSION, compile_ir, compile_many, host
+from amdjax.codegen.restricted import Source
 from amdjax.core.config import LOADED_AT, config
 
 __all__ = [
@@ -163,9 +164,10 @@ def entry_key(text: str, *facts: str) -> bytes:
     return hashlib.sha256("\0".join((*facts, *compiler_version(), text)).encode()).digest()
 
 
-def key_for(text: str, opt: int = 2) -> bytes:
-    """The key of the object code that IR compiles to for this computer."""
+def key_for(text: str | Source, opt: int = 2) -> bytes:
+    """The key of the object code that IR, or what becomes IR, compiles to for this computer."""
     machine = host()
+    text = text if isinstance(text, str) else repr(text)
     return entry_key(text, machine.triple, machine.cpu, machine.features, str(opt))
 
 
@@ -447,12 +449,12 @@ def object_cache() -> ObjectCache:
     return current[1]
 
 
-def compile_cached(texts: Sequence[str], *, opt: int = 2) -> list[bytes]:
+def compile_cached(texts: Sequence[str | Source], *, opt: int = 2) -> list[bytes]:
     """Object code of each text, compiling (and storing) only what the cache lacks."""
     store = object_cache()
     keys, carried = [key_for(text, opt) for text in texts], SOURCE.get() or {}
     found = {key: carried.get(key) or store.get(key) for key in dict.fromkeys(keys)}
-    missing = {key: text for key, text in zip(keys, texts) if found[key] is None}
+    missing = {key: str(text) for key, text in zip(keys, texts) if found[key] is None}
     if len(missing) == 1:
         [(key, text)] = missing.items()
         compiled = [compile_ir(text, opt=opt)]

@@ -115,11 +115,14 @@ class CudaDevice(GpuDevice):
         return {**super().memory_stats(), "bytes_limit": int(total)}
 
     def _map(self, nbytes: int) -> int | None:
-        driver = self._enter()
-        status, address = driver.cuMemAlloc(nbytes)
-        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
+        return self._mapped(self._enter().cuMemAlloc(nbytes), f"{nbytes:,} bytes")
+
+    def _mapped(self, answer: tuple[Any, Any], what: str) -> int | None:
+        """The address of new memory, None where there is none."""
+        status, address = answer
+        if status == self._enter().CUresult.CUDA_ERROR_OUT_OF_MEMORY:
             return None
-        _checked((status,), f"allocating {nbytes:,} bytes")
+        _checked((status,), f"allocating {what}")
         return int(address)
 
     def _unmap(self, address: int) -> None:
@@ -127,11 +130,8 @@ class CudaDevice(GpuDevice):
 
     def _map_host(self, nbytes: int) -> int | None:
         driver = self._enter()
-        status, address = driver.cuMemHostAlloc(nbytes, driver.CU_MEMHOSTALLOC_PORTABLE)
-        if status == driver.CUresult.CUDA_ERROR_OUT_OF_MEMORY:
-            return None
-        _checked((status,), f"allocating {nbytes:,} bytes of the host's memory")
-        return int(address)
+        answer = driver.cuMemHostAlloc(nbytes, driver.CU_MEMHOSTALLOC_PORTABLE)
+        return self._mapped(answer, f"{nbytes:,} bytes of the host's memory")
 
     def _unmap_host(self, address: int) -> None:
         _checked(self._enter().cuMemFreeHost(address), "freeing memory")

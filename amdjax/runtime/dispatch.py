@@ -16,7 +16,7 @@ from typing import Any
 
 from amdjax.codegen.engine import engine
 from amdjax.runtime import native, vm
-from amdjax.runtime.dispatch_ir import OPERATORS, PYTHON, STATE, dispatch_ir
+from amdjax.runtime.dispatch_ir import OPERATORS, PYTHON, STATE, dispatch_source
 
 __all__ = ["Methods", "is_supported", "slot_offset"]
 
@@ -72,7 +72,7 @@ class Methods:
         names = ("call", "bind", "release", "set_operator", "dispatch_configure")
         operators = (f"operator_{k}" for k in range(OPERATORS))
         wanted = [f"amdjax_{name}" for name in (*names, *operators)]
-        (self._code,) = native.build([(dispatch_ir(), wanted)], opt=OPT)
+        (self._code,) = native.build([(dispatch_source(), wanted)], opt=OPT)
         words = array("q", [x if n.startswith("at_") else id(x) for n, x in state.items()])
         if tuple(state) != STATE:
             raise ValueError("the state is not what the machine code asks for")

@@ -23,8 +23,6 @@ import atexit
 import ctypes
 from collections.abc import Callable
 
-__all__ = ["DECLARATIONS", "LOOK_SECONDS", "POLL", "WATCH_WORDS", "python_symbols", "start_looking"]
-
 STOP, LOOKED, THREAD = range(3)
 WATCH_WORDS = 3
 LOOK_SECONDS = 0.1
@@ -33,83 +31,57 @@ LOOK_SECONDS = 0.1
 # the clock looked at; others learn what it has found.
 DECLARATIONS = {"amdjax_poll": "declare i64 @amdjax_poll(ptr, i64)"}
 
-_PYTHON = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyObject_CallFunctionObjArgs", "Py_DecRef")
+#: Part of the thread pool's source, which says what a tick is.
+POLL = """
+def amdjax_poll_configure(function, ticks: i64):
+    store(look_ticks, ticks, "i64")
+    store(look, function, "ptr monotonic")
 
-#: Part of the thread pool's module, which says what a tick is.
-POLL = r"""
-@look = internal global ptr null              ; the Python function
-@look_ticks = internal global i64 0
-
-define void @amdjax_poll_configure(ptr %look, i64 %ticks) ATTRS {
-  store i64 %ticks, ptr @look_ticks
-  store atomic ptr %look, ptr @look monotonic, align 8
-  ret void
-}
-
-; Whether the call is to end.
-define i64 @amdjax_poll(ptr %watch, i64 %worker) ATTRS {
-entry:
-  %none = icmp eq ptr %watch, null
-  br i1 %none, label %no, label %read
-read:
-  %stop = load atomic i64, ptr %watch monotonic, align 8
-  %stopped = icmp ne i64 %stop, 0
-  %helper = icmp ne i64 %worker, 0
-  %known = or i1 %stopped, %helper
-  br i1 %known, label %answer, label %clock
-answer:
-  ret i64 %stop
-clock:
-  %looked.p = getelementptr i64, ptr %watch, i64 1
-  %looked = load i64, ptr %looked.p
-  %now = TICKS
-  %first = icmp eq i64 %looked, 0
-  br i1 %first, label %begin, label %elapsed
-begin:
-  store i64 %now, ptr %looked.p
-  br label %no
-elapsed:
-  %dt = sub i64 %now, %looked
-  %ticks = load i64, ptr @look_ticks
-  %due = icmp uge i64 %dt, %ticks
-  br i1 %due, label %ready, label %no
-ready:
-  store i64 %now, ptr %looked.p
-  %look = load atomic ptr, ptr @look monotonic, align 8
-  %off = icmp eq ptr %look, null
-  br i1 %off, label %no, label %python
-python:
-  %thread.p = getelementptr i64, ptr %watch, i64 2
-  %thread = load ptr, ptr %thread.p
-  call void @PyEval_RestoreThread(ptr %thread)
-  %result = call ptr (ptr, ...) @PyObject_CallFunctionObjArgs(ptr %look, ptr null)
-  %raised = icmp eq ptr %result, null
-  br i1 %raised, label %end, label %drop
-end:
-  store atomic i64 1, ptr %watch monotonic, align 8
-  br label %release
-drop:
-  call void @Py_DecRef(ptr %result)
-  br label %release
-release:
-  %verdict = phi i64 [1, %end], [0, %drop]
-  %again = call ptr @PyEval_SaveThread()
-  store ptr %again, ptr %thread.p
-  ret i64 %verdict
-no:
-  ret i64 0
-}
-
-declare ptr @PyEval_SaveThread()
-declare void @PyEval_RestoreThread(ptr)
-declare ptr @PyObject_CallFunctionObjArgs(ptr, ...)
-declare void @Py_DecRef(ptr)
+def amdjax_poll(watch, worker: i64) -> i64:
+    "Whether the call is to end."
+    if not watch:
+        return 0
+    stop = load(watch + STOP, "i64 monotonic")
+    if stop != 0 or worker != 0:
+        return stop
+    now = ticks()
+    if number(watch, LOOKED) == 0:
+        watch[LOOKED] = now
+        return 0
+    if below(now - number(watch, LOOKED), load(look_ticks, "i64")):
+        return 0
+    watch[LOOKED] = now
+    function = load(look, "ptr monotonic")
+    if not function:
+        return 0
+    PyEval_RestoreThread(watch[THREAD])
+    result = PyObject_CallFunctionObjArgs(function, None)
+    if result:
+        Py_DecRef(result)
+    else:
+        store(watch + STOP, 1, "i64 monotonic")
+    watch[THREAD] = PyEval_SaveThread()
+    return 0 if result else 1
 """
+POLL_CONSTANTS = {"STOP": STOP, "LOOKED": LOOKED, "THREAD": THREAD, "WATCH_WORDS": WATCH_WORDS}
+POLL_GLOBALS = (
+    "@look = internal global ptr null  ; the Python function",
+    "@look_ticks = internal global i64 0",
+)
+#: Functions of Python that it calls.
+POLL_DECLARED = {
+    "PyEval_SaveThread": "ptr ()",
+    "PyEval_RestoreThread": "void (ptr)",
+    "PyObject_CallFunctionObjArgs": "ptr (ptr, ...)",
+    "Py_DecRef": "void (ptr)",
+}
 
 
 def python_symbols() -> dict[str, int]:
     """Addresses of the functions of Python that native code calls."""
-    found = {name: getattr(ctypes.pythonapi, name) for name in (*_PYTHON, "PyLong_FromVoidPtr")}
+    found = {
+        name: getattr(ctypes.pythonapi, name) for name in (*POLL_DECLARED, "PyLong_FromVoidPtr")
+    }
     return {name: ctypes.cast(f, ctypes.c_void_p).value or 0 for name, f in found.items()}
 
 

@@ -1,626 +1,373 @@
-"""The thread pool in LLVM IR, for each system and machine; `threads.py` says how it works."""
+"""The thread pool's source, for each system and machine; `threads.py` says how it works."""
 
 from __future__ import annotations
 
+import re
+
 from amdjax.codegen.engine import FUNCTION_ATTRIBUTES
-from amdjax.runtime.interrupts import POLL
+from amdjax.codegen.llvm import I32, PTR, Value, const
+from amdjax.codegen.restricted import Source
+from amdjax.runtime.interrupts import POLL, POLL_CONSTANTS, POLL_DECLARED, POLL_GLOBALS
 
 MAX_THREADS = 256
 
-_POOL = r"""
-; The words that several threads write have cache lines of their own.
-@epoch = internal global i32 0, align 64      ; counts jobs; workers sleep on it
-@open = internal global i32 0, align 64       ; the current job takes helpers
-@active = internal global i32 0, align 64     ; workers that may be inside the job
-@sleepers = internal global i32 0, align 64   ; workers asleep on @epoch
-@to_wake = internal global i32 0, align 64    ; sleepers that woken workers have yet to wake
-@lock = internal global i32 0, align 64       ; held by the call that uses the pool
-@waiting = internal global i32 0, align 64    ; the caller sleeps on @active
-@stopping = internal global i32 0
+# The words that several threads write have cache lines of their own.
+_GLOBALS = (
+    "@epoch = internal global i32 0, align 64      ; counts jobs; workers sleep on it",
+    "@open = internal global i32 0, align 64       ; the current job takes helpers",
+    "@active = internal global i32 0, align 64     ; workers that may be inside the job",
+    "@sleepers = internal global i32 0, align 64   ; workers asleep on @epoch",
+    "@to_wake = internal global i32 0, align 64    ; sleepers that woken workers have yet to wake",
+    "@lock = internal global i32 0, align 64       ; held by the call that uses the pool",
+    "@waiting = internal global i32 0, align 64    ; the caller sleeps on @active",
+    "@stopping = internal global i32 0",
+    "@job = internal global ptr null, align 64     ; its function",
+    "@context = internal global ptr null",
+    "@watch = internal global ptr null",
+    "@shares = internal global i64 0",
+    "@chunk = internal global i64 1",
+    f"@share = internal global [{MAX_THREADS} x [8 x i64]] zeroinitializer, align 64  ; next, end",
+    "@wanted = internal global i64 1               ; threads, the caller included",
+    "@running = internal global i64 0              ; worker threads that exist",
+    "@spin = internal global i64 0                 ; ticks to look for work before sleeping",
+    "@scattered = internal global i64 0            ; tasks run alone, in the order of a check",
+    f"@handles = internal global [{MAX_THREADS} x i64] zeroinitializer",
+)
 
-@fn = internal global ptr null, align 64      ; the job
-@ctx = internal global ptr null
-@watch = internal global ptr null
-@shares = internal global i64 0
-@chunk = internal global i64 1
-@share = internal global [MAX_THREADS x [8 x i64]] zeroinitializer, align 64  ; next, end
+_POOL = '''
+def amdjax_ticks() -> i64:
+    return ticks()
 
-@wanted = internal global i64 1               ; threads, the caller included
-@running = internal global i64 0              ; worker threads that exist
-@spin = internal global i64 0                 ; ticks a worker looks for work before it sleeps
-@scattered = internal global i64 0            ; tasks run alone, none after its neighbor: a check
-@handles = internal global [MAX_THREADS x i64] zeroinitializer
+def amdjax_num_threads() -> i64:
+    return load(wanted, "i64 monotonic")
 
-define i64 @amdjax_ticks() ATTRS {
-  %t = TICKS
-  ret i64 %t
+def amdjax_parallel_for(fn, ctx, n: i64):
+    amdjax_watched_for(fn, ctx, n, None)
+
+def amdjax_watched_for(fn, ctx, n: i64, watch):
+    "The same for a call that has a watch: it may end with tasks undone."
+    if n <= 0:
+        return
+    if load(scattered, "i64 monotonic") != 0:
+        run_scattered(fn, ctx, n, watch)
+    elif (
+        n > 1 and load(wanted, "i64 monotonic") > 1
+        and load(lock, "i32 monotonic") == 0 and acquired(lock)
+    ):
+        publish(fn, ctx, n, watch)
+        take_part(0)
+        store(open, 0, "i32 seq_cst")
+        await_workers()
+        store(lock, 0, "i32 release")
+    else:
+        run_alone(fn, ctx, n, watch)
+
+def amdjax_alone_for(fn, ctx, n: i64):
+    "The same for little work: all of it on this thread."
+    if load(scattered, "i64 monotonic") == 0 or n <= 1:
+        fn(ctx, 0, n, 0)
+    else:
+        run_scattered(fn, ctx, n, None)
+
+def run_alone(fn, ctx, n: i64, watch):
+    "All tasks on this thread, with looks at the watch between parts of them."
+    chunk = (n >> 4) + 1
+    begin: i64 = 0
+    while True:
+        end = smin(begin + chunk, n)
+        fn(ctx, begin, end, 0)
+        if end >= n or amdjax_poll(watch, 0):
+            return
+        begin = end
+
+def run_scattered(fn, ctx, n: i64, watch):
+    """All tasks on this thread one by one, odd ones from the last to the first, then even ones:
+    whatever a task does to what a neighbor computes is seen in the result."""
+    odd = n >> 1
+    for k in range(n):
+        i = 2 * (odd - k) - 1 if k < odd else 2 * (n - 1 - k)
+        fn(ctx, i, i + 1, 0)
+        if k + 1 < n and amdjax_poll(watch, 0):
+            return
+
+def publish(fn, ctx, n: i64, watch_):
+    "Write down the job, open it and wake the first sleepers."
+    if load(running, "i64") == 0:
+        start()
+    count = umin(load(running, "i64") + 1, n)
+    each = n // count
+    rest = n % count
+    first: i64 = 0
+    for i in range(count):
+        last = first + each + (1 if i < rest else 0)
+        store(share + 8 * i, first, "i64 monotonic")
+        store(share + 8 * i + 1, last, "i64")
+        first = last
+    store(job, fn, "ptr")
+    store(context, ctx, "ptr")
+    store(watch, watch_, "ptr")
+    store(shares, count, "i64")
+    store(chunk, umax(each >> 3, 1), "i64")
+    store(open, 1, "i32 seq_cst")
+    add(epoch, 1, "i32 seq_cst")
+    asleep = load(sleepers, "i32 seq_cst")
+    if asleep > 0:
+        store(to_wake, smin(asleep, resized(count - 1, "i32")), "i32 seq_cst")
+        wake_two()
+
+def wake_two():
+    "Waking a thread costs its waker a microsecond or two, so the woken share that work."
+    if load(to_wake, "i32 monotonic") > 0:
+        left = sub(to_wake, 2, "i32 monotonic")
+        if left > 0:
+            wake(epoch, smin(left, TWO))
+
+def take_part(worker: i64):
+    "Run chunks of the own share, then of the others'."
+    fn = load(job, "ptr")
+    ctx = load(context, "ptr")
+    count = load(shares, "i64")
+    size = load(chunk, "i64")
+    looks = load(watch, "ptr")
+    home = worker % count
+    for k in range(count):
+        sum = home + k
+        next = share + 8 * (sum - count if sum >= count else sum)
+        end = number(next, 1)
+        while load(next, "i64 monotonic") < end:
+            begin = add(next, size, "i64 monotonic")
+            if begin >= end:
+                break
+            fn(ctx, begin, smin(begin + size, end), worker)
+            if amdjax_poll(looks, worker):
+                return
+
+def await_workers():
+    if load(active, "i32 seq_cst") == 0:
+        return
+    patience = load(spin, "i64")
+    begin = ticks()
+    while True:
+        pause()
+        if load(active, "i32 seq_cst") == 0:
+            return
+        if not below(ticks() - begin, patience):
+            break
+    while True:
+        store(waiting, 1, "i32 seq_cst")
+        busy = load(active, "i32 seq_cst")
+        if busy == 0:
+            break
+        wait_a_while(active, busy)
+        amdjax_poll(load(watch, "ptr"), 0)  # if it is to end, the workers find out
+    store(waiting, 0, "i32 seq_cst")
+
+def worker(index) -> ptr:
+    # Rather look at a job that is over than miss the one this thread was started for.
+    seen: i32 = load(epoch, "i32 acquire") - 1
+    budget = stack(1)  # ticks to look for a job before sleeping
+    budget[0] = load(spin, "i64")
+    while True:
+        e: i32 = load(epoch, "i32 acquire")
+        if e == seen:
+            e = next_job(seen, budget)
+        if load(stopping, "i32 acquire") != 0:
+            return None
+        add(active, 1, "i32 seq_cst")
+        if load(open, "i32 seq_cst") != 0:
+            take_part(address(index))
+        if sub(active, 1, "i32 seq_cst") == 1 and load(waiting, "i32 seq_cst") != 0:
+            wake(active, ONE)
+        seen = e
+
+def next_job(seen: i32, budget) -> i32:
+    "The epoch once it is another."
+    full = load(spin, "i64")
+    given = number(budget, 0)
+    slept: i64 = given
+    begin = ticks()
+    while True:
+        for turn in range(32):
+            pause()
+            caught = load(epoch, "i32 acquire")
+            if caught != seen:
+                budget[0] = umin(2 * given + 1, full)
+                return caught
+        time = ticks()
+        if not below(time - begin, given):
+            break
+        # If the core has other work it runs now, and the time this takes tells us.
+        sched_yield()
+        if below(full >> 1, ticks() - time):
+            slept = given >> 2
+            break
+    add(sleepers, 1, "i32 seq_cst")
+    now: i32 = load(epoch, "i32 seq_cst")
+    while now == seen:
+        wait(epoch, seen)
+        now = load(epoch, "i32 seq_cst")
+    sub(sleepers, 1, "i32 seq_cst")
+    wake_two()
+    # Work came soon: it would have paid to look for it longer.
+    soon = below(ticks() - begin, full)
+    budget[0] = umin(2 * slept + (full >> 4), full) if soon else slept
+    return now
+
+def start():
+    "Called with the lock held."
+    attributes = stack(32)
+    all = stack(32)
+    old = stack(32)
+    pthread_attr_init(attributes)
+    # The same stack everywhere: macOS gives new threads 512 KiB only.
+    pthread_attr_setstacksize(attributes, 8388608)
+    # Signals are for the threads of the program, which Python knows.
+    sigfillset(all)
+    pthread_sigmask(SIG_SETMASK, all, old)
+    for i in range(load(wanted, "i64 monotonic") - 1):
+        if pthread_create(handles + 1 + i, attributes, worker, pointer(i + 1)) != 0:
+            break
+        store(running, i + 1, "i64")
+    pthread_sigmask(SIG_SETMASK, old, None)
+    pthread_attr_destroy(attributes)
+
+def amdjax_pool_stop() -> i32:
+    "End all workers; the next parallel call starts `wanted` anew. 0 while a call is in progress."
+    if not acquired(lock):
+        return 0
+    store(stopping, 1, "i32 release")
+    add(epoch, 1, "i32 seq_cst")
+    wake(epoch, MANY)
+    for i in range(load(running, "i64")):
+        pthread_join(number(handles, i + 1), None)
+    store(running, 0, "i64")
+    store(stopping, 0, "i32 release")
+    store(lock, 0, "i32 release")
+    return 1
+
+def amdjax_pool_reset():
+    "After fork: the child has none of the threads and none of the calls in progress."
+    store(running, 0, "i64")
+    store(active, 0, "i32")
+    store(sleepers, 0, "i32")
+    store(to_wake, 0, "i32")
+    store(waiting, 0, "i32")
+    store(open, 0, "i32")
+    store(stopping, 0, "i32")
+    store(lock, 0, "i32 release")
+
+def amdjax_pool_configure(threads: i64, ticks: i64):
+    store(wanted, threads, "i64 monotonic")
+    store(spin, ticks, "i64")
+
+def amdjax_pool_scatter(scatter: i64):
+    store(scattered, scatter, "i64 monotonic")
+'''
+
+_DECLARED = {
+    "sched_yield": "i32 ()",
+    "sigfillset": "i32 (ptr)",
+    "pthread_sigmask": "i32 (i32, ptr, ptr)",
+    "pthread_attr_init": "i32 (ptr)",
+    "pthread_attr_setstacksize": "i32 (ptr, i64)",
+    "pthread_attr_destroy": "i32 (ptr)",
+    "pthread_create": "i32 (ptr, ptr, ptr, ptr)",
+    "pthread_join": "i32 (i64, ptr)",
+    "syscall": "i64 (i64, ...)",
+    "__ulock_wait": "i32 (i32, ptr, i64, i32)",
+    "__ulock_wake": "i32 (i32, ptr, i64)",
+    **POLL_DECLARED,
 }
 
-define i64 @amdjax_num_threads() ATTRS {
-  %n = load atomic i64, ptr @wanted monotonic, align 8
-  ret i64 %n
-}
+_LINUX = """
+def wait(word, value: i32):
+    syscall(FUTEX, word, FUTEX_WAIT, value, None)
 
-define void @amdjax_parallel_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
-  call void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr null)
-  ret void
-}
+def wait_a_while(word, value: i32):
+    time = stack(2)  # seconds, nanoseconds
+    time[0] = 0
+    time[1] = 50000000
+    syscall(FUTEX, word, FUTEX_WAIT, value, time)
 
-; The same for a call that has a watch: it may end with tasks undone.
-define void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
-entry:
-  %some = icmp sgt i64 %n, 0
-  br i1 %some, label %check, label %done
-check:
-  %scattered = load atomic i64, ptr @scattered monotonic, align 8
-  %ordered = icmp eq i64 %scattered, 0
-  br i1 %ordered, label %count, label %scatter
-scatter:
-  call void @run_scattered(ptr %fn, ptr %ctx, i64 %n, ptr %watch)
-  br label %done
-count:
-  %many = icmp sgt i64 %n, 1
-  %wanted = load atomic i64, ptr @wanted monotonic, align 8
-  %threaded = icmp sgt i64 %wanted, 1
-  %try = and i1 %many, %threaded
-  br i1 %try, label %acquire, label %alone
-acquire:
-  %seen = load atomic i32, ptr @lock monotonic, align 4
-  %free = icmp eq i32 %seen, 0
-  br i1 %free, label %exchange, label %alone
-exchange:
-  %old = cmpxchg ptr @lock, i32 0, i32 1 acquire monotonic
-  %mine = extractvalue { i32, i1 } %old, 1
-  br i1 %mine, label %together, label %alone
-alone:
-  call void @run_alone(ptr %fn, ptr %ctx, i64 %n, ptr %watch)
-  br label %done
-together:
-  call void @publish(ptr %fn, ptr %ctx, i64 %n, ptr %watch)
-  call void @take_part(i64 0)
-  store atomic i32 0, ptr @open seq_cst, align 4
-  call void @await_workers()
-  store atomic i32 0, ptr @lock release, align 4
-  br label %done
-done:
-  ret void
-}
-
-; The same for little work: all of it on this thread.
-define void @amdjax_alone_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
-entry:
-  %scattered = load atomic i64, ptr @scattered monotonic, align 8
-  %ordered = icmp eq i64 %scattered, 0
-  %one = icmp sle i64 %n, 1
-  %at.once = or i1 %ordered, %one
-  br i1 %at.once, label %run, label %scatter
-run:
-  tail call void %fn(ptr %ctx, i64 0, i64 %n, i64 0)
-  ret void
-scatter:
-  call void @run_scattered(ptr %fn, ptr %ctx, i64 %n, ptr null)
-  ret void
-}
-
-; All tasks on this thread, with looks at the watch between parts of them.
-define internal void @run_alone(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
-entry:
-  %part = lshr i64 %n, 4
-  %chunk = add i64 %part, 1
-  br label %run
-run:
-  %begin = phi i64 [0, %entry], [%end, %look]
-  %stop = add i64 %begin, %chunk
-  %end = call i64 @llvm.smin.i64(i64 %stop, i64 %n)
-  call void %fn(ptr %ctx, i64 %begin, i64 %end, i64 0)
-  %more = icmp slt i64 %end, %n
-  br i1 %more, label %look, label %done
-look:
-  %ended = call i64 @amdjax_poll(ptr %watch, i64 0)
-  %go.on = icmp eq i64 %ended, 0
-  br i1 %go.on, label %run, label %done
-done:
-  ret void
-}
-
-; All tasks on this thread one by one, odd ones from the last to the first, then even ones: whatever
-; a task does to what a neighbor computes is seen in the result.
-define internal void @run_scattered(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
-entry:
-  %odd = lshr i64 %n, 1
-  %even = sub i64 %n, %odd
-  br label %run
-run:
-  %k = phi i64 [0, %entry], [%k.next, %look]
-  %in.odd = icmp slt i64 %k, %odd
-  %j = sub i64 %k, %odd
-  %place = select i1 %in.odd, i64 %k, i64 %j
-  %count = select i1 %in.odd, i64 %odd, i64 %even
-  %from.end = sub i64 %count, %place
-  %pair = sub i64 %from.end, 1
-  %double = shl i64 %pair, 1
-  %one = zext i1 %in.odd to i64
-  %i = add i64 %double, %one
-  %end = add i64 %i, 1
-  call void %fn(ptr %ctx, i64 %i, i64 %end, i64 0)
-  %k.next = add i64 %k, 1
-  %more = icmp slt i64 %k.next, %n
-  br i1 %more, label %look, label %done
-look:
-  %ended = call i64 @amdjax_poll(ptr %watch, i64 0)
-  %go.on = icmp eq i64 %ended, 0
-  br i1 %go.on, label %run, label %done
-done:
-  ret void
-}
-
-; Write down the job, open it and wake the first sleepers.
-define internal void @publish(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
-entry:
-  %existing = load i64, ptr @running
-  %none = icmp eq i64 %existing, 0
-  br i1 %none, label %begin, label %divide
-begin:
-  call void @start()
-  br label %divide
-divide:
-  %workers = load i64, ptr @running
-  %threads = add i64 %workers, 1
-  %shares = call i64 @llvm.umin.i64(i64 %threads, i64 %n)
-  %each = udiv i64 %n, %shares
-  %rest = urem i64 %n, %shares
-  br label %share
-share:
-  %i = phi i64 [0, %divide], [%i.next, %share]
-  %first = phi i64 [0, %divide], [%last, %share]
-  %longer = icmp ult i64 %i, %rest
-  %one = zext i1 %longer to i64
-  %size = add i64 %each, %one
-  %last = add i64 %first, %size
-  %next.p = getelementptr [8 x i64], ptr @share, i64 %i
-  %end.p = getelementptr i64, ptr %next.p, i64 1
-  store atomic i64 %first, ptr %next.p monotonic, align 8
-  store i64 %last, ptr %end.p
-  %i.next = add i64 %i, 1
-  %more = icmp ult i64 %i.next, %shares
-  br i1 %more, label %share, label %open
-open:
-  %eighth = lshr i64 %each, 3
-  %chunk = call i64 @llvm.umax.i64(i64 %eighth, i64 1)
-  store ptr %fn, ptr @fn
-  store ptr %ctx, ptr @ctx
-  store ptr %watch, ptr @watch
-  store i64 %shares, ptr @shares
-  store i64 %chunk, ptr @chunk
-  store atomic i32 1, ptr @open seq_cst, align 4
-  %e = atomicrmw add ptr @epoch, i32 1 seq_cst
-  %asleep = load atomic i32, ptr @sleepers seq_cst, align 4
-  %any = icmp sgt i32 %asleep, 0
-  br i1 %any, label %wake, label %done
-wake:
-  %shares32 = trunc i64 %shares to i32
-  %helpers = sub i32 %shares32, 1
-  %count = call i32 @llvm.smin.i32(i32 %asleep, i32 %helpers)
-  store atomic i32 %count, ptr @to_wake seq_cst, align 4
-  call void @wake_two()
-  br label %done
-done:
-  ret void
-}
-
-; Waking a thread costs its waker a microsecond or two, so the woken share that work.
-define internal void @wake_two() ATTRS {
-entry:
-  %left = load atomic i32, ptr @to_wake monotonic, align 4
-  %any = icmp sgt i32 %left, 0
-  br i1 %any, label %claim, label %done
-claim:
-  %old = atomicrmw sub ptr @to_wake, i32 2 monotonic
-  %still = icmp sgt i32 %old, 0
-  br i1 %still, label %wake, label %done
-wake:
-  %count = call i32 @llvm.smin.i32(i32 %old, i32 2)
-  call void @wake(ptr @epoch, i32 %count)
-  br label %done
-done:
-  ret void
-}
-
-; Run chunks of the own share, then of the others'.
-define internal void @take_part(i64 %worker) ATTRS {
-entry:
-  %fn = load ptr, ptr @fn
-  %ctx = load ptr, ptr @ctx
-  %shares = load i64, ptr @shares
-  %chunk = load i64, ptr @chunk
-  %watch = load ptr, ptr @watch
-  %home = urem i64 %worker, %shares
-  br label %share
-share:
-  %k = phi i64 [0, %entry], [%k.next, %following]
-  %sum = add i64 %home, %k
-  %wrapped = sub i64 %sum, %shares
-  %over = icmp uge i64 %sum, %shares
-  %s = select i1 %over, i64 %wrapped, i64 %sum
-  %next.p = getelementptr [8 x i64], ptr @share, i64 %s
-  %end.p = getelementptr i64, ptr %next.p, i64 1
-  %end = load i64, ptr %end.p
-  br label %look
-look:
-  %next = load atomic i64, ptr %next.p monotonic, align 8
-  %left = icmp slt i64 %next, %end
-  br i1 %left, label %take, label %following
-take:
-  %begin = atomicrmw add ptr %next.p, i64 %chunk monotonic
-  %got = icmp slt i64 %begin, %end
-  br i1 %got, label %run, label %following
-run:
-  %stop = add i64 %begin, %chunk
-  %until = call i64 @llvm.smin.i64(i64 %stop, i64 %end)
-  call void %fn(ptr %ctx, i64 %begin, i64 %until, i64 %worker)
-  %ended = call i64 @amdjax_poll(ptr %watch, i64 %worker)
-  %go.on = icmp eq i64 %ended, 0
-  br i1 %go.on, label %look, label %done
-following:
-  %k.next = add i64 %k, 1
-  %more = icmp ult i64 %k.next, %shares
-  br i1 %more, label %share, label %done
-done:
-  ret void
-}
-
-define internal void @await_workers() ATTRS {
-entry:
-  %busy0 = load atomic i32, ptr @active seq_cst, align 4
-  %idle0 = icmp eq i32 %busy0, 0
-  br i1 %idle0, label %done, label %begin
-begin:
-  %spin = load i64, ptr @spin
-  %t0 = TICKS
-  br label %look
-look:
-  PAUSE
-  %busy1 = load atomic i32, ptr @active seq_cst, align 4
-  %idle1 = icmp eq i32 %busy1, 0
-  br i1 %idle1, label %done, label %time
-time:
-  %t = TICKS
-  %dt = sub i64 %t, %t0
-  %patient = icmp ult i64 %dt, %spin
-  br i1 %patient, label %look, label %sleep
-sleep:
-  store atomic i32 1, ptr @waiting seq_cst, align 4
-  %busy2 = load atomic i32, ptr @active seq_cst, align 4
-  %idle2 = icmp eq i32 %busy2, 0
-  br i1 %idle2, label %woken, label %wait
-wait:
-  call void @wait_a_while(ptr @active, i32 %busy2)
-  %watch = load ptr, ptr @watch
-  %ended = call i64 @amdjax_poll(ptr %watch, i64 0)  ; if so, the workers find out
-  br label %sleep
-woken:
-  store atomic i32 0, ptr @waiting seq_cst, align 4
-  br label %done
-done:
-  ret void
-}
-
-define internal ptr @worker(ptr %arg) ATTRS {
-entry:
-  %index = ptrtoint ptr %arg to i64
-  %full = load i64, ptr @spin
-  ; Rather look at a job that is over than miss the one this thread was started for.
-  %e0 = load atomic i32, ptr @epoch acquire, align 4
-  %e0.before = sub i32 %e0, 1
-  br label %idle
-idle:
-  %seen = phi i32 [%e0.before, %entry], [%e, %leave], [%e, %notify]
-  %budget = phi i64 [%full, %entry], [%kept, %leave], [%kept, %notify]
-  %now = load atomic i32, ptr @epoch acquire, align 4
-  %fresh = icmp ne i32 %now, %seen
-  br i1 %fresh, label %job, label %begin
-begin:
-  %t0 = TICKS
-  br label %round
-round:
-  br label %look
-look:
-  %turns = phi i32 [0, %round], [%turns.next, %again]
-  PAUSE
-  %seen1 = load atomic i32, ptr @epoch acquire, align 4
-  %fresh1 = icmp ne i32 %seen1, %seen
-  br i1 %fresh1, label %caught, label %again
-again:
-  %turns.next = add i32 %turns, 1
-  %round.over = icmp uge i32 %turns.next, 32
-  br i1 %round.over, label %time, label %look
-time:
-  %t1 = TICKS
-  %dt = sub i64 %t1, %t0
-  %patient = icmp ult i64 %dt, %budget
-  br i1 %patient, label %yield, label %sleep
-yield:
-  ; If the core has other work it runs now, and the time this takes tells us.
-  %ignored = call i32 @sched_yield()
-  %t2 = TICKS
-  %away = sub i64 %t2, %t1
-  %limit = lshr i64 %full, 1
-  %contended = icmp ugt i64 %away, %limit
-  br i1 %contended, label %shorter, label %round
-shorter:
-  %quarter = lshr i64 %budget, 2
-  br label %sleep
-caught:
-  %double = shl i64 %budget, 1
-  %double.1 = add i64 %double, 1
-  %longer = call i64 @llvm.umin.i64(i64 %double.1, i64 %full)
-  br label %job
-sleep:
-  %budget.sleep = phi i64 [%budget, %time], [%quarter, %shorter]
-  %s0 = atomicrmw add ptr @sleepers, i32 1 seq_cst
-  br label %doze
-doze:
-  %seen2 = load atomic i32, ptr @epoch seq_cst, align 4
-  %fresh2 = icmp ne i32 %seen2, %seen
-  br i1 %fresh2, label %awake, label %wait
-wait:
-  call void @wait(ptr @epoch, i32 %seen)
-  br label %doze
-awake:
-  %s1 = atomicrmw sub ptr @sleepers, i32 1 seq_cst
-  call void @wake_two()
-  ; Work came soon: it would have paid to look for it longer.
-  %t3 = TICKS
-  %slept = sub i64 %t3, %t0
-  %soon = icmp ult i64 %slept, %full
-  %sixteenth = lshr i64 %full, 4
-  %twice = shl i64 %budget.sleep, 1
-  %more = add i64 %twice, %sixteenth
-  %capped = call i64 @llvm.umin.i64(i64 %more, i64 %full)
-  %budget.awake = select i1 %soon, i64 %capped, i64 %budget.sleep
-  br label %job
-job:
-  %e = phi i32 [%now, %idle], [%seen1, %caught], [%seen2, %awake]
-  %kept = phi i64 [%budget, %idle], [%longer, %caught], [%budget.awake, %awake]
-  %stopping = load atomic i32, ptr @stopping acquire, align 4
-  %end = icmp ne i32 %stopping, 0
-  br i1 %end, label %exit, label %enter
-enter:
-  %a0 = atomicrmw add ptr @active, i32 1 seq_cst
-  %open = load atomic i32, ptr @open seq_cst, align 4
-  %is.open = icmp ne i32 %open, 0
-  br i1 %is.open, label %work, label %leave
-work:
-  call void @take_part(i64 %index)
-  br label %leave
-leave:
-  %a1 = atomicrmw sub ptr @active, i32 1 seq_cst
-  %waiting = load atomic i32, ptr @waiting seq_cst, align 4
-  %last = icmp eq i32 %a1, 1
-  %waited = icmp ne i32 %waiting, 0
-  %tell = and i1 %last, %waited
-  br i1 %tell, label %notify, label %idle
-notify:
-  call void @wake(ptr @active, i32 1)
-  br label %idle
-exit:
-  ret ptr null
-}
-
-; Called with the lock held.
-define internal void @start() ATTRS {
-entry:
-  %attr = alloca [32 x i64], align 16
-  %all = alloca [32 x i64], align 16
-  %old = alloca [32 x i64], align 16
-  %wanted = load atomic i64, ptr @wanted monotonic, align 8
-  %r0 = call i32 @pthread_attr_init(ptr %attr)
-  ; The same stack everywhere: macOS gives new threads 512 KiB only.
-  %r1 = call i32 @pthread_attr_setstacksize(ptr %attr, i64 8388608)
-  ; Signals are for the threads of the program, which Python knows.
-  %r2 = call i32 @sigfillset(ptr %all)
-  %r3 = call i32 @pthread_sigmask(i32 SIG_SETMASK, ptr %all, ptr %old)
-  br label %create
-create:
-  %i = phi i64 [1, %entry], [%i.next, %created]
-  %more = icmp ult i64 %i, %wanted
-  br i1 %more, label %one, label %done
-one:
-  %handle = getelementptr i64, ptr @handles, i64 %i
-  %arg = inttoptr i64 %i to ptr
-  %error = call i32 @pthread_create(ptr %handle, ptr %attr, ptr @worker, ptr %arg)
-  %ok = icmp eq i32 %error, 0
-  br i1 %ok, label %created, label %done
-created:
-  store i64 %i, ptr @running
-  %i.next = add i64 %i, 1
-  br label %create
-done:
-  %r4 = call i32 @pthread_sigmask(i32 SIG_SETMASK, ptr %old, ptr null)
-  %r5 = call i32 @pthread_attr_destroy(ptr %attr)
-  ret void
-}
-
-; End all workers; the next parallel call starts `wanted` anew. 0 while a call is in progress.
-define i32 @amdjax_pool_stop() ATTRS {
-entry:
-  %old = cmpxchg ptr @lock, i32 0, i32 1 acquire monotonic
-  %mine = extractvalue { i32, i1 } %old, 1
-  br i1 %mine, label %tell, label %busy
-busy:
-  ret i32 0
-tell:
-  %running = load i64, ptr @running
-  store atomic i32 1, ptr @stopping release, align 4
-  %e = atomicrmw add ptr @epoch, i32 1 seq_cst
-  call void @wake(ptr @epoch, i32 2147483647)
-  br label %join
-join:
-  %i = phi i64 [1, %tell], [%i.next, %one]
-  %more = icmp ule i64 %i, %running
-  br i1 %more, label %one, label %done
-one:
-  %handle.p = getelementptr i64, ptr @handles, i64 %i
-  %handle = load i64, ptr %handle.p
-  %r = call i32 @pthread_join(i64 %handle, ptr null)
-  %i.next = add i64 %i, 1
-  br label %join
-done:
-  store i64 0, ptr @running
-  store atomic i32 0, ptr @stopping release, align 4
-  store atomic i32 0, ptr @lock release, align 4
-  ret i32 1
-}
-
-; After fork: the child has none of the threads and none of the calls in progress.
-define void @amdjax_pool_reset() ATTRS {
-  store i64 0, ptr @running
-  store i32 0, ptr @active
-  store i32 0, ptr @sleepers
-  store i32 0, ptr @to_wake
-  store i32 0, ptr @waiting
-  store i32 0, ptr @open
-  store i32 0, ptr @stopping
-  store atomic i32 0, ptr @lock release, align 4
-  ret void
-}
-
-define void @amdjax_pool_configure(i64 %threads, i64 %spin) ATTRS {
-  store atomic i64 %threads, ptr @wanted monotonic, align 8
-  store i64 %spin, ptr @spin
-  ret void
-}
-
-define void @amdjax_pool_scatter(i64 %scattered) ATTRS {
-  store atomic i64 %scattered, ptr @scattered monotonic, align 8
-  ret void
-}
-
-declare i64 @llvm.umin.i64(i64, i64)
-declare i64 @llvm.umax.i64(i64, i64)
-declare i64 @llvm.smin.i64(i64, i64)
-declare i32 @llvm.smin.i32(i32, i32)
-declare i32 @sched_yield()
-declare i32 @sigfillset(ptr)
-declare i32 @pthread_sigmask(i32, ptr, ptr)
-declare i32 @pthread_attr_init(ptr)
-declare i32 @pthread_attr_setstacksize(ptr, i64)
-declare i32 @pthread_attr_destroy(ptr)
-declare i32 @pthread_create(ptr, ptr, ptr, ptr)
-declare i32 @pthread_join(i64, ptr)
-"""
-
-# FUTEX_WAIT and FUTEX_WAKE with FUTEX_PRIVATE_FLAG.
-_LINUX = r"""
-define internal void @wait(ptr %word, i32 %value) ATTRS {
-  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 128, i32 %value, ptr null)
-  ret void
-}
-@a_while = internal constant [2 x i64] [i64 0, i64 50000000]  ; seconds, nanoseconds
-define internal void @wait_a_while(ptr %word, i32 %value) ATTRS {
-  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 128, i32 %value, ptr @a_while)
-  ret void
-}
-define internal void @wake(ptr %word, i32 %count) ATTRS {
-  %r = call i64 (i64, ...) @syscall(i64 FUTEX, ptr %word, i32 129, i32 %count)
-  ret void
-}
-declare i64 @syscall(i64, ...)
+def wake(word, count: i32):
+    syscall(FUTEX, word, FUTEX_WAKE, count)
 """
 
 # UL_COMPARE_AND_WAIT; waking without ULF_WAKE_ALL wakes one, so wake all: words are re-checked.
-_DARWIN = r"""
-define internal void @wait(ptr %word, i32 %value) ATTRS {
-  %wide = zext i32 %value to i64
-  %r = call i32 @__ulock_wait(i32 1, ptr %word, i64 %wide, i32 0)
-  ret void
-}
-define internal void @wait_a_while(ptr %word, i32 %value) ATTRS {
-  %wide = zext i32 %value to i64
-  %r = call i32 @__ulock_wait(i32 1, ptr %word, i64 %wide, i32 50000)  ; microseconds
-  ret void
-}
-define internal void @wake(ptr %word, i32 %count) ATTRS {
-  %r = call i32 @__ulock_wake(i32 257, ptr %word, i64 0)
-  ret void
-}
-declare i32 @__ulock_wait(i32, ptr, i64, i32)
-declare i32 @__ulock_wake(i32, ptr, i64)
+_DARWIN = """
+def wait(word, value: i32):
+    __ulock_wait(1, word, resized(value, "i64"), 0)
+
+def wait_a_while(word, value: i32):
+    __ulock_wait(1, word, resized(value, "i64"), 50000)  # microseconds
+
+def wake(word, count: i32):
+    __ulock_wake(257, word, 0)
 """
 
 # For systems whose primitives we do not know.
-_SERIAL = r"""
-define i64 @amdjax_ticks() ATTRS {
-  ret i64 0
-}
-define i64 @amdjax_num_threads() ATTRS {
-  ret i64 1
-}
-define void @amdjax_parallel_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
-  call void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr null)
-  ret void
-}
-define void @amdjax_watched_for(ptr %fn, ptr %ctx, i64 %n, ptr %watch) ATTRS {
-entry:
-  %some = icmp sgt i64 %n, 0
-  br i1 %some, label %run, label %done
-run:
-  call void %fn(ptr %ctx, i64 0, i64 %n, i64 0)
-  br label %done
-done:
-  ret void
-}
-define void @amdjax_alone_for(ptr %fn, ptr %ctx, i64 %n) ATTRS {
-  call void %fn(ptr %ctx, i64 0, i64 %n, i64 0)
-  ret void
-}
-define i64 @amdjax_poll(ptr %watch, i64 %worker) ATTRS {
-  ret i64 0
-}
-define void @amdjax_poll_configure(ptr %look, i64 %ticks) ATTRS {
-  ret void
-}
-define i32 @amdjax_pool_stop() ATTRS {
-  ret i32 1
-}
-define void @amdjax_pool_reset() ATTRS {
-  ret void
-}
-define void @amdjax_pool_configure(i64 %threads, i64 %spin) ATTRS {
-  ret void
-}
-define void @amdjax_pool_scatter(i64 %scattered) ATTRS {
-  ret void
-}
+_SERIAL = """
+def amdjax_ticks() -> i64:
+    return 0
+
+def amdjax_num_threads() -> i64:
+    return 1
+
+def amdjax_parallel_for(fn, ctx, n: i64):
+    amdjax_watched_for(fn, ctx, n, None)
+
+def amdjax_watched_for(fn, ctx, n: i64, watch):
+    if n > 0:
+        fn(ctx, 0, n, 0)
+
+def amdjax_alone_for(fn, ctx, n: i64):
+    fn(ctx, 0, n, 0)
+
+def amdjax_poll(watch, worker: i64) -> i64:
+    return 0
+
+def amdjax_poll_configure(look, ticks: i64):
+    return
+
+def amdjax_pool_stop() -> i32:
+    return 1
+
+def amdjax_pool_reset():
+    return
+
+def amdjax_pool_configure(threads: i64, spin: i64):
+    return
+
+def amdjax_pool_scatter(scattered: i64):
+    return
 """
 
-_X86 = {
-    "TICKS": "call i64 @llvm.readcyclecounter()",
-    "PAUSE": "call void @llvm.x86.sse2.pause()",
-    "FUTEX": "202",
-}
-_ARM64 = {
-    "TICKS": 'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
-    "PAUSE": 'call void asm sideeffect "isb", "~{memory}"()',
-    "FUTEX": "98",
-}
+# Instructions for ticks and for pauses, and the number of the system call.
+_X86 = "call i64 @llvm.readcyclecounter()", "call void @llvm.x86.sse2.pause()", 202
+_ARM64 = (
+    'call i64 asm sideeffect "mrs $0, cntvct_el0", "=r"()',
+    'call void asm sideeffect "isb", "~{memory}"()',
+    98,
+)
 
 
-def pool_ir(system: str, machine: str) -> str:
-    """The pool's module for `sys.platform` and `platform.machine()`."""
+def pool_source(system: str, machine: str) -> Source:
+    """The pool for `sys.platform` and `platform.machine()`."""
     words = {"x86_64": _X86, "AMD64": _X86, "aarch64": _ARM64, "arm64": _ARM64}.get(machine)
     waiting = {"linux": _LINUX, "darwin": _DARWIN}.get(system)
     if words is None or waiting is None:
-        return _SERIAL.replace("ATTRS", FUNCTION_ATTRIBUTES)
+        return Source(_SERIAL, {}, {}, (), FUNCTION_ATTRIBUTES)
+    ticks, pause, futex = words
     text = _POOL + POLL + waiting
-    if words is _X86:
-        text += "declare i64 @llvm.readcyclecounter()\ndeclare void @llvm.x86.sse2.pause()\n"
-    words = {
-        **words,
-        "MAX_THREADS": str(MAX_THREADS),
-        "SIG_SETMASK": "2" if system == "linux" else "3",
-        "ATTRS": FUNCTION_ATTRIBUTES,
-    }
-    for word, replacement in words.items():
-        text = text.replace(word, replacement)
-    return text
+    text = re.sub(r"\bticks\(\)", f"instruction({ticks!r}, 'i64')", text)
+    text = text.replace("pause()", f"instruction({pause!r}, 'void')")
+    definitions = (*_GLOBALS, *POLL_GLOBALS)
+    numbers = {
+        "ONE": 1, "TWO": 2, "MANY": 2**31 - 1, "SIG_SETMASK": 2 if system == "linux" else 3,
+        "FUTEX_WAIT": 128, "FUTEX_WAKE": 129,  # with FUTEX_PRIVATE_FLAG
+    }  # fmt: skip
+    constants: dict[str, Value | int] = {**POLL_CONSTANTS, "FUTEX": futex}
+    constants |= {name: const(I32, number) for name, number in numbers.items()}
+    names = (line[1:].partition(" ")[0] for line in definitions)
+    constants |= {name: Value(PTR, f"@{name}") for name in names}
+    return Source(text, constants, _DECLARED, definitions, FUNCTION_ATTRIBUTES)

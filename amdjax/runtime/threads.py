@@ -1,4 +1,4 @@
-"""A native thread pool, written in LLVM IR so that no compiler is needed to build it.
+"""A native thread pool, in restricted Python, which LLVM makes machine code of.
 
 Generated code calls `amdjax_parallel_for(fn, ctx, n)`; the pool calls
 `fn(ctx, begin, end, worker)` on parts of `range(n)` until all is done.
@@ -28,10 +28,11 @@ from collections.abc import Callable
 from functools import cache
 
 from amdjax.codegen.engine import Library, engine
+from amdjax.codegen.restricted import Source
 from amdjax.core.config import config
 from amdjax.runtime import environment, interrupts
 from amdjax.runtime.cache import compile_cached
-from amdjax.runtime.pool_ir import MAX_THREADS, pool_ir
+from amdjax.runtime.pool_ir import MAX_THREADS, pool_source
 
 __all__ = [
     "DECLARATIONS", "SYMBOLS", "alone_for", "initialize", "num_threads", "parallel_for",
@@ -58,9 +59,9 @@ _CONTROL = (
 )
 
 
-def pool_text() -> str:
-    """The pool as LLVM IR for this computer."""
-    return pool_ir(sys.platform, platform.machine())
+def pool_text() -> Source:
+    """The pool for this computer."""
+    return pool_source(sys.platform, platform.machine())
 
 
 class _Pool:

@@ -21,6 +21,7 @@ from amdjax.jit import dispatch
 from amdjax.jit.gpu.program import GpuProgram
 from amdjax.runtime.gpu import DeviceError
 from tests.support.fake_platform import fake_platform
+from tests.support.jit_helpers import python_frames
 
 pytestmark = pytest.mark.skipif(not dispatch.is_loaded(), reason="no machine code for this Python")
 
@@ -45,25 +46,9 @@ def gpu(gpus):
     return gpus[0]
 
 
-def frames(f, *args, **kwargs):
-    """The names of amdjax's functions that a call enters."""
-    names = []
-
-    def note(frame, event, arg):
-        if event == "call" and "amdjax" in frame.f_code.co_filename:
-            names.append(frame.f_code.co_qualname)
-
-    sys.setprofile(note)
-    try:
-        f(*args, **kwargs)
-    finally:
-        sys.setprofile(None)
-    return names
-
-
 def is_native(f, *args, **kwargs):
     """Whether a call goes past the methods in Python."""
-    return not IN_PYTHON & set(frames(f, *args, **kwargs))
+    return not IN_PYTHON & set(python_frames(f, *args, **kwargs)[0])
 
 
 def repeated(f, *args, **kwargs):
@@ -102,7 +87,7 @@ def test_launches_take_no_python(gpu):
     repeated(f, x)
     launched = []
     gpu._launch = lambda *args: launched.append(args)
-    names = [n for n in frames(f, x) if not n.startswith("_calls_of_python")]
+    names = [n for n in python_frames(f, x)[0] if not n.startswith("_calls_of_python")]
     assert len(launched) > 1 and names.count("GpuDevice.run") == 1
     assert not [n for n in names if "launch" in n.lower() and not n.startswith("test_")]
 
@@ -226,7 +211,7 @@ def test_donations(gpus, on):
     def check(state, want_a, want_b, is_known):
         given = dict(state)
         where = {x.unsafe_buffer_pointer() for x in given.values()}
-        names = frames(lambda: state.update(f(state, y)))
+        names, _ = python_frames(lambda: state.update(f(state, y)))
         assert is_known in (None, "deleting.<locals>.run_and_delete" not in names)
         assert all(x.is_deleted() for x in given.values())
         same(state, {"a": want_a, "b": want_b})

@@ -26,7 +26,7 @@ from amdjax.core.errors import JaxRuntimeError
 from amdjax.core.pytree import tree_map
 from amdjax.jit import dispatch
 from amdjax.runtime import memory
-from tests.support.jit_helpers import run_python
+from tests.support.jit_helpers import python_frames, run_python
 
 pytestmark = pytest.mark.skipif(not dispatch.is_loaded(), reason="no machine code for this Python")
 
@@ -37,22 +37,6 @@ F32 = np.float32
 @pytest.fixture(autouse=True)
 def recorded_soon(monkeypatch):
     monkeypatch.setattr(dispatch, "LOAD_AFTER", 0)
-
-
-def python_frames(f, *args, **kwargs):
-    """The names of amdjax's functions that a call enters, and what it gives."""
-    names = []
-
-    def note(frame, event, arg):
-        if event == "call" and "amdjax" in frame.f_code.co_filename:
-            names.append(frame.f_code.co_qualname)
-
-    sys.setprofile(note)
-    try:
-        result = f(*args, **kwargs)
-    finally:
-        sys.setprofile(None)
-    return names, result
 
 
 def is_native(f, *args, **kwargs):

@@ -228,7 +228,7 @@ def test_more_threads_than_cores():
 def test_pool_is_valid_for_other_systems(system, machine):
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(threads.pool_ir(system, machine))
+    module = llvm.parse_assembly(str(threads.pool_source(system, machine)))
     module.verify()
     names = {f.name for f in module.functions if not f.is_declaration}
     assert {*threads.SYMBOLS, "amdjax_pool_stop", "amdjax_pool_reset"} <= names

@@ -95,3 +95,19 @@ def run_python(code: str, timeout: float = 120, **environment: str) -> str:
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+def python_frames(f, *args, **kwargs):
+    """The names of amdjax's functions that a call enters, and what it gives."""
+    names = []
+
+    def note(frame, event, arg):
+        if event == "call" and "amdjax" in frame.f_code.co_filename:
+            names.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        result = f(*args, **kwargs)
+    finally:
+        sys.setprofile(None)
+    return names, result

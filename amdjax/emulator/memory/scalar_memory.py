@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from amdjax.codegen.llvm import I1, I32, I64, PTR, Function, Module, Type, Value, const
+from amdjax.codegen.llvm import I1, I32, I64, PTR, Type, Value, const
 from amdjax.emulator import state
 from amdjax.emulator.builder import Lanes
 from amdjax.emulator.isa.access import Access
 from amdjax.emulator.memory import shadow
-from amdjax.emulator.memory.vector_memory import FIND, check_global, fail_unless
+from amdjax.emulator.memory.vector_memory import check_global, fail_unless
 
 _NO_LANE = const(I32, -1)
 
@@ -56,38 +56,25 @@ def _check_written(h: Lanes, access: Access, address: Value) -> None:
     fail_unless(h, written, state.Status.UNINITIALIZED, _NO_LANE, address)
 
 
-def find_function(module: Module) -> Function:
-    """`i1 find(context, address, size)`: binary search of the range that holds an access."""
-    arguments = [("context", PTR), ("address", I64), ("size", I64)]
-    f = module.function(FIND, arguments, I1, attributes="nounwind")
-    context, address, size = f.args
-    at = lambda offset: f.gep(context, offset, Type("i8"))
-    ranges, count = f.load(PTR, at(state.RANGES), 8), f.load(I64, at(state.RANGE_COUNT), 8)
-    one = const(I64, 1)
-
-    def word(index: Value, part: int) -> Value:
-        place = f.add(f.mul(index, const(I64, state.RANGE_WORDS)), const(I64, part))
-        return f.load(I64, f.gep(ranges, place, I64), 8)
-
-    def halve(carried: list[Value]) -> list[Value]:
-        low, high = carried
-        middle = f.lshr(f.add(low, high), one)
-        before = f.icmp("ule", word(middle, 0), address)
-        return [f.select(before, f.add(middle, one), low), f.select(before, high, middle)]
-
+SOURCE = """
+def amdjax_emulator_find(context, address: i64, size: i64) -> i1:
+    "Binary search of the allocation that holds an access."
+    ranges = context[RANGES // 8]
+    low: i64 = 0
+    high: i64 = number(context, RANGE_COUNT // 8)
     # The first range that starts beyond the address; the one before may hold it.
-    after, _ = f.while_loop([const(I64, 0), count], lambda c: f.icmp("ult", c[0], c[1]), halve)
-    none = f.icmp("eq", after, const(I64, 0))
-
-    def look() -> list[Value]:
-        low, high, place = (word(f.sub(after, one), part) for part in range(3))
-        has_shadow = f.icmp("ne", place, const(I64, 0))
-        delta = f.select(has_shadow, f.sub(place, low), const(I64, 0))
-        for value, offset in (
-            (low, state.LAST_LOW), (high, state.LAST_HIGH), (delta, state.LAST_SHADOW)
-        ):  # fmt: skip
-            f.store(value, at(offset), 8)
-        return [f.icmp("ule", f.add(address, size), high)]
-
-    f.ret(f.if_(none, lambda: [const(I1, False)], look)[0])
-    return f
+    while low < high:
+        middle = (low + high) >> 1
+        if below(address, number(ranges, RANGE_WORDS * middle)):
+            high = middle
+        else:
+            low = middle + 1
+    if low == 0:
+        return False
+    found = ranges + RANGE_WORDS * (low - 1)
+    context[LAST_LOW // 8] = number(found, 0)
+    context[LAST_HIGH // 8] = number(found, 1)
+    has_shadow = number(found, 2) != 0
+    context[LAST_SHADOW // 8] = number(found, 2) - number(found, 0) if has_shadow else 0
+    return not below(number(found, 1), address + size)
+"""

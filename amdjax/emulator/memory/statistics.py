@@ -1,186 +1,74 @@
-"""Native code that enters memory accesses of a wave in the statistics of their instruction."""
+"""What enters memory accesses of a wave in the statistics of their instruction."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+SOURCE = """
+def amdjax_emulator_note(context, record, addresses, mask: i64, bytes: i32, is_lds: i32):
+    index = (address(record) - number(context, RECORDS // 8)) // RECORD
+    row = context[STATISTICS // 8] + STATISTICS_WORDS * index
+    size = resized(bytes, "i64")
+    active = ones(mask)
+    tally(row, ACCESSES, 1 if active != 0 else 0)
+    tally(row, ACTIVE, active)
+    if is_lds:
+        note_banks(context, row, addresses, mask, size)
+    else:
+        note_lines(context, row, addresses, mask, size, 6, LINES_64, IDEAL_64)
+        note_lines(context, row, addresses, mask, size, 7, LINES_128, IDEAL_128)
 
-from amdjax.codegen.llvm import I8, I32, I64, PTR, Function, Module, Type, Value, const
-from amdjax.emulator import state
-from amdjax.emulator.memory.vector_memory import NOTE
-from amdjax.emulator.trace import push_detail
+def tally(row, word: i64, amount: i64):
+    row[word] = number(row, word) + amount
 
-_LANES = 64
+def with_item(items, count: i64, item: i64) -> i64:
+    "How many different items there are with one more."
+    items[count] = item  # which ends the search
+    i: i64 = 0
+    while number(items, i) != item:
+        i = i + 1
+    return count + 1 if i == count else count
 
+def note_lines(
+    context, row, addresses, mask: i64, size: i64, shift: i64, touched: i64, ideal: i64
+):
+    "Distinct lines of 2^shift bytes, and how few could do."
+    items = stack(2 * LANES + 1)
+    count: i64 = 0
+    for lane in range(LANES):
+        if (mask >> lane) % 2 == 1:
+            first = number(addresses, lane)
+            count = with_item(items, count, first >> shift)
+            count = with_item(items, count, (first + size - 1) >> shift)
+    tally(row, touched, count)
+    if touched == LINES_64:
+        for i in range(count):
+            push(context, 8 * number(items, i) + DETAIL_MARK)
+    # Lanes that read one place need less than all their bytes.
+    full = (ones(mask) * size + (1 << shift) - 1) >> shift
+    tally(row, ideal, umin(full, count))
 
-class _Distinct:
-    """A set of numbers on the stack."""
-
-    def __init__(self, f: Function, capacity: int) -> None:
-        self.f, self.items, self.size = f, f.alloca(I64, capacity), f.alloca(I64)
-        self.clear()
-
-    def clear(self) -> None:
-        self.f.store(const(I64, 0), self.size, 8)
-
-    def count(self) -> Value:
-        return self.f.load(I64, self.size, 8)
-
-    def add(self, item: Value, when_new: Callable[[], None] = lambda: None) -> None:
-        f, size = self.f, self.count()
-        at = lambda i: f.gep(self.items, i, I64)
-        new = lambda i: f.icmp("ne", f.load(I64, at(i), 8), item)
-        # The item behind the last ends the search.
-        f.store(item, at(size), 8)
-        (index,) = f.while_loop([const(I64, 0)], lambda c: new(c[0]),
-                                lambda c: [f.add(c[0], const(I64, 1))])  # fmt: skip
-
-        def enter() -> list[Value]:
-            f.store(f.add(size, const(I64, 1)), self.size, 8)
-            when_new()
-            return []
-
-        f.if_(f.icmp("eq", index, size), enter)
-
-
-class _Note:
-    """Writes `void note(context, record, addresses, mask, size, is_lds)`."""
-
-    def __init__(self, module: Module) -> None:
-        arguments = [("context", PTR), ("record", PTR), ("addresses", PTR), ("mask", I64),
-                     ("size", I32), ("is_lds", I32)]  # fmt: skip
-        self.f = f = module.function(NOTE, arguments, Type("void"), attributes="nounwind")
-        self.context, self.record, self.addresses, self.mask, size, self.is_lds = f.args
-        self.size = f.cast("zext", size, "i64")
-
-    def _word(self, offset: int) -> Value:
-        return self.f.load(I64, self.f.gep(self.context, offset, I8), 8)
-
-    def _row(self) -> Value:
-        f = self.f
-        place = f.sub(f.op(f"ptrtoint {self.record} to i64", I64), self._word(state.RECORDS))
-        index = f.udiv(place, const(I64, state.RECORD))
-        base = f.load(PTR, f.gep(self.context, state.STATISTICS, I8), 8)
-        return f.gep(base, f.mul(index, const(I64, state.STATISTICS_WORDS)), I64)
-
-    def _add(self, word: int, amount: Value) -> None:
-        f, place = self.f, self.f.gep(self.row, word, I64)
-        f.store(f.add(f.load(I64, place, 8), amount), place, 8)
-
-    def _if_active(self, lane: Value, body: Callable[[Value], None]) -> None:
-        f = self.f
-        bit = f.cast("trunc", f.lshr(self.mask, lane), "i1")
-
-        def inside() -> list[Value]:
-            body(f.load(I64, f.gep(self.addresses, lane, I64), 8))
-            return []
-
-        f.if_(bit, inside)
-
-    def _lines(self, shift: int, word: int, ideal: int, active: Value) -> None:
-        """Distinct lines of 2^shift bytes, and how few could do."""
-        f = self.f
-        found = _Distinct(f, 2 * _LANES + 1)
-        by = const(I64, shift)
-
-        def touch(address: Value) -> None:
-            last = f.add(address, f.sub(self.size, const(I64, 1)))
-            for byte in (address, last):
-                found.add(f.lshr(byte, by))
-
-        def lane(index: Value, _: list[Value]) -> list[Value]:
-            self._if_active(index, touch)
-            return []
-
-        f.loop(const(I64, 0), const(I64, _LANES), 1, [], lane)
-        touched = found.count()
-        full = self._divide_up(f.mul(active, self.size), const(I64, 1 << shift))
-        # Lanes that read one place need less than all their bytes.
-        self._add(word, touched)
-        if word == state.LINES_64:
-            self._trace_lines(found)
-        self._add(ideal, f.select(f.icmp("ult", full, touched), full, touched))
-
-    def _trace_lines(self, found: _Distinct) -> None:
-        f = self.f
-
-        def line(index: Value, _: list[Value]) -> list[Value]:
-            push_detail(f, self.context, f.load(I64, f.gep(found.items, index, I64), 8))
-            return []
-
-        f.loop(const(I64, 0), found.count(), 1, [], line)
-
-    def _divide_up(self, x: Value, by: Value) -> Value:
-        f = self.f
-        return f.udiv(f.add(x, f.sub(by, const(I64, 1))), by)
-
-    def _banks(self) -> None:
-        """Cycles that LDS takes.
-
-        It serves one dword of each bank at a time, to as many lanes as together ask for that many.
-        """
-        f, banks = self.f, self._word(state.BANKS)
-        words = self._divide_up(self.size, const(I64, 4))
-        together = f.udiv(banks, words)
-        seen, counts, most = _Distinct(f, 65), f.alloca(I64, 64), f.alloca(I64)
-
-        def touch(address: Value) -> None:
-            first = f.lshr(address, const(I64, 2))
-
-            def word(i: Value, _: list[Value]) -> list[Value]:
-                item = f.add(first, i)
-
-                def conflict() -> None:
-                    place = f.gep(counts, f.urem(item, banks), I64)
-                    count = f.add(f.load(I64, place, 8), const(I64, 1))
-                    f.store(count, place, 8)
-                    so_far = f.load(I64, most, 8)
-                    larger = f.icmp("ugt", count, so_far)
-                    f.store(f.select(larger, count, so_far), most, 8)
-
-                seen.add(item, conflict)
-                return []
-
-            f.loop(const(I64, 0), words, 1, [], word)
-
-        def lane(index: Value, _: list[Value]) -> list[Value]:
-            self._if_active(index, touch)
-            return []
-
-        def group(first: Value, _: list[Value]) -> list[Value]:
-            seen.clear()
-            f.store(const(Type("i64", 64), 0), counts, 64)
-            f.store(const(I64, 0), most, 8)
-            f.loop(first, f.add(first, together), 1, [], lane)
-            cycles = f.load(I64, most, 8)
-            push_detail(f, self.context, cycles)
-            self._add(state.BANK_CYCLES, cycles)
-            self._add(state.BANK_IDEAL, f.cast("zext", f.icmp("ne", cycles, const(I64, 0)), "i64"))
-            return []
-
-        f.loop(const(I64, 0), const(I64, _LANES), together, [], group)
-
-    def write(self) -> None:
-        f = self.f
-        self.row = self._row()
-        active = f.unary_intrinsic("ctpop", self.mask)
-        self._add(state.ACCESSES, f.cast("zext", f.icmp("ne", active, const(I64, 0)), "i64"))
-        self._add(state.ACTIVE, active)
-
-        def lds() -> list[Value]:
-            self._banks()
-            return []
-
-        def memory() -> list[Value]:
-            self._lines(6, state.LINES_64, state.IDEAL_64, active)
-            self._lines(7, state.LINES_128, state.IDEAL_128, active)
-            return []
-
-        f.if_(f.icmp("ne", self.is_lds, const(I32, 0)), lds, memory)
-        f.ret()
-
-
-def write_note(module: Module) -> Function:
-    """Add the function to a module."""
-    note = _Note(module)
-    note.write()
-    return note.f
+def note_banks(context, row, addresses, mask: i64, size: i64):
+    "Cycles of LDS: a dword of each bank at a time, for as many lanes as together ask for as many."
+    banks = number(context, BANKS // 8)
+    words = (size + 3) >> 2
+    together = banks // words
+    items = stack(65)
+    counts = stack(64)
+    for group in range((LANES + together - 1) // together):
+        fill(counts, 512, 0)
+        count: i64 = 0
+        most: i64 = 0
+        for k in range(together):
+            lane = group * together + k
+            if lane < LANES and (mask >> lane) % 2 == 1:
+                first = number(addresses, lane) >> 2
+                for i in range(words):
+                    with_this = with_item(items, count, first + i)
+                    if with_this != count:
+                        bank = (first + i) % banks
+                        counts[bank] = number(counts, bank) + 1
+                        most = umax(most, number(counts, bank))
+                        count = with_this
+        push(context, 8 * most + DETAIL_MARK)
+        tally(row, BANK_CYCLES, most)
+        tally(row, BANK_IDEAL, 1 if most != 0 else 0)
+"""

@@ -8,56 +8,25 @@ none up.
 
 from __future__ import annotations
 
-from amdjax.codegen.llvm import I8, I64, PTR, Function, Module, Type, Value, const
-from amdjax.emulator import state
+LOG = "amdjax_emulator_log"
+CAPACITY = 1 << 14  # entries of two words
 
-LOG, FORGET = "amdjax_emulator_log", "amdjax_emulator_forget"
-CAPACITY = 1 << 14
-_ENTRY = 16
-_VOID = Type("void")
+FORGET = """
+def forget(context):
+    "Every tag that was logged becomes 1."
+    log = context[LOG // 8]
+    for i in range(number(context, LOG_COUNT // 8)):
+        fill(log[2 * i], number(log, 2 * i + 1), 1)
+    context[LOG_COUNT // 8] = 0
+"""
 
-
-def _word(f: Function, context: Value, offset: int) -> Value:
-    return f.gep(context, offset, I8)
-
-
-def write_forget(module: Module) -> Function:
-    """Add `void forget(context)`: every tag that was logged becomes 1."""
-    f = module.function(FORGET, [("context", PTR)], _VOID, attributes="nounwind")
-    (context,) = f.args
-    module.declarations["memset.p0.i64"] = "declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
-    log, place = f.load(PTR, _word(f, context, state.LOG), 8), _word(f, context, state.LOG_COUNT)
-
-    def clear(index: Value, _: list[Value]) -> list[Value]:
-        entry = f.gep(log, f.mul(index, const(I64, _ENTRY)), I8)
-        start, size = f.load(PTR, entry, 8), f.load(I64, f.gep(entry, 8, I8), 8)
-        f.emit(f"call void @llvm.memset.p0.i64({start}, i8 1, {size}, i1 false)")
-        return []
-
-    f.loop(const(I64, 0), f.load(I64, place, 8), 1, [], clear)
-    f.store(const(I64, 0), place, 8)
-    f.ret()
-    return f
-
-
-def write_log(module: Module) -> Function:
-    """Add `void log(context, place, size)`."""
-    arguments = [("context", PTR), ("place", PTR), ("size", I64)]
-    f = module.function(LOG, arguments, _VOID, attributes="nounwind")
-    context, place, size = f.args
-    counter = _word(f, context, state.LOG_COUNT)
-
-    def forget() -> list[Value]:
-        f.call(FORGET, _VOID, context, declare=False)
-        return []
-
-    f.if_(f.icmp("eq", f.load(I64, counter, 8), const(I64, CAPACITY)), forget)
-    count = f.load(I64, counter, 8)
-    entry = f.gep(
-        f.load(PTR, _word(f, context, state.LOG), 8), f.mul(count, const(I64, _ENTRY)), I8
-    )
-    f.store(place, entry, 8)
-    f.store(size, f.gep(entry, 8, I8), 8)
-    f.store(f.add(count, const(I64, 1)), counter, 8)
-    f.ret()
-    return f
+SOURCE = """
+def amdjax_emulator_log(context, place, size: i64):
+    if number(context, LOG_COUNT // 8) == CAPACITY:
+        forget(context)
+    count = number(context, LOG_COUNT // 8)
+    entry = context[LOG // 8] + 2 * count
+    entry[0] = place
+    entry[1] = size
+    context[LOG_COUNT // 8] = count + 1
+"""
