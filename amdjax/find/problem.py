@@ -166,10 +166,11 @@ def equation_of(step: Step) -> Problem | None:
 
 def _of_equation(ctx: ShapedContext, fused: bool = True) -> Problem:
     epilogue = ctx.epilogue if fused else None
-    behind = epilogue.producers if epilogue else {}
+    around = {**epilogue.producers} if epilogue else {}
+    around |= ctx.computed.producers if ctx.computed else {}
     results = epilogue.stored if epilogue else ctx.eqn.outvars
     own = dict.fromkeys(ctx.eqn.outvars, ctx.eqn)
-    program = _program([v for v in results if v.aval.size], lambda v: own.get(v) or behind.get(v))
+    program = _program([v for v in results if v.aval.size], lambda v: own.get(v) or around.get(v))
     name = ctx.rule.name
     return Problem(KINDS.get(name, name), program)
 
@@ -292,7 +293,9 @@ def steps(
             if 0 not in step.domain:
                 yield step, fusion
         elif is_shaped(step.eqn):
-            yield ShapedContext(step.eqn, machine, epilogue(step, fusion), constant)
+            yield ShapedContext(
+                step.eqn, machine, epilogue(step, fusion), constant, computed=step.computed
+            )
         elif not is_bitcast(step.eqn):
             for name, value in step.eqn.params.items():
                 for body in subjaxprs_of_value(value):

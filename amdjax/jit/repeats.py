@@ -60,9 +60,10 @@ class Repeats:
 
     def single(self, single: Single, ctx: ShapedContext, lower: Callable[[], Calls]) -> Calls:
         """The launches of a shaped kernel and what is fused behind it."""
-        epilogue = ctx.epilogue
-        producer = epilogue.producers.get if epilogue else lambda v: None
-        step = _Step(producer, self.by_line)
+        epilogue, computed = ctx.epilogue, ctx.computed
+        producers = {**epilogue.producers} if epilogue else {}
+        producers |= computed.producers if computed else {}
+        step = _Step(producers.get, self.by_line)
         step.equation(single.eqn)
         step.code.append((ctx.resident, *(x in ctx.fixed for x in single.eqn.invars)))
         step.code += [tuple(x.aval for x in e.invars) for e in ctx.neighbors]

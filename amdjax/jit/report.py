@@ -174,7 +174,7 @@ def cost_analysis(stages: Sequence[tuple[str, Any]]) -> dict[str, float]:
                 traffic += sum(v.aval.nbytes for v in reads | (own & fusion.stored))
             else:
                 flops += single_flops(step.eqn)
-                traffic += sum(v.aval.nbytes for v in [*step.eqn.invars, *step.eqn.outvars])
+                traffic += sum(v.aval.nbytes for v in [*step.reads, *step.eqn.outvars])
     return {"flops": flops, "bytes accessed": traffic}
 
 

@@ -35,7 +35,8 @@ def shaped_context(
     if len({tuple(x.aval.shape for x in e.invars) for e in neighbors}) == 1:
         neighbors = []
     fused = epilogue(step, fusion)
-    return ShapedContext(step.eqn, target, fused, fixed, resident, tuple(neighbors))
+    more = tuple(neighbors), step.computed
+    return ShapedContext(step.eqn, target, fused, fixed, resident, *more)
 
 
 def is_shaped(eqn: JaxprEqn) -> bool:

@@ -25,6 +25,7 @@ from amdjax import tile
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Shaped
 from amdjax.schedule.calls import Call, Copy, Temp
+from amdjax.schedule.computed import ComputedOperand
 from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.search import estimated, planned
 from amdjax.schedule.values import short_dtype
@@ -184,6 +185,7 @@ class ShapedContext:
         nothing else, and write workspace that no later one writes, run once, before the loop.
       resident: of that loop, if it is one launch, whose programs keep what is in LDS.
       neighbors: equations that share the launch, itself included, if their sizes differ.
+      computed: the operand that the kernel computes, if it does.
     """
 
     eqn: JaxprEqn
@@ -192,6 +194,7 @@ class ShapedContext:
     fixed: Collection[Var] = ()
     resident: Resident | None = None
     neighbors: Sequence[JaxprEqn] = ()
+    computed: ComputedOperand | None = None
 
     @property
     def rule(self) -> Shaped:

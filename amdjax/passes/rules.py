@@ -147,14 +147,6 @@ def _reduction_of_reduction(m: Match) -> Any:
     return m.apply(m.eqn.primitive.name, m["x"], **{**m.eqn.params, "axes": tuple(axes)})
 
 
-def _convert(m: Match, atom: Any, dtype: np.dtype) -> Any:
-    if atom.aval.dtype == dtype:
-        return atom
-    return m.apply(
-        "convert_element_type", atom, new_dtype=dtype, weak_type=atom.aval.weak_type, sharding=None
-    )
-
-
 def _same_convert(m: Match) -> Any:
     return m["x"] if m["x"].aval.dtype == m.out.dtype else None
 
@@ -272,9 +264,9 @@ def _one_complex_dtype(m: Match) -> Any:
         return None
     with numpy_dtype_promotion("standard"):
         common = reduce(promote_types, dtypes)
-    operands = (_convert(m, m[name], common) for name in ("x", "y"))
+    operands = (m.convert(m[name], common) for name in ("x", "y"))
     product = m.apply(m.eqn.primitive.name, *operands, **{**params, "preferred_element_type": None})
-    return _convert(m, product, m.out.dtype)
+    return m.convert(product, m.out.dtype)
 
 
 COMPLEX_RULES = tuple(

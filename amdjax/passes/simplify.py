@@ -87,6 +87,18 @@ class Match:
         """An equation with the primitive of that name."""
         return self.rewriter.apply(Primitive.by_name[name], operands, params)
 
+    def convert(self, atom: Atom, dtype: np.dtype) -> Atom:
+        """An atom in another dtype."""
+        if atom.aval.dtype == dtype:
+            return atom
+        return self.apply(
+            "convert_element_type",
+            atom,
+            new_dtype=dtype,
+            weak_type=atom.aval.weak_type,
+            sharding=None,
+        )
+
     def source(self, atom: Atom, name: str) -> JaxprEqn | None:
         """The equation behind an atom, if its primitive has that name."""
         eqn = self.rewriter.makers.get(atom) if isinstance(atom, Var) else None

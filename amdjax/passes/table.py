@@ -13,6 +13,7 @@ from amdjax.passes.batch_chains import Caches, run_chains_in_cache
 from amdjax.passes.cleanup import eliminate_common_subexpressions, eliminate_dead_code
 from amdjax.passes.extended import store_extended
 from amdjax.passes.flatten import discharge_refs, flatten_calls
+from amdjax.passes.group_sums import join_group_sums
 from amdjax.passes.layouts import Nanoseconds, choose_layouts
 from amdjax.passes.loop_residuals import Cost, recompute_in_loops
 from amdjax.passes.loop_slices import slice_products_in_loops
@@ -165,6 +166,8 @@ PASSES: tuple[Pass, ...] = (
          _plain(remove_barriers), "passes/barriers.py", is_needed=True),
     Pass("recompute_in_loops", "a loop computes cheaply what another would stack for it",
          _in_loops, "passes/loop_residuals.py"),
+    Pass("join_group_sums", "scaled sums of products of groups are one product of few rows",
+         _plain(join_group_sums), "passes/group_sums.py", only="cpu"),
     Pass("read_narrow_operands", "products read operands as they are stored, not converted",
          _plain(read_narrow_operands), "passes/narrow_operands.py", only="cpu"),
     Pass("read_reversed_kernels", "convolutions read kernels from the last taps on, not reversed",
@@ -191,6 +194,8 @@ PASSES: tuple[Pass, ...] = (
          None, "schedule/element_loops.py"),
     Pass("inline_elementwise", "elementwise values are computed where they are read",
          None, "schedule/fusion.py"),
+    Pass("compute_operands", "products of few rows compute elementwise what they read once",
+         None, "schedule/fusion.py", only="cpu"),
     Pass("fuse_regions", "reductions and elementwise work over one domain share a kernel",
          None, "schedule/fusion.py"),
     Pass("relax_arithmetic", "`fast_math` contracts, multiplies by reciprocals and estimates",

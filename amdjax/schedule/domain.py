@@ -9,64 +9,24 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from amdjax import tile
 from amdjax.core.dims import divisor, is_multiple, size_hint, surely_equal
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
-from amdjax.schedule.element import ElementBuilder, Reader
 from amdjax.schedule.fusion import Fusion, Region, Root
-from amdjax.schedule.index import Index, LoopVar, Quotient, Symbol, linear, placed
+from amdjax.schedule.index import (
+    Index,
+    LoopVar,
+    Symbol,
+    linear,
+    placed,
+    quotients,
+    symbols_in,
+)
+from amdjax.schedule.reads import Tracer
 from amdjax.schedule.reduction import Reduction
-from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
-
-
-class Tracer(ElementBuilder):
-    """Records the offsets of all memory accesses, and indices used in other ways.
-
-    Args:
-      producers: of what is computed.
-      special: values that are at hand.
-      stored: of what steps of loops make, what is kept.
-    """
-
-    def __init__(
-        self, producers: Mapping[Var, JaxprEqn], special: Reader, stored: Collection[Var] = ()
-    ):
-        super().__init__(tile.Builder("trace"), dict(producers), _any_buffer, special)
-        self.offsets: list[tuple[Var, Index]] = []
-        self.stepwise: list[tuple[Var, Index]] = []
-        self.stored = stored
-        self.irregular: list[Index] = []
-        self._any = self.k.program_id()
-
-    def spread_anywhere(self, loops: Iterable[LoopVar]) -> None:
-        """Let loops have places, whichever."""
-        for var in loops:
-            self.scalars[var] = self._any
-
-    def dummy(self, var: Var) -> El:
-        """An element of a variable."""
-        dtype = short_dtype(var.aval.dtype)
-        parts = 2 if dtype in ("c64", "c128") else 1
-        buffer = tile.Buffer("x", compute_dtype(part_dtype(dtype)), "in")
-        return El(dtype, *(self.k.load(buffer, 0) for _ in range(parts)))
-
-    def load(self, var: Var, offset: Index) -> El:
-        self.offsets.append((var, offset))
-        return self.dummy(var)
-
-    def put(self, var: Var, index: tuple[Index, ...], x: El) -> None:
-        if var in self.stored:
-            self.stepwise.append((var, linear(index, var.aval.shape)))
-
-    def index_tile(self, i: Index) -> tile.Value:
-        self.irregular.append(i)
-        return self._any
-
-
-def _any_buffer(var: Var) -> tile.Buffer:
-    return tile.Buffer("x", "f32", "in")
+from amdjax.schedule.values import El, compute_dtype
 
 
 def region_producers(region: Region, fusion: Fusion) -> dict[Var, JaxprEqn]:
@@ -148,8 +108,8 @@ class Domain:
         offsets = [o for _, o in self.loads + self.stores]
         read = [o for o in offsets if o.depends_on(step)]
         together = all(o.coefficient(row) == n and o.coefficient(step) == 1 for o in read)
-        stuck = {s for o in offsets for q in _quotients(o) for s in _symbols(q.inner)}
-        stuck |= {s for i in self.irregular for s in _symbols(i)}
+        stuck = {s for o in offsets for q in quotients(o) for s in symbols_in(q.inner)}
+        stuck |= {s for i in self.irregular for s in symbols_in(i)}
         if n & (n - 1) or not read or not together or stuck & {row, step}:
             return None
         both = LoopVar(row.name, row.extent * n)
@@ -224,7 +184,7 @@ class Domain:
         """Split loops that some access divides; True if any was."""
         factors: dict[LoopVar, set[int]] = {}
         for i in [o for _, o in self.loads + self.stores] + self.irregular:
-            for q in _quotients(i):
+            for q in quotients(i):
                 inner = q.inner
                 plain = len(inner.terms) == 1 and surely_equal(inner.const, 0)
                 if plain and surely_equal(inner.terms[0][1], 1):
@@ -264,10 +224,10 @@ class Domain:
         """Join neighboring loops that are one to every access."""
         stuck: set[Symbol] = set()
         for i in self.irregular:
-            stuck |= _symbols(i)
+            stuck |= symbols_in(i)
         for _, i in self.loads + self.stores:
-            for q in _quotients(i):
-                stuck |= _symbols(q.inner)
+            for q in quotients(i):
+                stuck |= symbols_in(q.inner)
         offsets = [o for _, o in self.loads + self.stores]
         self.alias: dict[Symbol, Index] = {}
         groups: list[tuple[list[LoopVar], bool]] = []
@@ -307,23 +267,6 @@ class Domain:
     @property
     def size(self) -> int:
         return math.prod(self.region.domain)
-
-
-def _quotients(i: Index) -> list[Quotient]:
-    found = []
-    for s, _ in i.terms:
-        if isinstance(s, Quotient):
-            found += [s, *_quotients(s.inner)]
-    return found
-
-
-def _symbols(i: Index) -> set[Symbol]:
-    out: set[Symbol] = set()
-    for s, _ in i.terms:
-        out.add(s)
-        if isinstance(s, Quotient):
-            out |= _symbols(s.inner)
-    return out
 
 
 def _bits(dtype: str) -> int:

@@ -16,7 +16,7 @@ reductions; and the rest (shaped kernels, control flow, callbacks), which are st
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -26,6 +26,12 @@ from amdjax.core.dims import Dim, choosing, same_shape
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
 from amdjax.core.lowering import Pointwise, Reduce, Shaped
 from amdjax.passes import is_on
+from amdjax.schedule.computed import (
+    ComputedOperand,
+    computable_operand,
+    computed_operand,
+    made_of,
+)
 from amdjax.schedule.element_loops import ElementLoop, element_loops
 from amdjax.schedule.equations import (
     RECOMPUTE_LIMIT,
@@ -131,11 +137,22 @@ class Region:
 
 @dataclass(eq=False)
 class Single:
-    """An equation that is a step of its own, and the elementwise region fused behind it."""
+    """An equation that is a step of its own, the elementwise region fused behind it, and what its
+    kernel computes in front of it.
+    """
 
     eqn: JaxprEqn
     number: int = 0
     epilogue: Region | None = None
+    computed: ComputedOperand | None = None
+
+    @property
+    def reads(self) -> list[Any]:
+        """What the equation itself reads from memory."""
+        if (computed := self.computed) is None:
+            return list(self.eqn.invars)
+        others = (x for side, x in enumerate(self.eqn.invars) if side != computed.side)
+        return [*others, *computed.reads]
 
 
 @dataclass
@@ -198,20 +215,24 @@ def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
     loops = element_loops(jaxpr)
     with choosing():
         if is_on("inline_elementwise"):
-            root_vars, behind = _choose_roots(jaxpr, producers, on_gpu, loops)
+            root_vars, behind, computed = _choose_roots(jaxpr, producers, on_gpu, loops)
         else:
-            root_vars, behind = set(producers), set()
+            root_vars, behind, computed = set(producers), set(), {}
         inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
-        steps = _Clusters(jaxpr, inline, root_vars, behind, loops, on_gpu).run()
+        steps = _Clusters(jaxpr, inline, root_vars, behind, loops, on_gpu, computed).run()
         steps = _attach_epilogues(steps) if is_on("fuse_epilogues") else steps
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
 
 def _choose_roots(
     jaxpr: Jaxpr, producers: dict[Var, JaxprEqn], on_gpu: bool, loops: Loops
-) -> tuple[set[Var], set[Var]]:
-    """The roots, and those of them that are stored in place of a product."""
+) -> tuple[set[Var], set[Var], dict[JaxprEqn, ComputedOperand]]:
+    """The roots, those of them that are stored in place of a product, and the operands that
+    products compute.
+    """
     readers: dict[Var, list[JaxprEqn]] = {}
+    computing: dict[JaxprEqn, ComputedOperand] = {}
+    able = not on_gpu and is_on("compute_operands")
     needed = {v for v in jaxpr.outvars if not isinstance(v, Literal)}
     for eqn in reversed(jaxpr.eqns):
         renamed = is_bitcast(eqn) and eqn.outvars[0] in needed
@@ -220,7 +241,8 @@ def _choose_roots(
             users = readers.get(eqn.outvars[0], []) if is_bitcast(eqn) else [eqn]
             readers.setdefault(v, []).extend(users)
             computes = is_inlinable(eqn) or eqn in loops
-            if renamed or not (computes or isinstance(eqn.primitive.lowering, Reduce)):
+            computes = computes or isinstance(eqn.primitive.lowering, Reduce)
+            if renamed or not (computes or (able and v is computable_operand(eqn, producers))):
                 needed.add(v)
     roots: set[Var] = set()
     optional: set[Var] = set()  # of them, those that could be computed again
@@ -232,6 +254,14 @@ def _choose_roots(
     for eqn in jaxpr.eqns:
         if not is_inlinable(eqn):
             roots.update(eqn.outvars)
+            if able and (matrix := computable_operand(eqn, producers)) is not None:
+                stored = roots - _private(eqn, matrix, producers, roots, optional, readers)
+                operand = computed_operand(eqn, matrix, producers, stored)
+                if operand is None:
+                    roots.update((matrix, *_names(matrix, producers)))
+                else:
+                    computing[eqn] = operand
+                    roots &= stored
             if on_gpu and _takes_epilogue(eqn) and is_on("fuse_epilogues"):
                 products.update((v, v) for v in eqn.outvars)
             continue
@@ -269,8 +299,23 @@ def _choose_roots(
                     sources = {kept: kept.aval.nbytes}
             cost[v], count[v], read[v] = total, operations, sources
     if on_gpu:
-        return roots, behind
-    return roots - shared_by_steps(jaxpr, producers, roots, optional), behind
+        return roots, behind, computing
+    return roots - shared_by_steps(jaxpr, producers, roots, optional), behind, computing
+
+
+def _private(
+    product: JaxprEqn, matrix: Var, producers: Mapping[Var, JaxprEqn], roots: Set[Var],
+    optional: Set[Var], readers: Mapping[Var, Sequence[JaxprEqn]],
+) -> Set[Var]:  # fmt: skip
+    """Roots that need not be if a product computes an operand, since nothing else reads them."""
+    private = optional & roots
+    while True:
+        own = made_of(matrix, producers, roots - private)
+        inside = {id(product), *map(id, own.values())}
+        kept = {v for v in private if any(id(u) not in inside for u in readers.get(v, ()))}
+        if not kept:
+            return private & own.keys()
+        private = private - kept
 
 
 def _stays_in_place(eqn: JaxprEqn) -> bool:
@@ -334,9 +379,14 @@ def _is_wider(eqn: JaxprEqn) -> bool:
 
 def _named(v: Var, producers: dict[Var, JaxprEqn]) -> Var:
     """The value in whose memory a value lies: another name needs that to be there."""
+    return [v, *_names(v, producers)][-1]
+
+
+def _names(v: Var, producers: dict[Var, JaxprEqn]) -> Iterator[Var]:
+    """What else is stored in the memory of a value, if it is another name."""
     while v in producers and is_bitcast(producers[v]):
         (v,) = (x for x in producers[v].invars if isinstance(x, Var))
-    return v
+        yield v
 
 
 def _amortised(eqn: JaxprEqn) -> Callable[[Var], float]:
@@ -356,8 +406,9 @@ class _Clusters:
         behind: set[Var],
         loops: Loops,
         on_gpu: bool,
+        computed: Mapping[JaxprEqn, ComputedOperand],
     ):
-        self.behind = behind
+        self.behind, self.computed = behind, computed
         self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
         self.on_gpu, self.fuses = on_gpu, is_on("fuse_regions")
         self.steps: list[Region | Single] = []
@@ -580,10 +631,9 @@ class _Clusters:
 
     def _single(self, eqn: JaxprEqn) -> None:
         number = len(self.steps)
-        self._append(Single(eqn, number))
-        inputs = {
-            self.step_of[v] for v in eqn.invars if not isinstance(v, Literal) and v in self.step_of
-        }
+        single = Single(eqn, number, computed=self.computed.get(eqn))
+        self._append(single)
+        inputs = {self.step_of[v] for v in single.reads if isinstance(v, Var) and v in self.step_of}
         if eqn.effects:  # effects keep their order
             inputs |= set() if self.last_effect is None else {self.last_effect}
             self.last_effect = number
@@ -633,7 +683,7 @@ def step_reads(step: Region | Single) -> list[Any]:
     ]
     if isinstance(step, Single):
         made = set(step.eqn.outvars)
-        reads = [*step.eqn.invars, *(v for v in reads if v not in made)]
+        reads = [*step.reads, *(v for v in reads if v not in made)]
     return reads
 
 
@@ -761,7 +811,8 @@ def _contents(step: Region | Single) -> str:
     """What a step computes, in the names of primitives."""
     if isinstance(step, Single):
         behind = f" then {_contents(step.epilogue)}" if step.epilogue else ""
-        return step.eqn.primitive.name + behind
+        made = step.computed and step.computed.producers[step.computed.var].primitive.name
+        return step.eqn.primitive.name + (f" of {made}" if made else "") + behind
     inner = " ".join(r.eqn.primitive.name for r in step.roots)
     domain = "×".join(map(str, step.domain)) or "one"
     axes = "" if step.axes is None else f" axes {','.join(map(str, step.axes))} of"

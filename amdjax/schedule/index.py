@@ -333,6 +333,39 @@ def _joined(terms: dict[Symbol, int]) -> Index | None:
     return None
 
 
+def quotients(i: Index) -> list[Quotient]:
+    """All that an index divides, nested ones too."""
+    found = []
+    for s, _ in i.terms:
+        if isinstance(s, Quotient):
+            found += [s, *quotients(s.inner)]
+    return found
+
+
+def symbols_in(i: Index) -> set[Symbol]:
+    """All that an index depends on, quotients and what they divide."""
+    out: set[Symbol] = set()
+    for s, _ in i.terms:
+        out.add(s)
+        if isinstance(s, Quotient):
+            out |= symbols_in(s.inner)
+    return out
+
+
+def changes(indices: Iterable[Index], var: LoopVar) -> list[int]:
+    """Where conditions on a loop's variable alone, that indices stand for, change; ends included.
+
+    What is joined, or padded, is computed in each part from the operands that lie there.
+    """
+    places, n = {0, var.extent}, var.extent
+    for i in indices:
+        if len(i.terms) == 1 and i.terms[0][0] is var and abs(i.terms[0][1]) == 1:
+            # Where `var + const >= 0` begins to hold, and `const - var >= 0` holds no more.
+            place = -i.const if i.terms[0][1] == 1 else i.const + 1
+            places |= {place} if 0 < place < n else set()
+    return sorted(places)
+
+
 @dataclass(frozen=True)
 class Condition:
     """`index >= 0` or `index == 0`."""

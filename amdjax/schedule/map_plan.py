@@ -12,7 +12,7 @@ from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
-from amdjax.schedule.index import LoopVar, Quotient
+from amdjax.schedule.index import LoopVar, Quotient, changes
 from amdjax.schedule.reads import LANES
 from amdjax.schedule.row_plan import counted, extent, masks_cheaply, unrolled_loop
 from amdjax.schedule.search import Family, Solver
@@ -250,19 +250,8 @@ def crossing_loop(domain: Domain, lane_var: LoopVar) -> LoopVar | None:
 
 
 def _ranges(domain: Domain, var: LoopVar) -> tuple[Part, ...]:
-    """Parts of a loop between which conditions on its variable alone change.
-
-    What is joined, or padded, is computed in each part from the operands that lie there.
-    """
-    n = var.extent
-    places = {0, n}
-    for i in domain.irregular:
-        if len(i.terms) == 1 and i.terms[0][0] is var and abs(i.terms[0][1]) == 1:
-            # Where `var + const >= 0` begins to hold, and `const - var >= 0` holds no more.
-            place = -i.const if i.terms[0][1] == 1 else i.const + 1
-            places |= {place} if 0 < place < n else set()
-    starts = sorted(places)
-    return tuple(Part(a, b) for a, b in pairwise(starts))
+    """Parts of a loop between which conditions on its variable alone change."""
+    return tuple(Part(a, b) for a, b in pairwise(changes(domain.irregular, var)))
 
 
 def _lane_ranges(

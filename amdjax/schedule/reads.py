@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from amdjax import tile
 from amdjax.core.jaxpr import Jaxpr, JaxprEqn, Literal, Var
-from amdjax.schedule.element import ElementBuilder
+from amdjax.schedule.element import ElementBuilder, Reader
 from amdjax.schedule.equations import is_inlinable
-from amdjax.schedule.index import Index, LoopVar, placed
+from amdjax.schedule.index import Index, LoopVar, linear, placed
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
-__all__ = ["FEW", "SHARED", "Recorder", "shared_by_steps"]
+__all__ = ["FEW", "SHARED", "Recorder", "Tracer", "shared_by_steps"]
 
 FEW = 4  # steps of a loop that are written one after the other
 LANES = 8  # steps of the loop around it that are enough for vectors
@@ -57,6 +57,54 @@ class Recorder(ElementBuilder):
         parts = 2 if dtype in ("c64", "c128") else 1
         buffer = tile.Buffer(f"v{id(var)}", compute_dtype(part_dtype(dtype)), "in")
         return El(dtype, *(self.k.load(buffer, j) for j in range(parts)))
+
+
+class Tracer(ElementBuilder):
+    """Records the offsets of all memory accesses, and indices used in other ways.
+
+    Args:
+      producers: of what is computed.
+      special: values that are at hand.
+      stored: of what steps of loops make, what is kept.
+    """
+
+    def __init__(
+        self, producers: Mapping[Var, JaxprEqn], special: Reader, stored: Collection[Var] = ()
+    ):
+        super().__init__(tile.Builder("trace"), dict(producers), _any_buffer, special)
+        self.offsets: list[tuple[Var, Index]] = []
+        self.stepwise: list[tuple[Var, Index]] = []
+        self.stored = stored
+        self.irregular: list[Index] = []
+        self._any = self.k.program_id()
+
+    def spread_anywhere(self, loops: Iterable[LoopVar]) -> None:
+        """Let loops have places, whichever."""
+        for var in loops:
+            self.scalars[var] = self._any
+
+    def dummy(self, var: Var) -> El:
+        """An element of a variable."""
+        dtype = short_dtype(var.aval.dtype)
+        parts = 2 if dtype in ("c64", "c128") else 1
+        buffer = tile.Buffer("x", compute_dtype(part_dtype(dtype)), "in")
+        return El(dtype, *(self.k.load(buffer, 0) for _ in range(parts)))
+
+    def load(self, var: Var, offset: Index) -> El:
+        self.offsets.append((var, offset))
+        return self.dummy(var)
+
+    def put(self, var: Var, index: tuple[Index, ...], x: El) -> None:
+        if var in self.stored:
+            self.stepwise.append((var, linear(index, var.aval.shape)))
+
+    def index_tile(self, i: Index) -> tile.Value:
+        self.irregular.append(i)
+        return self._any
+
+
+def _any_buffer(var: Var) -> tile.Buffer:
+    return tile.Buffer("x", "f32", "in")
 
 
 def shared_by_steps(

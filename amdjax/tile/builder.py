@@ -302,6 +302,10 @@ class Builder:
         operands = (x,) if other is None else (x, other)
         return self._pure_op(ops.Shuffle, operands, lanes=tuple(lanes))
 
+    def lookup(self, table: Value, index: Value) -> Value:
+        """The lanes of `table`, a power of two of them, that the low bits of `index` name."""
+        return self._pure_op(ops.Lookup, (table, index))
+
     def interleave(self, x: Value, other: Value, axis: int = -1) -> Value:
         """Two tiles of one type in turns along an axis, which becomes twice as long."""
         return self._pure_op(ops.Interleave, (x, other), axis=axis % len(x.shape))

@@ -33,6 +33,21 @@ def test_prefetch_is_harmless():
     np.testing.assert_array_equal(y, x)
 
 
+@pytest.mark.parametrize("lanes", [1, 8, 16, 64])
+@pytest.mark.parametrize("size, dtype", [(16, np.float32), (8, np.float32), (16, np.int32)])
+def test_lookup(lanes, size, dtype):
+    """The low bits of any index count."""
+    table = np.arange(size, dtype=dtype) * 3 - 7
+    index = np.random.default_rng(2).integers(-(2**31), 2**31, lanes).astype(np.int32)
+    y, name = np.zeros(lanes, dtype), "f32" if dtype == np.float32 else "i32"
+
+    def write(k, x, i, y):
+        k.store(y, 0, k.lookup(k.load(x, 0, (size,)), k.load(i, 0, (lanes,))))
+
+    run_kernel(write, table, index, y, x=(name, "in"), i=("i32", "in"), y=(name, "out"))
+    np.testing.assert_array_equal(y, table[index % size])
+
+
 def test_the_grid_may_be_cut_anywhere():
     """The pool calls a kernel for ranges of programs."""
     y = np.zeros(10, np.int64)

@@ -89,6 +89,9 @@ PROGRAMS = {
     "scan": (lambda x: lax.cumsum(x, axis=0), [(70_000,)]),
     "scatter": (add_rows, [(20, 32), (1000,), (1000, 32)]),
     "product": (lambda x, y: x @ y, [(100, 90), (90, 80)]),
+    "product of a computed operand": (
+        lambda x, s, t: x @ (s * t), [(2, 1024), (1024, 1), (1, 2048)]
+    ),
     "grouped product": (
         lambda x, w, s: lax.ragged_dot(x, w, lax.convert_element_type(s, np.int32)),
         [(100, 90), (5, 90, 80), (5,)],

@@ -6,6 +6,7 @@ from amdjax.codegen import llvm
 from amdjax.codegen.cpu.emitter import CpuEmitter, Rep
 from amdjax.codegen.cpu.transpose import transpose_rows
 from amdjax.codegen.emitter import Lowerings
+from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import Function, Value
 from amdjax.tile import ops
 
@@ -46,14 +47,11 @@ def lower_expand(c: CpuEmitter, op: ops.Expand) -> list[Rep]:
 @LOWERINGS.of(ops.Reshape)
 def lower_reshape(c: CpuEmitter, op: ops.Reshape) -> list[Rep]:
     f, rep, shape = c.f, c.rep(op.operands[0]), op.results[0].shape
-    rows = rep if isinstance(rep, list) else [rep]
-    while len(rows) > 1:  # of a power of two
-        both = range(2 * rows[0].type.lanes)
-        rows = [f.shuffle(a, b, both) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    flat = _joined(f, rep if isinstance(rep, list) else [rep])
     if len(shape) == 1:
-        return [rows[0]]
+        return [flat]
     n = shape[1]
-    return [[f.shuffle(rows[0], None, range(i * n, (i + 1) * n)) for i in range(shape[0])]]
+    return [[f.shuffle(flat, None, range(i * n, (i + 1) * n)) for i in range(shape[0])]]
 
 
 @LOWERINGS.of(ops.Transpose)
@@ -75,6 +73,39 @@ def lower_shuffle(c: CpuEmitter, op: ops.Shuffle) -> list[Rep]:
     x, *other = (c.rep(v) for v in op.operands)
     assert isinstance(x, Value)
     return [c.f.shuffle(x, other[0] if other else None, op.lanes)]  # type: ignore[arg-type]
+
+
+@LOWERINGS.of(ops.Lookup)
+def lower_lookup(c: CpuEmitter, op: ops.Lookup) -> list[Rep]:
+    f, table, index = c.f, c.scalar(op.table), c.scalar(op.index)
+    lanes, count = table.type.lanes, index.type.lanes
+    if lanes != 16 or op.table.dtype != "f32" or not host().has("avx512f"):
+        return [_looked_up(f, table, index)]
+    name, parts = "llvm.x86.avx512.permvar.sf.512", []
+    for start in range(0, count, lanes):  # an instruction for each register
+        part = f.shuffle(index, None, [i % count for i in range(start, start + lanes)])
+        parts.append(f.call(name, table.type, table, part))
+    return [f.shuffle(_joined(f, parts), None, range(count))]
+
+
+def _looked_up(f: Function, table: Value, index: Value) -> Value:
+    """Through memory, where no instruction takes lanes by index."""
+    slot, one = f.alloca(table.type), table.type.with_lanes(0)
+    f.store(table, slot, 4)
+    last = llvm.const(index.type.with_lanes(0), table.type.lanes - 1)
+    out = llvm.undef(table.type.with_lanes(index.type.lanes))
+    for i in range(index.type.lanes):
+        place = f.gep(slot, f.and_(f.extract(index, i), last), one)
+        out = f.insert(out, f.load(one, place, 4), i)
+    return out
+
+
+def _joined(f: Function, rows: list[Value]) -> Value:
+    """A power of two of vectors, one behind the other."""
+    while len(rows) > 1:
+        both = range(2 * rows[0].type.lanes)
+        rows = [f.shuffle(a, b, both) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    return rows[0]
 
 
 @LOWERINGS.of(ops.Interleave)

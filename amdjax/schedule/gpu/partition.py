@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from amdjax.core.dims import Dim, divisor, is_multiple
 from amdjax.core.integers import ceil_div
 from amdjax.core.jaxpr import JaxprEqn, Var
-from amdjax.schedule.domain import Domain, Tracer
+from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import Index, LoopVar, delinear
+from amdjax.schedule.reads import Tracer
 
 __all__ = ["Partition", "Resident", "foreign_reads", "group_width"]
 

@@ -9,8 +9,8 @@ from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import INDEX, INTEGERS, TileType
 
 __all__ = [
-    "Broadcast", "Compress", "Expand", "Extract", "Interleave", "Iota", "ProgramId", "Reshape",
-    "Shuffle", "Size", "Transpose",
+    "Broadcast", "Compress", "Expand", "Extract", "Interleave", "Iota", "Lookup", "ProgramId",
+    "Reshape", "Shuffle", "Size", "Transpose",
 ]  # fmt: skip
 
 
@@ -167,6 +167,22 @@ class Shuffle(Op, name="shuffle", traits=Trait.PURE):
         )
         lanes = len(self.operands) * self.x.shape[0]
         expect(all(-1 <= i < lanes for i in self.lanes), "lanes of shuffle are below {}", lanes)
+
+
+class Lookup(Op, name="lookup", traits=Trait.PURE):
+    """The lanes of a tile of rank 1 that the low bits of indices name; it has a power of two."""
+
+    __slots__ = ()
+    table, index = Operand(0), Operand(1)
+
+    def result_types(self) -> tuple[TileType, ...]:
+        return (TileType(self.table.dtype, self.index.shape),)
+
+    def check(self) -> None:
+        table, index = self.table.type, self.index.type
+        lanes = table.shape[0] if len(table.shape) == 1 else 0
+        fits = lanes > 0 and lanes & (lanes - 1) == 0 and len(index.shape) == 1
+        expect(fits and index.dtype == "i32", "{} has no lanes by {}", table, index)
 
 
 class Compress(Op, name="compress", traits=Trait.PURE):

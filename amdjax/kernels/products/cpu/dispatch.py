@@ -8,6 +8,7 @@ from amdjax.core.dims import like_at_hand
 from amdjax.kernels.products.contraction import Contraction, ProductProblem, WindowAxis
 from amdjax.kernels.products.convolution import ConvolutionProblem
 from amdjax.kernels.products.cpu.amx import AMX
+from amdjax.kernels.products.cpu.computed import plan_computed
 from amdjax.kernels.products.cpu.depthwise import DEPTHWISE, DEPTHWISE_GRADIENT
 from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.explicit_columns import explicit_columns
@@ -32,6 +33,8 @@ def plan_dot_general(ctx: ShapedContext) -> KernelPlan:
     """How a `dot_general` equation is computed."""
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return InOrder()
+    if ctx.computed is not None:
+        return plan_computed(ctx.target, dot_contraction(ctx), ctx.computed)
     return plan_contraction(ctx.target, dot_contraction(ctx))
 
 

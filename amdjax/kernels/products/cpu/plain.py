@@ -61,7 +61,9 @@ class PlainProduct:
         p, splits = self.problem, self.splits
         self.program = program = Program(self.ctx, name)
         self.k = k = program.k
-        self.a, self.b = (program.buffer(s.owner, s.dtype) for s in (p.a, p.b))
+        self.a = program.buffer(p.a.owner, p.a.dtype)
+        if self.ctx.computed is None:
+            self.b = program.buffer(p.b.owner, p.b.dtype)
         pid = k.program_id()
         places: list[Value] = []
         for n in reversed(blocks):
