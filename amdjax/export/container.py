@@ -14,7 +14,6 @@ import hashlib
 import hmac
 import io
 import json
-import mmap
 import os
 import re
 import struct
@@ -22,11 +21,14 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from amdjax.core.files import replaced
+
+from .file_map import file_of, mapped
 
 __all__ = [
     "ALIGN", "MANIFEST", "ArtifactError", "Content", "Data", "Members", "hashed", "parsed_json",
@@ -141,7 +143,7 @@ class Members:
     """The members of an archive, whose hashes are those that its manifest has.
 
     They are hashed by threads while they are read: what is made of the archive counts only once
-    `check` has returned.
+    `check` has returned. Large ones of a file that has not changed since are hashed once.
 
     Args:
       source: a path, whose file is mapped into memory, or bytes.
@@ -156,6 +158,7 @@ class Members:
 
     def __init__(self, source: str | os.PathLike[str] | Data):
         self.data = _contents(source)
+        self._file = file_of(self.data)
         self._places = _places(self.data)
         if MANIFEST not in self._places:
             raise ArtifactError(f"{MANIFEST} is missing")
@@ -177,6 +180,9 @@ class Members:
                 raise ArtifactError(f"{name} is damaged: it has not the blocks of the manifest")
             into = self._waiting if len(self[name]) > _BLOCK else small
             into += [(name, *pair) for pair in zip(blocks, told, strict=True)]
+        if self._waiting and self._seen() is not None:
+            self._waiting = []
+        self._is_new = bool(self._waiting)
         self._hashing: list[threading.Thread] = []
         if self._waiting:
             # late: only large files need it
@@ -213,6 +219,21 @@ class Members:
             thread.join()
         for name in self._damaged:
             raise ArtifactError(f"{name} is damaged: its hash is not that of the manifest")
+        if self._is_new:
+            self._seen(b"whole")
+
+    def _seen(self, now: bytes | None = None) -> bytes | None:
+        """What is known of a file whose large members were hashed before; keeps what is `now`."""
+        if self._file is None or self._file.state is None:
+            return None
+        # late: only large files need it
+        from amdjax.runtime.cache import object_cache
+
+        told = f"artifact {self._file.state} ".encode() + bytes(self[MANIFEST])
+        key = hashlib.sha256(told).digest()
+        if now is not None:
+            object_cache().put(key, now)
+        return object_cache().get(key)
 
     def names(self) -> set[str]:
         """Names of the members that the manifest tells of."""
@@ -281,10 +302,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _contents(source: str | os.PathLike[str] | Data) -> memoryview:
     if not isinstance(source, (str, os.PathLike)):
         return memoryview(source).cast("B").toreadonly()
-    with open(source, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            raise ArtifactError("the file is empty")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    found = mapped(Path(source))
+    if not found:
+        raise ArtifactError("the file is empty")
+    return memoryview(found)
 
 
 def _places(data: memoryview) -> dict[str, tuple[int, int]]:

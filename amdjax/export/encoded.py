@@ -1,24 +1,24 @@
 """The bytes of weights, taken out of a file before its message is parsed.
 
-Parsing copies them, and so does each look at a field of bytes. Here they are copied once, to
-where arrays can lie, and the message that is left to parse is small. The encoding is that of
-https://protobuf.dev/programming-guides/encoding/.
+Parsing copies them, and so does each look at a field of bytes. Here they stay where they are in a
+file that is mapped, and are copied once of anything else, to where arrays can lie; the message that
+is left to parse is small. The encoding is that of https://protobuf.dev/programming-guides/encoding/.
 """
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from amdjax.core.integers import round_up
+from amdjax.core.pages import private_pages
 
-__all__ = ["mapped", "split_constants", "split_tensors"]
+from .file_map import FileMap
+
+__all__ = ["split_constants", "split_tensors"]
 
 #: Of ONNX's `ModelProto`, `GraphProto` and `TensorProto`.
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
@@ -61,7 +61,7 @@ def split_tensors(data: memoryview) -> tuple[bytes, dict[int, np.ndarray]]:
         return bytes(data), {}
     body = _rest(data, graph.value, graph.stop, list(found.values()))
     message = b"".join((data[: graph.start], _field(_GRAPH, body), data[graph.stop :]))
-    return message, _copied(data, {n: chain[-1] for n, chain in found.items()})
+    return message, _views(data, {n: chain[-1] for n, chain in found.items()})
 
 
 def split_constants(data: memoryview) -> tuple[bytes, dict[str, np.ndarray]]:
@@ -86,7 +86,7 @@ def split_constants(data: memoryview) -> tuple[bytes, dict[str, np.ndarray]]:
     except (ValueError, IndexError):
         return bytes(data), {}
     message = bytes(_rest(data, 0, len(data), list(found.values())))
-    return message, _copied(data, {name: chain[-1] for name, chain in found.items()})
+    return message, _views(data, {name: chain[-1] for name, chain in found.items()})
 
 
 def _content(data: memoryview, node: _Field) -> tuple[str, list[_Field]]:
@@ -110,14 +110,6 @@ def _content(data: memoryview, node: _Field) -> tuple[str, list[_Field]]:
                 return "", []
             chain.append(parts[0])
     return str(data[name.value : name.stop], "utf-8"), chain
-
-
-def mapped(path: Path) -> bytes | mmap.mmap:
-    """The bytes of a file, which is not read yet."""
-    with path.open("rb") as file:
-        if not os.fstat(file.fileno()).st_size:
-            return b""  # which cannot be mapped
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _rest(data: memoryview, at: int, stop: int, chains: Sequence[Sequence[_Field]]) -> bytearray:
@@ -196,26 +188,22 @@ def _field(number: int, body: bytes | bytearray) -> bytes:
     return b"".join((_varint(number << 3 | _BYTES), _varint(len(body)), body))
 
 
-def _copied(data: memoryview, fields: Mapping[_Name, _Field]) -> dict[_Name, np.ndarray]:
-    """The bytes of fields side by side, in memory that is never changed again."""
-    starts, size = {}, 0
-    for number, field in fields.items():
-        starts[number] = size
-        size += round_up(field.stop - field.value, _ALIGNMENT)
-    if not size:
-        return {}
-    # Pages that processes share take half as long again to come, and huge ones many times as long
-    # where the memory of a virtual machine is not there yet.
-    private = (
-        {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-    )
-    memory = mmap.mmap(-1, size, **private)
+def _views(data: memoryview, fields: Mapping[_Name, _Field]) -> dict[_Name, np.ndarray]:
+    """The bytes of fields, which never change: in the file, or copied side by side."""
+    memory: Any = data.obj
+    starts, size = {n: field.value for n, field in fields.items()}, 0
+    if not (isinstance(memory, FileMap) and memory.state is not None) and fields:
+        for name, field in fields.items():
+            starts[name] = size
+            size += round_up(field.stop - field.value, _ALIGNMENT)
+        memory = private_pages(size)
+        with memoryview(memory) as target:
+            for name, field in fields.items():
+                part = data[field.value : field.stop]
+                target[starts[name] : starts[name] + len(part)] = part
     made = {}
-    with memoryview(memory) as target:
-        for number, field in fields.items():
-            start, count = starts[number], field.stop - field.value
-            target[start : start + count] = data[field.value : field.stop]
-            made[number] = np.ndarray(count, np.uint8, memory, start)
-    for array in made.values():
-        array.flags.writeable = False
+    for name, field in fields.items():
+        count = field.stop - field.value
+        made[name] = np.ndarray(count, np.uint8, memory, starts[name])
+        made[name].flags.writeable = False
     return made

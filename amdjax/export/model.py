@@ -11,6 +11,7 @@ import numpy as np
 import amdjax
 
 from .container import write_file
+from .file_map import files_of
 from .parts import parts
 from .prepared import Prepared
 from .program import Exported
@@ -49,6 +50,7 @@ class FileModel:
         self.inputs, self.outputs = tuple(inputs), tuple(outputs)
         self.metadata = dict(metadata)
         self._optional = frozenset(optional)
+        self._files = files_of(self.params.values())
         self._prepared = Prepared(self.function, self._to_device)
 
     def function(self, params: Mapping[str, Any], *args: Any, **inputs: Any) -> dict[str, Any]:
@@ -73,6 +75,12 @@ class FileModel:
     def __call__(self, *args: Any, **inputs: Any) -> dict[str, Any]:
         """The outputs by name, of inputs in their order or by name."""
         given = self._bound(args, inputs)
+        for file in self._files:
+            if file.is_changed():
+                raise self.error(
+                    f"{file.path} was written over since it was loaded, and its weights with it; "
+                    "load it again, and replace files by renaming others"
+                )
         with amdjax.enable_x64(True):
             made = self._run(given)
         return {v.name: made[v.name] for v in self.outputs}

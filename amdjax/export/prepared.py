@@ -8,6 +8,7 @@ parameters. The function itself stays as it is: gradients by its parameters are 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import amdjax
 from amdjax.core.aval import ShapedArray, get_aval
 from amdjax.core.collector import rare_collections
 from amdjax.core.config import config
+from amdjax.core.contents import tell_contents
 from amdjax.core.dead_code import dce_jaxpr
 from amdjax.core.dims import Dim
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var, eval_jaxpr, subjaxprs_of_value
@@ -29,6 +31,7 @@ from amdjax.device import device_put
 from amdjax.passes.flatten import flatten_calls
 from amdjax.transforms.flat import FlatFunction, debug_info
 
+from .file_map import contents
 from .values import as_array
 
 __all__ = ["Prepared"]
@@ -129,6 +132,8 @@ class Prepared:
         division = self._divided(inputs)
         arrays = {n: self._as_array(v) for n, v in params.items()}
         made = dict(zip(division.keys, division.prepare(arrays)))
+        for found, array in zip(division.results.values(), made.values()):
+            tell_contents(array, functools.partial(_contents, found, params))
         read = {n: arrays[n] for n in division.read}
         return _State(params, read, made, in_host=config.offload_copy)
 
@@ -185,18 +190,18 @@ class _Division(NamedTuple):
       names: of the parameters.
       closed: the program, of the parameters' and the inputs' leaves.
       out_tree: the structure of its result.
-      results: values that are computed before, with names that say how: the same in each trace.
+      results: values that are computed before, whose names are the same in each trace.
     """
 
     names: list[str]
     closed: ClosedJaxpr
     out_tree: PyTreeDef
-    results: dict[Var, str]
+    results: dict[Var, _Known]
 
     @property
     def keys(self) -> list[str]:
         """The names of what is computed before."""
-        return list(self.results.values())
+        return [found.name for found in self.results.values()]
 
     @property
     def read(self) -> list[str]:
@@ -220,7 +225,7 @@ class _Division(NamedTuple):
 
     def rest(self, arrays: Mapping[str, Any], made: Mapping[str, Any], inputs: Any) -> Any:
         """The result, by what was computed before where there is such."""
-        known = {v: made[key] for v, key in self.results.items() if key in made}
+        known = {v: made[x.name] for v, x in self.results.items() if x.name in made}
         jaxpr, read = self._without(known)
         if lacking := [n for n in read if n not in arrays]:
             raise _Lacking(lacking)
@@ -267,8 +272,13 @@ class _Known(NamedTuple):
     names: frozenset[str]
     eqn: JaxprEqn | None
 
+    @property
+    def name(self) -> str:
+        """The key as text."""
+        return self.key.hex()
 
-def _results(closed: ClosedJaxpr, names: Sequence[str]) -> dict[Var, str]:
+
+def _results(closed: ClosedJaxpr, names: Sequence[str]) -> dict[Var, _Known]:
     jaxpr = closed.jaxpr
     known: dict[Any, _Known] = {}
     sizes = dict(zip(names, (_bytes(v) or 0 for v in jaxpr.invars)))
@@ -279,13 +289,13 @@ def _results(closed: ClosedJaxpr, names: Sequence[str]) -> dict[Var, str]:
             known[var] = _constant(value)
     for eqn in jaxpr.eqns:
         known.update(_known_results(eqn, known))
-    chosen: dict[Var, str] = {}
+    chosen: dict[Var, _Known] = {}
     room = sum(sizes.values()) + _ALLOWANCE
     for v in _boundary(jaxpr, known):
         for part in _parts(v, known, sizes):
             size = _bytes(part) or 0
             if part not in chosen and size <= room:
-                chosen[part], room = known[part].key.hex(), room - size
+                chosen[part], room = known[part], room - size
     return chosen
 
 
@@ -346,6 +356,12 @@ def _constant(value: Any) -> _Known:
 def _digest(*parts: Any) -> bytes:
     """A name for what parts say, of a fixed length however deep they are made."""
     return hashlib.sha256(repr(parts).encode()).digest()
+
+
+def _contents(found: _Known, params: Mapping[str, Any]) -> bytes | None:
+    """What tells a value that is computed of parameters from others, if that is known of these."""
+    told = [contents(np.asarray(params[name])) for name in sorted(found.names)]
+    return None if None in told else _digest("made", found.key, told)
 
 
 def _aval(x: Any) -> Any:

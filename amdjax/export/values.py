@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import mmap
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,12 @@ import numpy as np
 import amdjax
 from amdjax.core.array import ConcreteArray, borrowed, from_numpy
 from amdjax.core.backend import get_backend
+from amdjax.core.contents import tell_contents
 from amdjax.core.dims import is_symbolic_dim
 from amdjax.core.dtypes import canonicalize_dtype, dtype_from_short_name, short_dtype_name
 from amdjax.core.errors import did_you_mean
+
+from .file_map import contents, root_of
 
 __all__ = [
     "Value", "as_array", "bound", "checked_dims", "read_value", "refuse_pointer", "told",
@@ -168,21 +172,24 @@ def as_array(x: Any, dtype: Any = None) -> Any:
         plain = type(x) is np.ndarray and x.dtype.kind in "biufc"
         on_host = plain and get_backend().program_placement() is None
         if on_host and canonicalize_dtype(x.dtype) == x.dtype:
-            return borrowed(x) if _stays(x) else from_numpy(x)
+            return _in_place(x) if _stays(x) else from_numpy(x)
     # late: see above
     from amdjax.numpy import asarray
 
     return asarray(x, dtype)
 
 
+def _in_place(x: np.ndarray) -> ConcreteArray:
+    made = borrowed(x)
+    tell_contents(made, functools.partial(contents, x))
+    return made
+
+
 def _stays(x: np.ndarray) -> bool:
     """Whether an array never changes: it is a view of bytes, or of a file mapped to be read."""
     flags = x.flags
-    root: Any = x
-    while isinstance(root, np.ndarray):
-        root = root.base
-    is_fixed = isinstance(root, (bytes, mmap.mmap))
-    return is_fixed and not flags.writeable and flags.c_contiguous and flags.aligned and x.size > 0
+    is_fixed = isinstance(root_of(x), (bytes, mmap.mmap))
+    return is_fixed and not flags.writeable and flags.c_contiguous and x.size > 0
 
 
 def checked_dims(dims: Any, what: str = "a positive integer or a name") -> dict[str, Any]:

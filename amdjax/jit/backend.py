@@ -26,7 +26,7 @@ from amdjax.jit.shardings import replicated_here, shardings_as_traced
 from amdjax.jit.variants import Variants
 from amdjax.passes.shardings import shardings_in
 from amdjax.runtime.devices import CpuDevice, Device, Placement, default_device, devices
-from amdjax.runtime.memory import Buffer
+from amdjax.runtime.memory import Buffer, LateBuffer
 
 EAGER_CACHE = 8192
 
@@ -67,8 +67,11 @@ class CompilerBackend:
         return host_buffer(value)
 
     def borrow(self, value: np.ndarray) -> Buffer:
-        """The memory of `value` itself as a buffer, which is never written."""
-        return Buffer.from_numpy(value)
+        """The memory of `value` itself as a buffer, which is never written.
+
+        Where its elements are not aligned, they are copied when their address is asked for.
+        """
+        return Buffer.from_numpy(value) if value.flags.aligned else LateBuffer(value)
 
     def array(self, aval: ShapedArray, value: np.ndarray) -> ConcreteArray:
         """A new array with the contents of `value`, on the current mesh or the default device."""

@@ -32,7 +32,7 @@ from amdjax.jit.finding import choices_known
 from amdjax.jit.stored_plans import CARRIED
 from amdjax.runtime.cache import compiler_version, package_digest
 
-__all__ = ["PlanKey", "plan_key"]
+__all__ = ["PlanKey", "is_told", "plan_key"]
 
 #: Operations, those of loops and branches counted, below which planning takes no longer than
 #: looking for a plan.
@@ -96,6 +96,12 @@ def plan_key(
     return PlanKey(hashlib.sha256(carried + choices.encode()).digest(), carried)
 
 
+def is_told(value: Any) -> bool:
+    """Whether the numbers of a program's constant are in its key."""
+    aval = getattr(value, "aval", value)
+    return is_extended(aval) or bool(aval.dtype == bool) or aval.nbytes <= VALUES_COUNT
+
+
 @functools.cache
 def _versions() -> tuple[str, ...]:
     """What computes constants besides ourselves."""
@@ -153,7 +159,7 @@ class _Told:
             aval = getattr(value, "aval", value)
             if first < place:
                 self.words.append(f"constant {first}")
-            elif is_extended(aval) or aval.dtype == bool or aval.nbytes <= VALUES_COUNT:
+            elif is_told(value):
                 self.array(value)
             else:
                 self.words.append(f"{aval.dtype.name} {aval.shape}")

@@ -120,7 +120,7 @@ class Evaluation:
         custom = self.custom.get((node.domain, node.op))
         if custom is not None:
             return as_outputs(custom(*inputs, **attributes))
-        rule = find_rule(node.domain, node.op, node.version)
+        rule = find_rule(node.domain, node.op, node.opset)
         if rule is None:
             return self.function(read_body(node, inputs, attributes), inputs, attributes)
         # Subgraphs read what lies around the node, too.
@@ -152,10 +152,13 @@ class _Call:
     ) -> None:
         self.node = node
         self.outputs = len(node.outputs)
-        self.version = node.version
         self.opset = node.opset
         self.values = values
         self._evaluation, self._bound = evaluation, bound
+
+    @property
+    def version(self) -> int:
+        return self.node.version
 
     def error(self, message: str) -> OnnxError:
         return OnnxError(message)

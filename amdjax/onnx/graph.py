@@ -11,6 +11,8 @@ import numpy as np
 
 from amdjax.export.values import Value
 
+from .standard import version_of
+
 
 @dataclass(frozen=True)
 class Reference:
@@ -25,8 +27,7 @@ class Node:
 
     Attributes:
       op, domain, overload: which.
-      version: of the operator, the opset in which it last changed; of a function, 0.
-      opset: of its domain where it stands.
+      opset: of its domain where it stands; of a function, 0.
       name: of the node, or `op` and its number.
       inputs, outputs: names of values; "" where one is left out.
       attributes: Python values by name.
@@ -35,12 +36,16 @@ class Node:
     op: str
     domain: str
     overload: str
-    version: int
     opset: int
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+
+    @property
+    def version(self) -> int:
+        """The opset in which the operator last changed; of a function, 0."""
+        return self.opset and version_of(self.domain, self.op, self.opset)
 
     @property
     def graphs(self) -> Iterator[Graph]:

@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 import ml_dtypes
 import numpy as np
 
-from amdjax.export.encoded import mapped, split_tensors
+from amdjax.export.encoded import split_tensors
+from amdjax.export.file_map import mapped
 from amdjax.export.values import Value, refuse_pointer
 
 from .errors import OnnxError, UnsupportedOperator
 from .graph import Function, Graph, Node, Program, Reference, walk
 from .registry import find_rule
+from .standard import has_body, onnx_package, schema_of, version_of
 
 #: Subgraphs within subgraphs, and functions that call functions.
 MAX_DEPTH = 64
@@ -34,22 +36,6 @@ MAX_NODES = 1_000_000
 OPSETS = {"": 28, "ai.onnx.ml": 5, "com.microsoft": 1}
 
 _STANDARD = ("", "ai.onnx")
-
-
-@cache
-def onnx_package() -> Any:
-    """The `onnx` package.
-
-    Raises:
-      ImportError: it is not installed; the message says how to install it.
-    """
-    try:
-        # late: it may be missing
-        import onnx
-        import onnx.numpy_helper
-    except ImportError as e:
-        raise ImportError("amdjax.onnx needs the onnx package: pip install 'amdjax[onnx]'") from e
-    return onnx
 
 
 class Parsed(NamedTuple):
@@ -240,26 +226,24 @@ class _Reader:
         attributes = {
             a.name: self.attribute(a, label, seen or frozenset(), depth) for a in proto.attribute
         }
-        version = opset = 0
+        opset = 0
         if key not in self.functions and (domain, op) not in self.custom:
             if domain not in self.opsets:
                 raise OnnxError(f"{label}: the model imports no opset of {domain or 'ai.onnx'!r}")
             opset = self.opsets[domain]
-            version = self.version(domain, op, opset, label)
-        return Node(
-            op, domain, overload, version, opset, name, tuple(proto.input), tuple(proto.output),
-            attributes,
-        )  # fmt: skip
+            self.note_unknown(domain, op, opset, label)
+        inputs, outputs = tuple(proto.input), tuple(proto.output)
+        return Node(op, domain, overload, opset, name, inputs, outputs, attributes)
 
-    def version(self, domain: str, op: str, opset: int, label: str) -> int:
-        """The version of an operator; one that no rule and no definition covers is noted."""
+    def note_unknown(self, domain: str, op: str, opset: int, label: str) -> None:
+        """Note an operator that no rule and no definition covers."""
+        if find_rule(domain, op, opset) is not None:
+            return
         schema = schema_of(domain, op, opset)
-        version = opset if schema is None else schema.since_version
-        known = find_rule(domain, op, version) is not None
-        if not known and not (schema is not None and has_body(schema)):
+        if schema is None or not has_body(schema):
             named = f"{domain}.{op}" if domain else op
+            version = version_of(domain, op, opset)
             self.unknown.setdefault(f"{named} of version {version}", label)
-        return int(version)
 
     def refuse_unknown(self) -> None:
         if self.unknown:
@@ -390,24 +374,6 @@ def _limit_nodes(graph: Graph, functions: Mapping[Any, Function]) -> None:
     found = count(graph)
     if found > MAX_NODES:
         raise OnnxError(f"model: it has {found} nodes with its functions, more than {MAX_NODES}")
-
-
-# Operators
-
-
-@cache
-def schema_of(domain: str, op: str, opset: int) -> Any:
-    """The standard's definition of an operator at an opset, or None."""
-    defs = onnx_package().defs
-    try:
-        return defs.get_schema(op, max_inclusive_version=opset, domain=domain)
-    except defs.SchemaError:
-        return None
-
-
-def has_body(schema: Any) -> bool:
-    """Whether the standard defines an operator by others."""
-    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 # Tensors
@@ -542,7 +508,7 @@ def _external(
         )
     if need == 0:
         return np.zeros(shape, dtype)
-    raw = np.memmap(path, np.uint8, "r", offset, (need,)).view(np.ndarray)
+    raw = np.ndarray(need, np.uint8, mapped(path), offset)
     return _of_bytes(proto, raw, where, dtype, shape)
 
 

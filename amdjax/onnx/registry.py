@@ -63,8 +63,11 @@ class Call(Protocol):
     """The node that is evaluated, for rules that ask for more than its inputs."""
 
     outputs: int  # how many are asked for; of trailing ones that are not, rules need not think
-    version: int  # of the operator
-    opset: int  # of its domain, in the model
+    opset: int  # of the operator's domain, in the model
+
+    @property
+    def version(self) -> int:
+        """Of the operator."""
 
     def error(self, message: str) -> OnnxError:
         """An error that names the node."""
@@ -89,11 +92,11 @@ def rule(*names: str, since: int = 1, domain: str = "") -> Callable[[Any], Any]:
     return register
 
 
-def find_rule(domain: str, name: str, version: int) -> Rule | None:
-    """The rule for a version of an operator."""
+def find_rule(domain: str, name: str, opset: int) -> Rule | None:
+    """The rule for an operator at an opset, or of a version."""
     found = None
     for since, made in _RULES.get((domain, name), ()):
-        if since <= version:
+        if since <= opset:
             found = made
     return found
 

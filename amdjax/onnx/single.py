@@ -63,9 +63,7 @@ def operator(name: str, version: int, domain: str = "", *, opset: int = 0) -> Ca
         names = tuple("" if x is None else f"input{i}" for i, x in enumerate(given))
         values = {n: x for n, x in zip(names, given) if n}
         outputs = tuple(f"output{i}" for i in range(_outputs or 1))
-        node = Node(
-            name, domain, "", version, opset or version, name, names, outputs, attributes
-        )  # fmt: skip
+        node = Node(name, domain, "", opset or version, name, names, outputs, attributes)
         if any(isinstance(v, Subgraph) for v in attributes.values()):
             rule = find_rule(domain, name, version)
             if rule is None:

@@ -223,7 +223,7 @@ class Source:
         return [*lines, f"{self._name(node.outputs[0], node, values)} = {made}"]
 
     def _operator(self, node: Node) -> str:
-        ruled = find_rule(node.domain, node.op, node.version) is not None
+        ruled = find_rule(node.domain, node.op, node.opset) is not None
         key = node.op, node.version, node.domain, 0 if ruled else node.opset
         if key not in self.operators:
             self.operators[key] = self.names.fresh(node.op, keep_case=True)

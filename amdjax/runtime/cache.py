@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import mmap
 import os
 import stat
 import struct
@@ -30,13 +31,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import llvmlite
+import numpy as np
 from llvmlite import binding as llvm
 
 from amdjax.codegen.engine import CODEGEN_VERSION, compile_ir, compile_many, host
 from amdjax.codegen.restricted import Source
 from amdjax.core.config import LOADED_AT, config
+from amdjax.core.integers import round_up
 
 __all__ = [
     "ObjectCache", "compile_cached", "compiler_version", "entry_key", "key_for", "object_cache",
@@ -49,6 +53,11 @@ SOURCE: ContextVar[Mapping[bytes, bytes] | None] = ContextVar("source", default=
 _MAGIC = b"AMDJAX1\n"
 _DIGEST_BYTES = 16
 _HEADER = struct.Struct(f"<8s{_DIGEST_BYTES}s32s")
+
+# Where parts of entries that are mapped begin, and blocks of them that are summed.
+_ALIGN, _BLOCK = 64, 1 << 16
+# An entry that is mapped takes no larger share of the cache than one in so many.
+_SHARES = 4
 
 _MEMORY_BYTES = 64 << 20
 # A hit marks an entry as used, at most this often, so that hits seldom write.
@@ -228,13 +237,64 @@ class ObjectCache:
         self._remember(key, data)
         if self._root is None or 0 <= self.max_bytes < len(data):
             return
-        try:
-            self._write(key, data)
-        except OSError:
+        self._store(key, (_HEADER.pack(_MAGIC, _digest(key, data), key), data), len(data))
+
+    @property
+    def maps(self) -> bool:
+        """Whether entries can be mapped: files that others delete stay there while they are.
+
+        So it is on a disk of this computer, but not on those of others.
+        """
+        if self._root is None or not hasattr(os, "major"):
+            return False
+        with contextlib.suppress(OSError):
+            return os.major(os.stat(self._root).st_dev) != 0
+        return False
+
+    def put_mapped(self, key: bytes, parts: Sequence[np.ndarray]) -> None:
+        """Store bytes that `mapped` gives; failures of the disk are silent.
+
+        Args:
+          key: under which nothing else is stored.
+          parts: arrays of bytes.
+        """
+        total = sum(round_up(len(part), _ALIGN) for part in parts)
+        if not self.maps or 0 <= self.max_bytes < _SHARES * total:
             return
-        self._written += len(data)
-        if self.max_bytes >= 0 and self._scan_is_due():
-            self.evict()
+
+        def chunks() -> Iterator[Any]:
+            yield _HEADER.pack(_MAGIC, _sums(key, parts), key).ljust(_ALIGN, b"\0")
+            for part in parts:
+                yield part.data
+                yield bytes(-len(part) % _ALIGN)
+
+        self._store(key, chunks(), total)
+
+    def mapped(self, key: bytes, sizes: Sequence[int]) -> list[np.ndarray] | None:
+        """The bytes stored under `key`, mapped into memory and aligned; None without them.
+
+        Args:
+          key: under which they were stored.
+          sizes: of the parts.
+        """
+        path = "" if self._root is None else self.path(key)
+        if not path or not self._is_safe(os.path.dirname(path)) or not self.maps:
+            return None
+        starts = [*itertools.accumulate((round_up(n, _ALIGN) for n in sizes), initial=_ALIGN)]
+        try:
+            with open(path, "rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if status.st_size != starts[-1]:
+                    return None
+                whole = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError):
+            return None
+        parts = [np.ndarray(n, np.uint8, whole, at) for n, at in zip(sizes, starts)]
+        if whole[: _HEADER.size] != _HEADER.pack(_MAGIC, _sums(key, parts), key):
+            _remove(path)
+            return None
+        self._touch(path, status)
+        return parts
 
     def clear(self) -> None:
         """Forget everything, on disk too."""
@@ -291,12 +351,27 @@ class ObjectCache:
         data = _checked(key, raw)
         if data is None:
             _remove(path)
-        elif time.time() - status.st_mtime > _TOUCH_SECONDS:
-            with contextlib.suppress(OSError):
-                os.utime(path)
+        else:
+            self._touch(path, status)
         return data
 
-    def _write(self, key: bytes, data: bytes) -> None:
+    def _store(self, key: bytes, chunks: Iterable[Any], size: int) -> None:
+        """Write a file, and bring the folder below its limit if need be."""
+        try:
+            self._write(key, chunks)
+        except OSError:
+            return
+        self._written += size
+        if self.max_bytes >= 0 and self._scan_is_due():
+            self.evict()
+
+    def _touch(self, path: str, status: os.stat_result) -> None:
+        """Mark an entry as used."""
+        if time.time() - status.st_mtime > _TOUCH_SECONDS:
+            with contextlib.suppress(OSError):
+                os.utime(path)
+
+    def _write(self, key: bytes, chunks: Iterable[Any]) -> None:
         path = self.path(key)
         folder = os.path.dirname(path)
         if not self._is_safe(folder):
@@ -310,8 +385,7 @@ class ObjectCache:
             handle = os.open(temporary, flags, 0o600)
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(_HEADER.pack(_MAGIC, _digest(key, data), key))
-                file.write(data)
+                file.writelines(chunks)
             os.replace(temporary, path)
         except OSError:
             _remove(temporary)
@@ -368,6 +442,20 @@ def _checked(key: bytes, raw: bytes) -> bytes | None:
     if magic != _MAGIC or stored_key != key or digest != _digest(key, data):
         return None
     return data
+
+
+def _sums(key: bytes, parts: Sequence[np.ndarray]) -> bytes:
+    """A digest of what a damaged disk leaves of arrays, as fast as they are read.
+
+    It is made of the sums of blocks, so that it is not for those who look for equal ones.
+    """
+    digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES)
+    for part in parts:
+        whole = len(part) // _BLOCK * _BLOCK
+        words = part[:whole].view(np.uint64).reshape(-1, _BLOCK // 8)
+        digest.update(words.sum(axis=1).tobytes())
+        digest.update(part[whole:].data)
+    return digest.digest()
 
 
 def _usable(directory: str | os.PathLike[str] | None) -> str | None:

@@ -18,16 +18,18 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from amdjax.core.integers import round_up
+from amdjax.core.pages import private_pages
 from amdjax.runtime.environment import memory_bytes
 
 __all__ = [
-    "ALIGNMENT", "Block", "Buffer", "BufferPart", "BufferPool", "PoolStats", "SmallBuffer",
-    "buffer_pool",
+    "ALIGNMENT", "Block", "Buffer", "BufferPart", "BufferPool", "LateBuffer", "PoolStats",
+    "SmallBuffer", "buffer_pool",
 ]  # fmt: skip
 
 ALIGNMENT = 64
@@ -112,6 +114,10 @@ class Buffer(Block):
             view.flags.writeable = False
         return view
 
+    def held(self) -> tuple[int, Any]:
+        """An address of the contents, and what they stay for while it is there."""
+        return self.address, self
+
     def __repr__(self) -> str:
         return f"{type(self).__name__.lstrip('_')}(address={self.address:#x}, nbytes={self.nbytes})"
 
@@ -168,6 +174,52 @@ class _NumpyBuffer(Buffer):
         self.nbytes = array.nbytes
         self.read_only = not array.flags.writeable
         self._array = array
+
+
+class LateBuffer(Buffer):
+    """The contents of an array whose elements are not aligned, which never changes.
+
+    They are copied once an address is asked for, since most are packed for products, or kept on
+    disk as they are packed, and are not read again.
+
+    Args:
+        array: C-contiguous.
+    """
+
+    __slots__ = ("_array", "_memory")
+
+    read_only = True
+    is_own = False
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array, self.nbytes = array, array.nbytes
+
+    def __getattr__(self, name: str) -> Any:
+        """The address, which is no attribute before it is asked for."""
+        if name != "address":
+            raise AttributeError(name)
+        with _copying:
+            if not hasattr(self, "_memory"):
+                self._memory = _aligned(self._array)
+                self.address = self._memory.ctypes.data
+        return self.address
+
+    def held(self) -> tuple[int, Any]:
+        """An address of the contents, and what they stay for while it is there."""
+        if hasattr(self, "_memory"):
+            return self.address, self
+        copy = _aligned(self._array)
+        return copy.ctypes.data, copy
+
+
+_copying = Lock()
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """The bytes of an array, where they are aligned."""
+    made = np.ndarray(array.nbytes, np.uint8, private_pages(array.nbytes))
+    made[:] = array.reshape(-1).view(np.uint8)
+    return made
 
 
 @dataclass(frozen=True)

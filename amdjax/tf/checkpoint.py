@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from amdjax.export.file_map import mapped
+
 from .errors import TensorFlowError
 from .messages import parse
 from .tensors import dtype_of, known_shape
@@ -211,11 +213,9 @@ def _array(
         path = folder / f"variables.data-{entry.shard_id:05d}-of-{count:05d}"
         if not path.is_file():
             raise TensorFlowError(f"variables: there is no file {str(path)!r}")
-        empty = path.stat().st_size == 0
-        shards[entry.shard_id] = (
-            np.empty(0, np.uint8) if empty else np.memmap(path, np.uint8, mode="r")
-        )
+        found = mapped(path)
+        shards[entry.shard_id] = np.ndarray(len(found), np.uint8, found)
     data = shards[entry.shard_id]
     if not (entry.offset >= 0 and entry.offset + size <= len(data)):
         raise TensorFlowError(f"{what}: it lies beyond the end of its file")
-    return np.asarray(data[entry.offset : entry.offset + size]).view(dtype).reshape(shape)
+    return data[entry.offset : entry.offset + size].view(dtype).reshape(shape)

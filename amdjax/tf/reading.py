@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from amdjax.export.encoded import mapped, split_constants
+from amdjax.export.encoded import split_constants
+from amdjax.export.file_map import mapped
 from amdjax.export.values import Value, checked_dims, refuse_pointer
 
 from .checkpoint import read_variables

@@ -13,7 +13,9 @@ import pytest
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
-from amdjax.onnx import OnnxError, load, reading
+from amdjax.onnx import OnnxError, load, reading, registry
+from amdjax.onnx.registry import find_rule
+from amdjax.onnx.standard import version_of
 from tests.onnx.test_models import model, value
 
 
@@ -250,7 +252,7 @@ def constants(made):
 
 
 def test_weights_are_the_bytes_of_the_file(tmp_path):
-    """And those alone: the file may be written anew once it was read."""
+    """And those alone: a file of now may be written anew once it was read."""
     proto = of_weights()
     path = save(tmp_path, proto)
     data = path.read_bytes()
@@ -347,3 +349,13 @@ def test_parameters_stay_where_they_are_mapped(tmp_path):
         assert np.shares_memory(np.asarray(used), made.params["w"])
     made.params["w"] = given = w.copy()
     assert not np.shares_memory(np.asarray(made._prepared.arrays(made.params)["w"]), given)
+
+
+def test_rules_begin_with_versions_of_the_standard():
+    """So that the opset of a model finds the rule that the operator's version finds."""
+    found = list(registry.operators())
+    for domain, name, _ in found:
+        for opset in range(1, reading.OPSETS.get(domain, 1) + 1):
+            version = version_of(domain, name, opset)
+            assert find_rule(domain, name, opset) is find_rule(domain, name, version)
+    assert len(found) > 200

@@ -384,3 +384,55 @@ def test_second_process_compiles_nothing(tmp_path):
     first = run_python(code, AMDJAX_CACHE_DIR=str(tmp_path))
     second = run_python(code, AMDJAX_CACHE_DIR=str(tmp_path))
     assert (first.strip(), second.strip()) == ("2", "0")
+
+
+def parts(*sizes):
+    generator = C.np.random.default_rng(0)
+    return [generator.integers(0, 256, n, C.np.uint8) for n in sizes]
+
+
+def test_mapped_entries(tmp_path):
+    """Parts are as they were, aligned; entries of other sizes are none."""
+    made = parts(1, 0, 200_000, 64, 77)
+    sizes = [len(x) for x in made]
+    assert fresh(tmp_path).mapped(KEY, sizes) is None
+    fresh(tmp_path).put_mapped(KEY, made)
+    found = fresh(tmp_path).mapped(KEY, sizes)
+    for x, y in zip(made, found, strict=True):
+        assert x.tobytes() == y.tobytes() and not y.flags.writeable
+        assert y.ctypes.data % 64 == 0 or not y.size
+    assert fresh(tmp_path).mapped(KEY, [*sizes, 64]) is None
+    assert fresh(tmp_path).mapped(key(1), sizes) is None
+    fresh(tmp_path).clear()
+    assert found[2].tobytes() == made[2].tobytes()  # while it is mapped
+
+
+@pytest.mark.parametrize("at", (0, 20, 40, 64 + 5, 100_000, 150_000, -1))
+def test_damaged_mapped_entries_are_removed(tmp_path, at):
+    store, made = fresh(tmp_path), parts(150_000, 777)
+    store.put_mapped(KEY, made)
+    with open(store.path(KEY), "r+b") as file:
+        file.seek(at if at >= 0 else 64 + 150_016 + 776)
+        byte = file.read(1)
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte[0] ^ 1]))
+    assert store.mapped(KEY, [150_000, 777]) is None
+    assert not os.path.exists(store.path(KEY))
+
+
+def test_large_mapped_entries_are_not_kept(tmp_path):
+    store = fresh(tmp_path, max_bytes=400_000)
+    store.put_mapped(KEY, parts(150_000))
+    assert store.size() == 0
+    store.put_mapped(KEY, parts(50_000))
+    assert store.size() > 50_000
+
+
+def test_disks_of_others_are_not_mapped(tmp_path, monkeypatch):
+    """Where another computer deletes a file, it is gone for those who have mapped it, too."""
+    store = fresh(tmp_path)
+    assert store.maps
+    monkeypatch.setattr(os, "major", lambda device: 0)
+    store.put_mapped(KEY, parts(50_000))
+    assert not store.maps and store.size() == 0
+    assert not C.ObjectCache(None).maps

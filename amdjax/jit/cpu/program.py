@@ -35,7 +35,8 @@ from amdjax.jit.cpu.code import Code
 from amdjax.jit.cpu.kernels import SYMBOL, cpu_kernels
 from amdjax.jit.dispatch import NativeCall
 from amdjax.jit.dump import dumping
-from amdjax.jit.instructions import ALIGN, Kept, Plan, Zeros
+from amdjax.jit.instructions import ALIGN, Kept, Plan, View, Zeros
+from amdjax.jit.kept_constants import keep_constants, kept_constants, kept_key
 from amdjax.jit.kernels import KernelLoader
 from amdjax.jit.stored_variants import StoredVariant
 from amdjax.runtime import amx, threads, vm
@@ -70,7 +71,7 @@ def compile_for_cpu(
     observe: Callable[[str, Any], None] = lambda stage, x: None,
 ) -> CpuProgram:
     """Compile a program for the CPU."""
-    return CpuProgram(LoadedPlan(closed.out_avals, *_compiled(closed, donated, observe)))
+    return CpuProgram(_compiled(closed, donated, observe))
 
 
 @rare_collections
@@ -102,16 +103,17 @@ def plan_for_cpu(
 
 def _compiled(
     closed: ClosedJaxpr, donated: Sequence[bool], observe: Callable[[str, Any], None]
-) -> tuple[Plan, dict[int, Library]]:
-    """The plan of a program, and its kernels by their numbers."""
+) -> LoadedPlan:
+    """The plan of a program, and its kernels."""
     loader = cpu_kernels()
     key = loader.key(closed, donated, cpu_target())
-    if key is not None and (found := loader.read(key, closed.consts)) is not None:
-        return found
-    made = _planned(closed, donated, observe, loader)
-    if key is not None:
-        loader.keep(key, made[0], closed.consts)
-    return made
+    made = None if key is None else loader.read(key, closed.consts)
+    if made is None:
+        made = _planned(closed, donated, observe, loader)
+        if key is not None:
+            loader.keep(key, made[0], closed.consts)
+    kept = None if loader.is_recording else lambda: kept_key(key, closed)
+    return LoadedPlan(closed.out_avals, *made, kept=kept)
 
 
 def _planned(
@@ -137,19 +139,24 @@ class LoadedPlan:
       plan: the plan, of which dimensions may be symbolic.
       libraries: its kernels, by their ids.
       written: the plan as data, if it is wanted.
+      kept: tells under what it is kept on disk what is computed of constants once, if anywhere.
     """
 
     def __init__(
         self, out_avals: Sequence[Any], plan: Plan, libraries: dict[int, Library],
-        written: bytes | None = None,
+        written: bytes | None = None, kept: Callable[[], bytes | None] | None = None,
     ):  # fmt: skip
-        self.written = written
+        self.written, self._kept = written, kept
         plan, first = computed_once(plan)
         self.plan, self.libraries = plan, libraries
         addresses = {number: library[SYMBOL] for number, library in libraries.items()}
         self.code = Code(plan, addresses, out_avals)
-        self.constants = [None if isinstance(x, Zeros) else _constant(x) for x in plan.constants]
-        self._preparation = None if first is None else Code(first, addresses, ())
+        used = _used(plan)
+        self.constants = [
+            _constant(x) if slot in used and not isinstance(x, Zeros | Kept) else None
+            for slot, x in enumerate(plan.constants, plan.constants_at)
+        ]
+        self._preparation = None if first is None else (first, Code(first, addresses, ()))
         self._lock = Lock()
 
     def at(self, sizes: Mapping[str, int]) -> CpuProgram:
@@ -162,13 +169,35 @@ class LoadedPlan:
             return
         with self._lock:
             if self._preparation is not None:
-                self._keep(self._preparation)
+                self._prepare(*self._preparation)
                 self._preparation = None
 
-    def _keep(self, code: Code) -> None:
+    def _prepare(self, first: Plan, code: Code) -> None:
+        """Have what is kept, from the disk or computed."""
+        plan, key = self.plan, None if self._kept is None else self._kept()
+        places = [i for i, x in enumerate(plan.constants) if isinstance(x, Kept)]
+        sizes = [plan.constants[i].nbytes for i in places]
+        found = None if key is None else kept_constants(key, sizes)
+        if found is None:
+            made = [buffer_pool().alloc(n) for n in sizes]
+            known = {i: (b.address, b) for i, b in zip(places, made)}
+            for slot in _used(first):
+                i = slot - plan.constants_at
+                if i not in known and not isinstance(plan.constants[i], Zeros):
+                    known[i] = self.constants[i] or _constant(plan.constants[i], once=True)
+            self._run(code, known)
+            if key is not None:
+                keep_constants(key, made)
+        else:
+            made = list(map(Buffer.from_numpy, found))
+        for i, buffer in zip(places, made):
+            self.constants[i] = buffer.address, buffer
+
+    def _run(self, code: Code, constants: Mapping[int, tuple[int, Any]]) -> None:
+        """Run what takes nothing but constants, of which these are there."""
         slots = self.plan.constants_at
-        known = ((slots + i, x) for i, x in enumerate(self.constants) if x is not None)
-        words = code.words({}, (), (), {slot: (vm.ZERO, x[0]) for slot, x in known}, ())
+        fixed = {slots + i: (vm.ZERO, address) for i, (address, _) in constants.items()}
+        words = code.words({}, (), (), fixed, ())
         vm.run_program()(Struct(f"={slots + 1}q").pack(words.buffer_info()[0], *[0] * slots))
 
     def runner(self, make: Callable[[CpuProgram], Runner]) -> SizedRunner:
@@ -201,7 +230,9 @@ class CpuProgram:
         hosts = [call.at(sizes) for call in plan.hosts] if sizes else plan.hosts
         self._hosts = [self._host_call(fn, i) for i, fn in enumerate(hosts)]
         self._constants = [
-            known or _constant(np.zeros(at_sizes(x.nbytes, sizes), np.uint8))
+            _constant(np.zeros(at_sizes(x.nbytes, sizes), np.uint8))
+            if isinstance(x, Zeros)
+            else known or (0, None)
             for known, x in zip(loaded.constants, plan.constants)
         ]
         self._shared = None if plan.aliases else _shared_layout(self.sizes)
@@ -413,12 +444,16 @@ def _shared_layout(sizes: Sequence[int]) -> tuple[int, list[tuple[int, int]]] | 
     return at, places
 
 
-def _constant(x: Any) -> tuple[int, Any]:
-    """Address of a constant's contents, and what keeps them alive."""
-    if isinstance(x, Kept):
-        room = buffer_pool().alloc(x.nbytes)
-        return room.address, room
+def _used(plan: Plan) -> set[int]:
+    """The slots of constants that a plan reads, or tells the address of."""
+    views = (w for i in plan.instructions for w in i.words if isinstance(w, View))
+    slots = {view.storage.slot for view in views}
+    return {slot for slot in slots if slot is not None and slot >= plan.constants_at}
+
+
+def _constant(x: Any, once: bool = False) -> tuple[int, Any]:
+    """Address of a constant's contents, and what keeps them alive; `once` if they are read once."""
     if x.dtype == float0:
         return 0, None
     buffer = on_host(x).buffer if isinstance(x, ConcreteArray) else host_buffer(x)
-    return buffer.address, buffer
+    return buffer.held() if once else (buffer.address, buffer)
