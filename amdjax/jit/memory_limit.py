@@ -35,14 +35,14 @@ NANOSECONDS_A_COPIED_BYTE = 0.04  # between the memories of a host and a device,
 
 
 def keep_within(
-    closed: ClosedJaxpr, limit: int | None, needed: Callable[[ClosedJaxpr], int], search: Search,
+    closed: ClosedJaxpr, limit: int, needed: Callable[[ClosedJaxpr], int], search: Search,
     note: Note = lambda name, before, after: None,
 ) -> ClosedJaxpr:  # fmt: skip
     """The program whose intermediates are within a limit and that computes least again for it.
 
     Args:
       closed: the program after all passes.
-      limit: bytes that its intermediates may take; None for any number.
+      limit: bytes that its intermediates may take.
       needed: how many a program takes, as planned.
       search: finds programs that need less.
       note: receives the name of what changed the program, and the program before and after that.
@@ -51,7 +51,7 @@ def keep_within(
       JaxRuntimeError: no program that was found is within the limit; it tells the least peak.
       InconclusiveDimensionOperation: shapes are symbolic; each size is compiled by itself then.
     """
-    if limit is None or not search.ways:
+    if not search.ways:
         return closed
     if any(isinstance(n, Dim) for v in (*closed.in_avals, *closed.out_avals) for n in v.shape):
         raise InconclusiveDimensionOperation(
@@ -107,6 +107,7 @@ class Search:
         self.ways = {name for name, may in ways.items() if may}
         self.cost = functools.cache(lambda eqn: _nanoseconds(eqn, target))
         self._peaks: dict[ClosedJaxpr, int] = {}  # of bodies
+        self._lives = functools.cache(self._liveness)
 
     def candidates(self, closed: ClosedJaxpr) -> list[Candidate]:
         """Programs that need less memory than all that cost less, cheapest first."""
@@ -137,7 +138,7 @@ class Search:
     ) -> Candidate:  # fmt: skip
         return Candidate(closed, nanoseconds, self._lives(closed)[0].peak()[1], changes)
 
-    def _lives(self, closed: ClosedJaxpr) -> tuple[Liveness, set[Var], set[Var]]:
+    def _liveness(self, closed: ClosedJaxpr) -> tuple[Liveness, set[Var], set[Var]]:
         results = {v for v in closed.jaxpr.outvars if isinstance(v, Var)}
         held, passed = self._places(closed)
         return Liveness(closed.eqns, results, held, passed, self._inside), held, passed
@@ -159,7 +160,7 @@ class Search:
 
     def _segmented(self, c: Candidate) -> list[Candidate]:
         """Programs that compute segments of one again."""
-        held, passed = self._places(c.program)
+        _, held, passed = self._lives(c.program)
         cheap = lambda eqn: not _is_shaped(eqn)
         found = candidates(c.program, held, passed, self.cost, cheap, self._inside)
         return [

@@ -183,6 +183,10 @@ class Planner:
 
         traced, closed = closed, prepare(closed, whole, note)
 
+        limit = config.memory_limit
+        if limit is None:
+            return self.planned(closed, donated)
+
         def needed(program: ClosedJaxpr) -> int:
             plan = Planner(self.target, by_line=self.by_line).planned(program, donated)
             on_cpu = isinstance(self.target, CpuTarget)
@@ -194,9 +198,8 @@ class Planner:
             with disabled_passes((*config.disabled_passes, "sum_after_loops")):
                 return prepare(traced, whole)
 
-        body = lambda step: prepare(step, self.facts)
-        search = Search(self.target, body, unsummed)
-        within = keep_within(closed, config.memory_limit, needed, search, self._note)
+        search = Search(self.target, lambda step: prepare(step, self.facts), unsummed)
+        within = keep_within(closed, limit, needed, search, self._note)
         return self.planned(within, donated)
 
     def planned(self, closed: ClosedJaxpr, donated: Sequence[bool]) -> Plan:

@@ -119,15 +119,16 @@ class _Offloading:
 
     Attributes:
       sources: what values are called in the host's memory that have left.
-      copies: on the device, what was read last at the end.
+      copies: on the device, what was read last at the end; they have `copied_bytes`.
       copied: what values are copies of that is in the host's memory.
       gone: for values that are computed where they are read, of which values that had left.
     """
 
     def __init__(self, jaxpr: Jaxpr, leaving: Mapping[Var, int], passed: Collection[Var] = ()):
-        self.program, self.leaving, self.passed = jaxpr, leaving, passed
+        self.program, self.leaving = jaxpr, leaving
         self.sources: dict[Var, Var] = {}
         self.copies: OrderedDict[Var, Var] = OrderedDict()
+        self.copied_bytes = 0
         self.room = 2 * max(map(_nbytes, leaving))
         self.roots = _roots(jaxpr, leaving, passed) if passed else {}
         self.made = {v: e for e in jaxpr.eqns for v in e.outvars if v in passed and v in self.roots}
@@ -153,8 +154,8 @@ class _Offloading:
             stacked = [v for v in after[i] if v in _stacked(eqn)]
             self.sources.update((v, self.copied.get(v) or _in_host(v)) for v in after[i])
             self.eqns.append(self._stacking(eqn, stacked) if stacked else eqn)
-            there = {*stacked, *self.copied}
-            self.eqns += [transfer(v, self.sources[v]) for v in after[i] if v not in there]
+            leaving = [v for v in after[i] if v not in self.copied and v not in stacked]
+            self.eqns += [transfer(v, self.sources[v]) for v in leaving]
             for v in eqn.outvars:
                 if v in self.made:
                     self.gone[v] = self.roots[v] & self.sources.keys()
@@ -195,11 +196,14 @@ class _Offloading:
             return x
         if x not in self.copies:
             self.copies[x] = Var(x.aval)
+            self.copied_bytes += _nbytes(x)
             self.eqns.append(transfer(self.sources[x], self.copies[x]))
         self.copies.move_to_end(x)
-        for old in [v for v in self.copies if v not in now and v is not x]:
-            if sum(map(_nbytes, self.copies)) > self.room:
-                del self.copies[old]
+        if self.copied_bytes > self.room:
+            for old in [v for v in self.copies if v not in now and v is not x]:
+                if self.copied_bytes > self.room:
+                    self.copied_bytes -= _nbytes(old)
+                    del self.copies[old]
         return self.copies[x]
 
     def _stacking(self, eqn: JaxprEqn, stacked: list[Var]) -> JaxprEqn:
