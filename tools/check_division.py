@@ -66,8 +66,33 @@ def quotients(x: np.ndarray, d: np.ndarray) -> np.ndarray:
     return rounded(q64, -excess.astype(np.float64) * r64)
 
 
+def nearest(numerators: np.ndarray, bits: int) -> np.ndarray:
+    """Integers divided by a power of two, to the nearest, of ties the even one."""
+    whole = numerators >> bits
+    rest, half = numerators - (whole << bits), np.int64(1) << (bits - 1)
+    return whole + ((rest > half) | ((rest == half) & (whole & 1 == 1)))
+
+
+def check_iteration() -> None:
+    """One of Newton's iterations rounds `1 / d` correctly, but where all bits of `d` are ones.
+
+    It begins at either neighbor, as integers in units of `2**-24`; residuals are in `2**-47`.
+    """
+    one = np.int64(1) << 47
+    d = np.arange(1 << 23, 1 << 24, dtype=np.int64)
+    below = one // d
+    right = below + (2 * (one - below * d) > d)
+    for estimate in (below, below + 1):
+        residual = one - d * estimate
+        long = np.abs(residual) >> 24 > 0
+        residual = np.where(long, nearest(residual, 1) << 1, residual)
+        wrong = estimate + nearest(residual * estimate, 47) != right
+        assert set(d[wrong & (np.abs(residual) <= d)]) <= {(1 << 24) - 1}
+
+
 def main() -> None:
     """Try them all; half a minute."""
+    check_iteration()
     tried = 0
     for start in range(1 << 23, 1 << 24, CHUNK):
         d = np.arange(start, start + CHUNK, dtype=np.int64)

@@ -442,6 +442,10 @@ class Function:
             return self.op(f"fneg {x}", x.type)
         return self.sub(zero(x.type), x)
 
+    def freeze(self, x: Value) -> Value:
+        """`x`, or some one value if it is poison."""
+        return self.op(f"freeze {x}", x.type)
+
     def not_(self, x: Value) -> Value:
         return self.xor(x, const(x.type, -1) if x.type.elem != "i1" else const(x.type, True))
 

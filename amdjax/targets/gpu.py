@@ -227,7 +227,7 @@ CDNA_COSTS = GpuCosts(
     cache_rate=20, few_rate=48, line=128, load_latency=600, program=500, program_issue=500,
     arrival=1000, not_hidden=0.3, waves=1, row_elements=16,
 )  # fmt: skip
-RDNA_COSTS = replace(CDNA_COSTS, waves=2)
+RDNA_COSTS = replace(CDNA_COSTS, waves=2, row_elements=32)
 
 
 @dataclass(frozen=True)
@@ -357,6 +357,14 @@ class GpuTarget:
         Nothing on NVIDIA's, where the fitted costs have it in them.
         """
         return 0 if not self.is_amdgpu else 4 if self.wave_size == 64 else 1
+
+    @property
+    def issues_pairs(self) -> bool:
+        """Whether two operations on f32 are one instruction if they read other banks of registers.
+
+        One operand that both share has to be a scalar register for that (RDNA 3).
+        """
+        return self.is_amdgpu and self.vector_rate == 256 and "f32" not in self.packed
 
     @property
     def usual_workgroup(self) -> int:

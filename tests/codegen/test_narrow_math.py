@@ -8,6 +8,7 @@ import pytest
 from amdjax import tile
 from amdjax.codegen.gpu.isa import Amdgcn, Nvptx
 from amdjax.codegen.math import MATH, NARROW
+from amdjax.codegen.math.narrow import div
 from tests.support import math_harness as harness, narrow_oracle as oracle, tile_runner
 from tests.support.rough_estimates import estimate, roughly
 from tests.support.tile_runner import elementwise
@@ -55,6 +56,42 @@ def test_floats_between_them(name, dtype, ulps):
     least = 2.0**-126 if dtype == "f16" else 2.0**-148
     off = np.abs(got - want) - least > oracle.RELATIVE * np.abs(want)
     assert not (off & inside).any(), x[off & inside][:5]
+
+
+@pytest.mark.parametrize("ulps", [-3, 3])
+@pytest.mark.parametrize("dtype", oracle.DTYPES)
+def test_quotients_that_are_rounded_at_once(dtype, ulps):
+    """Of all magnitudes and signs, zeros, infinities and NaN; the sign of zero is kept."""
+
+    def emit(f, x, y):
+        roughly(f.module, ulps)
+        return div(f, x, y, dtype)
+
+    rng = np.random.default_rng(0)
+    special = [
+        0,
+        1,
+        2.0**-149,
+        2.0**-126,
+        2.0**-96,
+        2.0**96,
+        2.0**127,
+        3.4028235e38,
+        np.inf,
+        np.nan,
+    ]
+    special = np.float32([*special, *np.negative(special)])
+    x, y = (np.ldexp(rng.uniform(-2, 2, 50_000), rng.integers(-149, 127, 50_000)) for _ in "xy")
+    x, y = (np.float32([*v, *t.ravel()]) for v, t in zip((x, y), np.meshgrid(special, special)))
+    got = harness.Kernel(emit, ["float"] * 2, "float", 8)(x, y, dtype=np.float32)
+    want = x.astype(np.float64) / y
+    number = ~np.isnan(want)
+    np.testing.assert_array_equal(~np.isnan(got), number)
+    np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number])
+    inside = np.abs(want) < 3.39e38  # others are infinite in bfloat16
+    off = np.abs(got - want) - 2.0**-148 > oracle.RELATIVE * np.abs(want)
+    assert not (off & inside).any(), (x[off & inside][:5], y[off & inside][:5])
+    assert np.isinf(got[np.abs(want) > 3.5e38]).all()
 
 
 @pytest.mark.parametrize("ulps", [-3, 3])

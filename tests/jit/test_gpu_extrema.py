@@ -43,9 +43,24 @@ def test_narrow_floats(device):
     np.testing.assert_array_equal(np.asarray(jnp.max(x, 1)), x.max(1))
 
 
-def test_softmax_of_rows_with_nan(device):
-    x = with_nans(20, 1000)
-    np.testing.assert_array_equal(np.isnan(np.asarray(nn.softmax(x))).all(1), np.isnan(x).any(1))
+@pytest.mark.parametrize("shape", [(20, 1000), (300, 17), (3, 9000)])
+@pytest.mark.parametrize("axis", [1, 0])
+def test_softmax_of_rows_with_nan(device, shape, axis):
+    """All of a row is NaN, whatever finds it."""
+    x = with_nans(*shape)
+    functions = (
+        nn.softmax,
+        nn.log_softmax,
+        nn.logsumexp,
+        lambda x, axis: nn.softmax(x, axis).max(axis),
+    )
+    for f in functions:
+        found = np.asarray(amdjax.jit(lambda x, f=f: f(x, axis=axis))(x))
+        wanted = np.isnan(x).any(axis)
+        wanted = (
+            wanted if found.ndim == 1 else np.broadcast_to(np.expand_dims(wanted, axis), x.shape)
+        )
+        np.testing.assert_array_equal(np.isnan(found), wanted)
 
 
 @pytest.mark.parametrize("target,each", [("gfx942", 1.5), ("gfx1100", 1.5), ("gfx1201", 1.5)])

@@ -129,7 +129,7 @@ def test_few_instructions_besides_what_is_computed():
     """Arguments are in registers, and one offset in bytes serves all arrays."""
     x = jnp.zeros(1 << 20, jnp.float32)
     counted = amdjax.jit(lambda x, y: x + y).lower(x, x).compile("gfx942").profile(x, x).total
-    assert counted.by_class["smem"] == 0 and counted.instructions <= 9 * counted.waves
+    assert counted.by_class["smem"] == 0 and counted.instructions <= 15 * x.size / (8 * 64)
 
 
 @pytest.mark.parametrize("target,waves", [("gfx942", 4), ("gfx1100", 8)])

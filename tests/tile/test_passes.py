@@ -116,6 +116,79 @@ def test_divisions():
     assert after(passes.annotate_divisions, text.format("")) == text.format("same_along=(1,) ")
 
 
+@pytest.mark.parametrize("floors, narrow", [(False, "becomes=bf16 "), (True, "")])
+def test_divisions_of_which_only_a_rounded_quotient_is_read(floors, narrow):
+    text = f"""\
+  %0: index = const 0
+  %1: f32[8] = load x strides=(1) %0
+  %2: f32[8] = div {{}}%1, %1
+  %3: f16[8] = convert %2
+  %4: f32[8] = convert %3
+  %5: {"f32" if floors else "bf16"}[8] = {"floor" if floors else "convert"} %2
+  %6: f32[8] = convert %5
+  %7: f32[8] = add %4, %6
+  store y strides=(1) %0, %7
+"""
+    assert after(passes.annotate_divisions, text.format("")) == text.format(narrow)
+
+
+SOFTMAX = """\
+  %0: index = const 0
+  %1: f32[8,8] = load x strides=(8,1) %0
+  %2: f32[8] = reduce combine=max axis=1 {extremum}%1
+  %3: f32[8,1] = expand axis=1 %2
+  %4: f32[8,8] = broadcast %3
+  %5: f32[8,8] = sub %1, %4
+  %6: f32[8,8] = exp %5
+  %7: f32[8] = reduce combine=add axis=1 %6
+  %8: f32[8,1] = expand axis=1 %7
+  %9: f32[8,8] = broadcast %8
+  %10: f32[8,8] = div %6, %9
+  {other}
+  store y strides=(8,1) %0, {result}
+"""
+MARKED = "numbers=True "
+
+
+@pytest.mark.parametrize(
+    "other, result, mark",
+    [
+        ("%11: f32[8,8] = neg %10", "%11", MARKED),
+        ("%11: f32[8,8] = log %9", "%11", MARKED),
+        ("%11: f32[8,8] = max %10, %9", "%11", ""),  # may be a number where one is NaN
+        ("%11: bool[8,8] = lt %10, %9\n  %12: f32[8,8] = select %11, %9, %10", "%12", ""),
+        ("%11: f32[8,8] = transpose %9\n  %12: f32[8,8] = div %6, %11", "%12", ""),  # other rows
+        ("%11: f32[8,8] = broadcast %7\n  %12: f32[8,8] = div %6, %11", "%12", ""),
+        ("%11: f32[8,8] = add %6, %6", "%11", ""),  # no sum of the row
+        ("store y strides=(1) %0, %2", "%10", ""),
+    ],
+)
+def test_extrema_whose_readers_find_nan(other, result, mark):
+    text = SOFTMAX.format(extremum="{}", other=other, result=result)
+    assert after(passes.annotate_reductions, text.format("")) == text.format(mark)
+
+
+def test_sums_and_products_that_may_be_contracted():
+    """Sums of products, and elements scaled by what a sum makes; no others."""
+    text = """\
+  %0: index = const 0
+  %1: f32[8] = load x strides=(1) %0
+  %2: f32[8] = mul {0}%1, %1
+  %3: f32 = reduce combine=add axis=0 {0}%2
+  %4: f32 = rsqrt %3
+  %5: f32 = mul %4, %4
+  %6: f32 = sub %5, %4
+  %7: f32[8] = broadcast %6
+  %8: f32[8] = mul {0}%1, %7
+  %9: f32[8] = add {0}%8, %1
+  %10: f32[8] = mul %1, %1
+  %11: f32[8] = sub %10, %1
+  %12: f32[8] = add %9, %11
+  store y strides=(1) %0, %12
+"""
+    assert after(passes.annotate_reductions, text.format("")) == text.format("contracts=True ")
+
+
 def test_positions():
     text = """\
   %0: index = const 0

@@ -36,6 +36,8 @@ Pointers = Callable[[int], Value]
 FEW = 4
 _WIDEST = 16
 _REACH = 1 << 31
+#: The block with which a kernel begins.
+_FIRST = "body"
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,8 @@ def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> P
     lds = base.type == LDS
     shared: Value | None = None
     if where.in_offsets and isinstance(offset, Value) and not lds:
-        shared = f.mul(offset, llvm.const(I32, size))
+        scale = lambda: f.mul(offset, llvm.const(I32, size))
+        shared = g.once_in_block(("scaled", offset.ref, size), scale)
     else:
         base = g.buffers.element(where.buffer, offset)
     places = g.layouts.places(layout)
@@ -195,9 +198,16 @@ def _lane_offset(
         wide = [(g.threads.widened(b), s) for b, s in terms]
         return g.threads.total([g.threads.apply("mul", b, s) for b, s in wide])
     total = g.threads.total([g.threads.apply("mul", b, s) for b, s in terms])
-    if shared is not None:
-        total = g.f.add(total, shared)
-    return total if lds else g.f.cast("zext", total, "i64")
+    if shared is None:
+        return total if lds else g.f.cast("zext", total, "i64")
+
+    def write() -> Value:
+        x = g.f.add(total, shared)
+        if g.f.block != _FIRST:  # LLVM would widen it where another block does, and add 64 bits
+            x = g.isa.computed_here(g.f, x)
+        return g.f.cast("zext", x, "i64")
+
+    return g.once_in_block(("offset", total.ref, shared.ref), write)
 
 
 def _vectorized(g: GpuEmitter, where: BlockPointer, layout: AnyLayout, size: int) -> VectorAccess:

@@ -40,29 +40,58 @@ def divided(g: GpuEmitter, x: Value, d: Value) -> Value:
       d: what all of them are divided by.
     """
     f, n = g.f, x.type.lanes
-    r = f.fdiv(llvm.const(d.type, 1.0), d)
+    one = llvm.const(d.type, 1.0)
 
-    def fast() -> list[Value]:
+    def fast(r: Value) -> list[Value]:
         q = f.mul(x, f.splat(r, n))
         # One by one: packed operations do not negate what comes from others. The residual is taken
         # from the quotient, so that -0 stays -0.
         excess = [f.fma(f.extract(q, i), d, f.neg(f.extract(x, i))) for i in range(n)]
         return [f.fma(joined(f, excess), f.splat(f.neg(r), n), q)]
 
-    moderate = f.and_(_is_between(g, d, *DIVISORS), _are_moderate(g, x))
-    (q,) = g.when(moderate, fast, lambda: [f.fdiv(x, f.splat(d, n))])
+    def safe() -> list[Value]:
+        return [f.fdiv(x, f.splat(d, n))]
+
+    if g.isa.target.is_amdgpu:
+        extreme = [f.not_(c) for c in (*_has_inverse(g, d), *_are_moderate(g, x))]
+        # Waves go either way as a whole.
+        moderate = f.not_(g.isa.any(f, *extreme))
+        (q,) = g.when(moderate, lambda: fast(_inverse(g, d)), safe)
+    else:
+        r = f.fdiv(one, d)
+        moderate = f.and_(f.and_(*_is_moderate(g, d)), f.and_(*_are_moderate(g, x)))
+        (q,) = g.when(moderate, lambda: fast(r), safe)
     return q
 
 
-def _is_between(g: GpuEmitter, d: Value, low: int, high: int) -> Value:
-    """Whether a number is positive, and so large."""
-    f = g.f
-    above = f.fcmp("oge", d, llvm.const(d.type, 2.0**low))
-    return f.and_(above, f.fcmp("ole", d, llvm.const(d.type, 2.0**high)))
+def _is_moderate(g: GpuEmitter, d: Value) -> tuple[Value, Value]:
+    """Both say that a number is positive and of moderate size."""
+    low, high = (llvm.const(d.type, 2.0**e) for e in DIVISORS)
+    return g.f.fcmp("oge", d, low), g.f.fcmp("ole", d, high)
 
 
-def _are_moderate(g: GpuEmitter, x: Value) -> Value:
-    """Whether all elements are zero or of moderate size; NaN may pass."""
+def _inverse(g: GpuEmitter, d: Value) -> Value:
+    """`1 / d` of what has one by `_has_inverse`, rounded correctly: an iteration of Newton's."""
+    f, r = g.f, g.f.call(g.f.module.estimates["rcp"], d.type, d)
+    return f.fma(f.fma(f.neg(d), r, llvm.const(d.type, 1.0)), r, r)
+
+
+def _has_inverse(g: GpuEmitter, d: Value) -> tuple[Value, Value]:
+    """Both say that a number is positive, of moderate size, and that an iteration inverts it.
+
+    From an estimate that is off by an ulp or less it does, but where all bits of a divisor are ones
+    (`tools/check_division.py` tries all).
+    """
+    f, (low, high) = g.f, DIVISORS
+    bits = f.bitcast(d, I32)
+    place = f.sub(bits, llvm.const(I32, (low + 127) << 23))
+    ones = f.or_(bits, llvm.const(I32, 0xFF800000))
+    between = f.icmp("ule", place, llvm.const(I32, (high - low) << 23))
+    return between, f.icmp("ne", ones, llvm.const(I32, 0xFFFFFFFF))
+
+
+def _are_moderate(g: GpuEmitter, x: Value) -> tuple[Value, Value]:
+    """Both say that all elements are zero or of moderate size; NaN may pass."""
     f, (low, high) = g.f, ELEMENTS
     bits, one = f.bitcast(x, x.type.with_elem("i32")), llvm.const(I32, 1)
     sizes = f.intrinsic("fabs", x.type, x)
@@ -76,6 +105,5 @@ def _are_moderate(g: GpuEmitter, x: Value) -> Value:
         most = size if most is None else f.intrinsic("maxnum", size.type, most, size)
     assert least is not None and most is not None
     smallest = llvm.const(I32, ((low + 127) << 24) - 1)
-    return f.and_(
-        f.icmp("uge", least, smallest), f.fcmp("ole", most, llvm.const(most.type, 2.0**high))
-    )
+    fits = f.icmp("uge", least, smallest)
+    return fits, f.fcmp("ole", most, llvm.const(most.type, 2.0**high))

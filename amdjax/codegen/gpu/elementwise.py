@@ -14,6 +14,7 @@ from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.positions import Coordinates, Held, Positional, Rep
 from amdjax.codegen.gpu.registers import elementwise, joined, register
 from amdjax.codegen.llvm import Value
+from amdjax.codegen.math.narrow import div as narrow_div
 from amdjax.codegen.pointwise import dot_words, lower_convert as converted
 from amdjax.tile import ops
 
@@ -38,6 +39,8 @@ def _each(g: GpuEmitter, op: tile.Op, fn: Callable[..., Value]) -> list[Rep]:
 def lower_div(g: GpuEmitter, op: ops.Div) -> list[Rep]:
     """Where a thread has several elements with the same divisor, without so many divisions."""
     x, d = op.operands
+    if op.becomes and g.isa.target.is_amdgpu:
+        return _each(g, op, lambda x, d: narrow_div(g.f, x, d, op.becomes))
     if op.relaxed or d.dtype != "f32" or not isinstance(g.rep(x), Held):
         return lower_elementwise(g, op)
     groups = _equal_registers(g, op.result, op.same_along) if d.shape else [[0]]
@@ -66,6 +69,23 @@ def _equal_registers(g: GpuEmitter, v: tile.Value, same: tuple[int, ...]) -> lis
 def lower_elementwise(g: GpuEmitter, op: ops.Elementwise) -> list[Rep]:
     dtype = op.operands[-1].dtype  # `select` has its condition first
     return _each(g, op, lambda *xs: elementwise(g.f, op.name, dtype, *xs, **op.parameters))
+
+
+@LOWERINGS.of(ops.Contractible)
+def lower_contractible(g: GpuEmitter, op: ops.Contractible) -> list[Rep]:
+    """Packed operations have sums, with signs of operands turned, and no differences."""
+    if op.result.dtype != "f32" or not g.isa.target.is_amdgpu:
+        return lower_elementwise(g, op)
+    relaxed, turned = (
+        op.relaxed or op.contracts,
+        isinstance(op, ops.Sub) and "f32" in g.isa.target.packed,
+    )
+
+    def write(a: Value, b: Value) -> Value:
+        name, b = ("add", g.f.neg(b)) if turned else (op.name, b)
+        return elementwise(g.f, name, "f32", a, b, relaxed=relaxed)
+
+    return _each(g, op, write)
 
 
 @LOWERINGS.of(ops.Convert)

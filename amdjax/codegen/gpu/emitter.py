@@ -245,6 +245,15 @@ class GpuEmitter(Emitter[Rep]):
             self._computed.add(key, found)
         return found
 
+    def once_in_block(self, key: tuple[object, ...], write: Callable[[], Value]) -> Value:
+        """What is written, if it was not yet in the same block."""
+        key = (*key, self.f.block)
+        found: Value | None = self._computed.get(key)
+        if found is None:
+            found = write()
+            self._computed.add(key, found)
+        return found
+
     def flat(self, values: Sequence[tile.Value], like: Sequence[tile.Value]) -> list[Value]:
         return [
             self.in_layout(v, self.layout(to)) if v.shape else self.scalar(v)

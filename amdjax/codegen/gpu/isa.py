@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ class Isa(ABC):
         return f", !invariant.load {f.module.add_metadata('!{}')}"
 
     @abstractmethod
-    def any(self, f: Function, x: Value) -> Value:
+    def any(self, f: Function, *conditions: Value) -> Value:
         """Whether a condition holds in any lane of the wave, all of which are on."""
 
     def alignment(self, nbytes: int, element: int) -> int:
@@ -95,6 +96,15 @@ class Isa(ABC):
 
         `settled` says that lanes which differ in lower bits only hold the same word.
         """
+
+    @property
+    def has_row_broadcasts(self) -> bool:
+        """Whether `before_rows` is there."""
+        return False
+
+    def before_rows(self, f: Function, x: Value, rows: int) -> Value:
+        """In the last lane of twice so many rows, the word of the last one of those before."""
+        raise NotImplementedError
 
     @abstractmethod
     def moved(self, f: Function, x: Value, distance: int, up: bool) -> Value:
@@ -177,6 +187,8 @@ def by_words(f: Function, x: Value, fn: Callable[[Value], Value]) -> Value:
 _QUAD_XOR_1, _QUAD_XOR_2, _QUAD_REVERSED = 0xB1, 0x4E, 0x1B
 _ROW_ROR, _ROW_XMASK = 0x120, 0x160
 _ROW_MIRROR, _ROW_HALF_MIRROR = 0x140, 0x141
+#: The last lane of each row to the next row, and lane 31 to the two rows behind it.
+_ROW_BROADCASTS = {1: 0x142, 2: 0x143}
 _SWIZZLE_XOR_16 = 0x10 << 10 | 0x1F
 
 #: What may cross a barrier for LLVM's scheduler: arithmetic of all kinds, and global memory.
@@ -207,10 +219,11 @@ class Amdgcn(Isa):
         # LLVM puts in front of the kernel what loads them where firmware does not.
         return "inreg" if self.target.preloads_arguments else ""
 
-    def any(self, f: Function, x: Value) -> Value:
+    def any(self, f: Function, *conditions: Value) -> Value:
+        # One by one, lest LLVM make numbers of what is no comparison, and compare these.
         lanes = Type(f"i{self.wave}")
-        ballot = f.intrinsic("amdgcn.ballot", lanes, x)
-        return f.icmp("ne", ballot, llvm.zero(lanes))
+        ballots = [f.intrinsic("amdgcn.ballot", lanes, x) for x in conditions]
+        return f.icmp("ne", functools.reduce(f.or_, ballots), llvm.zero(lanes))
 
     def alignment(self, nbytes: int, element: int) -> int:
         return min(nbytes, 4)
@@ -241,6 +254,13 @@ class Amdgcn(Isa):
     @property
     def _gcn(self) -> bool:
         return self.target.dpp_row_bcast
+
+    @property
+    def has_row_broadcasts(self) -> bool:
+        return self._gcn
+
+    def before_rows(self, f: Function, x: Value, rows: int) -> Value:
+        return self._dpp(f, x, _ROW_BROADCASTS[rows])
 
     def partner(self, f: Function, x: Value, distance: int, settled: bool) -> Value:
         if distance <= 2:
@@ -380,7 +400,8 @@ class Nvptx(Isa):
     def uniform(self, f: Function, x: Value) -> Value:
         return x
 
-    def any(self, f: Function, x: Value) -> Value:
+    def any(self, f: Function, *conditions: Value) -> Value:
+        x = functools.reduce(f.or_, conditions)
         return f.call("llvm.nvvm.vote.any.sync", I1, llvm.const(I32, -1), x)
 
     def _shuffled(self, f: Function, kind: str, x: Value, lane: int, clamp: int) -> Value:

@@ -41,6 +41,9 @@ __all__ = [
 
 LOWERINGS = Lowerings()
 
+#: Registers of a tile from which a scalar operand of all is better read into a scalar register.
+_MANY = 16
+
 _CONSTANT = Type("ptr addrspace(4)")
 
 
@@ -152,12 +155,19 @@ def lower_expand(g: GpuEmitter, op: ops.Expand) -> list[Rep]:
     return [Held(g.in_registers(v))]  # an axis of length one changes nothing about who holds what
 
 
+def _operand(g: GpuEmitter, v: tile.Value, x: Value, at: Coordinates) -> Value:
+    """A scalar as all elements; many operations had better read it from a scalar register."""
+    if v.dtype != "f32" or at.registers < _MANY or not g.isa.target.issues_pairs:
+        return x
+    return by_words(g.f, x, lambda word: g.isa.uniform(g.f, word))
+
+
 @LOWERINGS.of(ops.Broadcast)
 def lower_broadcast(g: GpuEmitter, op: ops.Broadcast) -> list[Rep]:
     (v,) = op.operands
     x, shape = g.rep(v), op.results[0].shape
     if isinstance(x, Value):
-        return [Positional(lambda at: splat(g.f, x, at.registers))]
+        return [Positional(lambda at: splat(g.f, _operand(g, v, x, at), at.registers))]
     new = len(shape) - len(v.shape)
     if isinstance(x, Positional):
 

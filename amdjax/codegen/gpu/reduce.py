@@ -49,6 +49,7 @@ class _Merge:
       neutral: elements that change nothing.
       of: what stands for the elements at two places.
       expensive: whether that takes longer than a permute.
+      packed: whether one instruction merges two elements with their neighbors.
       extremum: `max` or `min` of floats, where that had better be told of all at once.
     """
 
@@ -56,6 +57,7 @@ class _Merge:
     neutral: Parts
     of: Callable[[Parts, Parts], Parts]
     expensive: bool = False
+    packed: bool = False
     extremum: str = ""
 
 
@@ -65,12 +67,29 @@ def lower_reduce(g: GpuEmitter, op: ops.Reduce) -> list[Rep]:
     kind = g.types.vector(v.dtype, 1)
     neutral = llvm.const(kind, identity(name, v.dtype, kind.bits))
 
+    contracts = op.contracts and g.isa.target.is_amdgpu
+
     def merge(left: Parts, right: Parts) -> Parts:
-        return [elementwise(g.f, name, v.dtype, left[0], right[0])]
+        return [elementwise(g.f, name, v.dtype, left[0], right[0], relaxed=contracts)]
+
+    def merge_numbers(left: Parts, right: Parts) -> Parts:
+        return [of_numbers(g.f, name, left[0], right[0])]
 
     by_extremum = name in ("max", "min") and v.dtype in tile.FLOATS and not g.isa.passes_nan
-    one = _Merge([v.dtype], [neutral], merge, extremum=name if by_extremum else "")
-    return _reduced(g, one, op.operands, op.axis, op.results)
+    numbers = by_extremum and op.numbers
+    one = _Merge(
+        [v.dtype], [neutral], merge_numbers if numbers else merge,
+        packed=name == "add" and v.dtype == "f32" and "f32" in g.isa.target.packed,
+        extremum=name if by_extremum and not numbers else "",
+    )  # fmt: skip
+    reps = _reduced(g, one, op.operands, op.axis, op.results)
+    return [_any_number(g, rep) for rep in reps] if numbers else reps
+
+
+def _any_number(g: GpuEmitter, rep: Rep) -> Rep:
+    """An extremum of numbers; where there were NaN among them, a number nevertheless."""
+    assert isinstance(rep, Value | Held)
+    return Held(g.f.freeze(rep.value)) if isinstance(rep, Held) else g.f.freeze(rep)
 
 
 @LOWERINGS.of(ops.ReduceBy)
@@ -116,7 +135,7 @@ def _reduced(
     for r, place in enumerate(g.layouts.places(layout)):
         kept = (*place[:axis], *place[axis + 1 :])
         groups.setdefault(kept, []).append([register(g.f, x, r) for x in held])
-    totals = {kept: _tree(g, merge, group) for kept, group in groups.items()}
+    totals = _in_threads(g, merge, groups, columns=len(shape) == 2 and axis == 0)
     if len(shape) == 1:
         (total,) = totals.values()
         return list(_in_all_lanes(g, merge, total, bits))
@@ -131,6 +150,29 @@ def filled(g: GpuEmitter, x: Value, layout: AnyLayout, neutral: Value) -> Value:
         return x
     alive = joined(g.f, [g or llvm.const(I1, True) for g in guards])
     return g.f.select(alive, x, splat(g.f, neutral, layout.registers))
+
+
+def _in_threads(
+    g: GpuEmitter, merge: _Merge, groups: dict[tuple[Place, ...], list[Parts]], columns: bool
+) -> dict[tuple[Place, ...], Parts]:
+    """Each group combined; neighbors in memory are in several groups where these are `columns`."""
+    if not merge.packed:
+        return {kept: _tree(g, merge, group) for kept, group in groups.items()}
+    if columns and len(set(map(len, groups.values()))) == 1:
+        lines = [[joined(g.f, [x for (x,) in line])] for line in zip(*groups.values(), strict=True)]
+        (sums,) = _tree(g, merge, lines)
+        return {kept: [register(g.f, sums, i)] for i, kept in enumerate(groups)}
+    return {kept: _tree(g, merge, _halved(g, merge, group)) for kept, group in groups.items()}
+
+
+def _halved(g: GpuEmitter, merge: _Merge, xs: Sequence[Parts]) -> Sequence[Parts]:
+    """Few elements, of halves that are combined as vectors."""
+    while len(xs) > 2 and len(xs) % 2 == 0:
+        half = len(xs) // 2
+        low, high = (joined(g.f, [x for (x,) in part]) for part in (xs[:half], xs[half:]))
+        (sums,) = merge.of([low], [high])
+        xs = [[g.f.extract(sums, i)] for i in range(half)]
+    return xs
 
 
 def _tree(g: GpuEmitter, merge: _Merge, xs: Sequence[Parts]) -> Parts:
@@ -162,9 +204,9 @@ def _partner(g: GpuEmitter, x: Value, distance: int, settled: bool) -> Value:
 
 def _in_all_lanes(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Parts:
     """Combined over all lanes and waves: scalars."""
-    parts = _over_wave(g, merge, parts, bits)
+    parts, lane = _over_wave(g, merge, parts, bits)
     if bits < g.isa.wave:
-        return parts
+        return parts if lane is None else [g.from_lane(x, lane) for x in parts]
     waves = (bits + 1) // g.isa.wave
     whole, buffers = g.buffers.temporaries(merge.dtypes, waves)
     g.buffers.access(whole, "write")
@@ -179,15 +221,15 @@ def _in_all_lanes(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Part
             store_element(g, x, pointer(g, buffer, g.wave_number()))
         return []
 
-    first = g.threads.compare("eq", g.lane_number(), 0)
+    writes = g.threads.compare("eq", g.lane_number(), lane or 0)
     if bits + 1 < g.workgroup:  # the other waves repeat what these have
-        first = g.f.and_(first, g.threads.compare("ult", g.threads.number, bits + 1))
-    g.when(first, write)
+        writes = g.f.and_(writes, g.threads.compare("ult", g.threads.number, bits + 1))
+    g.when(writes, write)
     g.buffers.access(whole, "read")
     if merge.expensive:  # fewer steps, of a permute each
-        lane = g.threads.apply("and", g.threads.number, waves - 1)
+        wave = g.threads.apply("and", g.threads.number, waves - 1)
         partial = [
-            from_memory(g.f, g.types, g.f.load(k, pointer(g, b, lane), k.bits // 8), b.dtype)
+            from_memory(g.f, g.types, g.f.load(k, pointer(g, b, wave), k.bits // 8), b.dtype)
             for k, b in zip(kinds, buffers, strict=True)
         ]
         return [g.from_lane(x, 0) for x in _over_lanes(g, merge, partial, waves - 1)]
@@ -198,17 +240,27 @@ def _in_all_lanes(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Part
     return _tree(g, merge, [[register(g.f, x, i) for x in loaded] for i in range(waves)])
 
 
-def _over_wave(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> Parts:
-    """Combined over all lanes of each wave."""
-    row = g.isa.row
+def _over_wave(g: GpuEmitter, merge: _Merge, parts: Parts, bits: int) -> tuple[Parts, int | None]:
+    """Combined over all lanes of each wave, and the lane that has it if not all do."""
+    row, lanes = g.isa.row, min(bits + 1, g.isa.wave)
     if merge.extremum:
         f, name, (x,) = g.f, merge.extremum, parts
         numbers = replace(merge, of=lambda a, b: [of_numbers(f, name, a[0], b[0])], extremum="")
-        (number,) = _over_wave(g, numbers, parts, bits)
-        return [or_nan(f, g.isa.any(f, f.fcmp("uno", x, x)), number)]
+        (number,), lane = _over_wave(g, numbers, parts, bits)
+        return [or_nan(f, g.isa.any(f, f.fcmp("uno", x, x)), number)], lane
     parts = _over_lanes(g, merge, parts, bits & (row - 1))
-    lanes = range(0, min(bits + 1, g.isa.wave), row)
-    return _tree(g, merge, [[g.from_lane(x, lane) for x in parts] for lane in lanes])
+    if not g.isa.has_row_broadcasts or lanes <= row:
+        rows = [[g.from_lane(x, lane) for x in parts] for lane in range(0, lanes, row)]
+        return _tree(g, merge, rows), None
+    for before in (1, 2):
+        if before * row < lanes:
+            parts = merge.of([_before_rows(g, x, before) for x in parts], parts)
+    # LLVM would merge the last ones where they are stored, and so without their permute.
+    return [g.isa.computed_here(g.f, x) for x in parts], lanes - 1
+
+
+def _before_rows(g: GpuEmitter, x: Value, rows: int) -> Value:
+    return by_words(g.f, x, lambda word: g.isa.before_rows(g.f, word, rows))
 
 
 def _into_layout(

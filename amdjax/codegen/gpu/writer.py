@@ -28,12 +28,17 @@ from amdjax.codegen.gpu.warpgroup_tiles import wait_for_copies
 from amdjax.codegen.llvm import Module
 from amdjax.targets import GpuTarget
 from amdjax.tile import passes
-from amdjax.tile.passes import annotate_accesses, annotate_divisions, fold_masked_selects
+from amdjax.tile.passes import (
+    annotate_accesses,
+    annotate_divisions,
+    annotate_reductions,
+    fold_masked_selects,
+)
 
 __all__ = ["LOWERINGS", "PASSES", "kernel_ir"]
 
 #: What is found out of a kernel before it is written.
-PASSES = (fold_masked_selects, annotate_accesses, annotate_divisions)
+PASSES = (fold_masked_selects, annotate_accesses, annotate_divisions, annotate_reductions)
 
 LOWERINGS = Lowerings(
     atomics.LOWERINGS,

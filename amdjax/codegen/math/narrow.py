@@ -5,8 +5,9 @@ for zero. Results here have a relative error of at most 2**-16.5, also with esti
 so that half results are within 0.53 ulp and bfloat16 ones within 0.51. Bfloat16 has float's range:
 its subnormal arguments and results are scaled around estimates; those of half are normal floats.
 
-Quotients, roots and powers are not among the functions: with forms for float they are integers
-where they ought to be, and programs take the floor of them before anything is rounded to 16 bits.
+Quotients, roots and powers are not among the functions of `NARROW`: with forms for float they are
+integers where they ought to be, and programs take the floor of them before anything is rounded to
+16 bits. `div` is for quotients that nothing but such a rounding reads.
 """
 
 from __future__ import annotations
@@ -173,6 +174,15 @@ def erfc(x: Expr, dtype: str) -> Expr:
     scaled = t * polynomial(t, c.ERFC_NARROW["float"])
     positive = scaled * exp(-(a * a), dtype)
     return select(x < 0.0, 2.0 - positive, positive)
+
+
+@elementwise
+def div(x: Expr, y: Expr, dtype: str) -> Expr:
+    """The product with the estimate of a reciprocal, scaled where one of both were subnormal."""
+    size = absolute(y)
+    scale = select_constant(size > 2.0**96, 2.0**-32, 1.0, y)
+    scale = select(size < 2.0**-96, scale.like(2.0**32), scale)
+    return x * estimate("rcp", y * scale) * scale
 
 
 _FUNCTIONS = (exp, exp2, expm1, log, log1p, logistic, sinh, cosh, tanh, tan, atan, rsqrt, erf, erfc)

@@ -30,6 +30,9 @@ from amdjax.targets import GpuTarget
 DIVIDING = 1.25  # what all loops as one cost, which takes positions apart, for each element
 APART = 4.0  # what an element costs that lies apart from its neighbors in a wave
 SHORT = 32  # loops shorter than this do not fill a memory access of a wave
+EACH = 8  # elements of a thread where there are many
+SIMPLE = 30  # operations from which fewer elements are enough
+FLAT_THREADS = 64  # of a program on AMD's GPUs, where a tile is one piece of memory
 UNDIVIDED = 1 << 31  # positions from here on take 64 bits to divide
 
 
@@ -80,7 +83,7 @@ def gpu_map_plans(domain: Domain, target: GpuTarget) -> list[GpuMapPlan]:
         plans.append(_squares(domain, target, lane_var, across))
     elif is_flat(domain):
         # Tiles of the size that suits the launch, so that its regions share code.
-        count, threads, vector = _tile_size(domain, target, domain.launch_size)
+        count, threads, vector = _flat_tile(domain, target, domain.launch_size)
         shared = not surely_equal(domain.launch_size, domain.size)
         whole = not shared and is_multiple_at_hand(lane_var.extent, count)
         divisor = domain.launch_divisor if shared else count if whole else 0
@@ -150,6 +153,27 @@ def _squares(domain: Domain, target: GpuTarget, lane_var: LoopVar, across: LoopV
     return _busy(GpuMapPlan(domain, axes, outer, threads, vector), target)
 
 
+def _flat_tile(domain: Domain, target: GpuTarget, total: int) -> tuple[int, int, int]:
+    """The size of a tile of neighbors in memory.
+
+    Of many elements a thread has more on AMD's GPUs, no farther apart than the constant of an
+    access reaches, lest each have an address of its own; so programs are small.
+    """
+    count, threads, vector = _tile_size(domain, target, total)
+    each = count // threads
+
+    def are_many() -> bool:
+        return total * 4 >= target.busy_threads * each * 3
+
+    with choosing():
+        if not target.is_amdgpu or not are_many():
+            return count, threads, vector
+        while each < EACH and domain.operations < SIMPLE and are_many():
+            each *= 2
+    threads = min(threads, FLAT_THREADS)
+    return threads * each, threads, vector
+
+
 def _tile_size(
     domain: Domain, target: GpuTarget, total: int, *rows: LoopVar
 ) -> tuple[int, int, int]:
@@ -171,7 +195,9 @@ def _tile_size(
         while threads > target.wave_size and total <= threads * vector // 2:
             threads //= 2
         each = vector
-        while each < 8 and domain.operations < 30 and total >= target.busy_threads * each * 4:
+        while (
+            each < EACH and domain.operations < SIMPLE and total >= target.busy_threads * each * 4
+        ):
             each *= 2
     return threads * each, threads, vector
 

@@ -38,9 +38,9 @@ from amdjax.schedule.row_plan import (
 from amdjax.schedule.search import busy_time, shares
 from amdjax.targets import GpuTarget
 
-#: 32-bit registers of a thread for values of a tile that are alive together.
-REGISTERS = 64
-EACH = 16  # elements of a tile that a thread holds at most
+EACH = 16  # elements of a tile that a thread holds at most, where more are not worth while
+#: 32-bit registers that a thread has for each of these, for values that are alive together.
+REGISTERS = 4
 #: Registers of a thread that values alive together may take for accesses of 16 bytes.
 MOST_REGISTERS = 224
 #: Values alive together with which threads need more registers than the largest workgroup leaves.
@@ -253,10 +253,17 @@ class Resources:
         words = max(self.domain.widest // 32, 1) * self.alive
         # Of narrow elements it takes more to ask memory for as much at once.
         narrow = not self.levels and narrowest(self.domain) < 32
-        each = min(floor_power_of_two(REGISTERS // words), 2 * EACH if narrow else EACH)
+        most = max(EACH, self.target.costs.row_elements)
+        each = min(floor_power_of_two(REGISTERS * most // words), 2 * most if narrow else most)
         if not self.levels and each < self.together:  # fewer threads cost less than short accesses
             each = max(each, min(floor_power_of_two(MOST_REGISTERS // words), self.together))
         return threads * each
+
+    def whole(self, threads: int) -> int:
+        """Elements of a row that these threads hold, rather than share with other programs."""
+        narrow = 2 if narrowest(self.domain) < 32 else 1
+        held = self.held(threads)
+        return held if self.levels else min(held, threads * EACH * narrow)
 
     def accumulating(self, threads: int) -> int:
         """Elements of a tile that these threads add to accumulators of their own."""
@@ -333,10 +340,11 @@ def _rows(
     others = [v for v in inner if v is not fast] or outer
     if n < target.wave_size * vector and others:
         slow = others[-1]
-        count = max(resources.held(target.usual_workgroup) // n, 1)
+        usual = target.usual_workgroup
+        count = max(min(resources.held(usual), usual * EACH) // n, 1)
         count = min(power_of_two(slow.extent), count)
         return (TileAxis(slow, count), TileAxis(fast, n)), resources.threads_for(n * count)
-    held = resources.held if inner == [fast] else resources.accumulating
+    held = resources.whole if inner == [fast] else resources.accumulating
     rows = extent(outer)
     if n <= held(most):
         threads = resources.threads_for(n)

@@ -12,6 +12,7 @@ from amdjax.tile.ops.elementwise import (
     Bitcast,
     Comparison,
     Const,
+    Contractible,
     Convert,
     ConvertClamped,
     Div,
@@ -74,7 +75,8 @@ from amdjax.tile.ops.shape import (
 __all__ = [
     "COMPARISONS", "ELEMENTWISE", "NARROW", "RELAXED", "Add", "AmxProduct", "And", "Arrive",
     "Atomic", "Bitcast", "Broadcast", "Collect", "Comparison", "Compress", "Const", "Contract",
-    "Convert", "ConvertClamped", "Cumulative", "Div", "Dot", "DotWords", "Elementwise", "Expand",
+    "Contractible", "Convert", "ConvertClamped", "Cumulative", "Div", "Dot", "DotWords",
+    "Elementwise", "Expand",
     "Extract", "For", "Ge", "GridBarrier", "Gt", "If", "Interleave", "Iota", "Le", "Load", "LoadAt",
     "LoadRows", "Lookup", "Lt", "Max", "Min", "Mul", "Ne", "Neg", "Not", "Once", "Or", "Prefetch",
     "ProgramBarrier", "ProgramId", "Reduce", "ReduceBy", "Rem", "Reshape", "ResidentProduct",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amdjax.tile.attributes import Attribute, Flag, Word
+from amdjax.tile.attributes import Attribute, Flag, Found, Word
 from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import TileType
 
@@ -16,12 +16,18 @@ def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
 
 
 class Reduce(Op, name="reduce", traits=Trait.PURE):
-    """Combine along an axis, which disappears."""
+    """Combine along an axis, which disappears.
+
+    A sum that `contracts` may be so with products that say the same. An extremum is one of
+    `numbers` if it may be anything where one of them is NaN.
+    """
 
     __slots__ = ()
     x = Operand(0)
     combine = Word()
     axis = Attribute[int]()
+    contracts = Found(False)
+    numbers = Found(False)
 
     def result_types(self) -> tuple[TileType, ...]:
         return (TileType(self.x.dtype, _without(self.x.shape, self.axis)),)

@@ -10,7 +10,7 @@ from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
 __all__ = [
     "CLAMPED", "COMPARISONS", "ELEMENTWISE", "NARROW", "RELAXED", "Bitcast", "Comparison", "Const",
-    "Convert", "ConvertClamped", "Elementwise", "Select",
+    "Contractible", "Convert", "ConvertClamped", "Elementwise", "Select",
 ]  # fmt: skip
 
 _NUMBERS = frozenset((*FLOATS, *INTEGERS))
@@ -104,7 +104,6 @@ def _operation(
     return type(class_name, (base,), body, name=name)
 
 
-Add, Sub, Mul = (_operation(name, 2, _ALL) for name in ("add", "sub", "mul"))
 Rem = _operation("rem", 2, _NUMBERS, cost=_COSTLY)
 Min, Max = (_operation(name, 2, _ALL) for name in ("min", "max"))
 And, Or, Xor = (_operation(name, 2, _BITS) for name in ("and", "or", "xor"))
@@ -145,13 +144,27 @@ RELAXED = frozenset({"add", "sub", "mul", "div", "exp", "exp2", "logistic", "tan
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 
 
+class Contractible(Elementwise):
+    """Of floats; where both say that they may, a product and a sum of it are rounded once."""
+
+    __slots__ = ()
+    contracts = Found(False)
+
+
+Add, Sub, Mul = (_operation(name, 2, _ALL, Contractible) for name in ("add", "sub", "mul"))
+
+
 class Div(Elementwise, name="div"):
-    """`a / b`, of integers toward zero; along axes of `same_along` all divisors are the same."""
+    """`a / b`, of integers toward zero; along axes of `same_along` all divisors are the same.
+
+    If it is only read to be rounded to 16 bits, `becomes` is the dtype of those of the wider range.
+    """
 
     __slots__ = ()
     dtypes = _NUMBERS
     cost = _COSTLY
     same_along = Found[tuple[int, ...]](())
+    becomes = Found("")
 
 
 class Select(Elementwise, name="select"):

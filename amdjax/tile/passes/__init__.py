@@ -17,10 +17,12 @@ from amdjax.tile.passes.masked_selects import fold_masked_selects
 from amdjax.tile.passes.positions import mark_positional_comparisons
 from amdjax.tile.passes.prefetches import place_prefetches
 from amdjax.tile.passes.ranges import clamp_conversions, narrow_offsets
+from amdjax.tile.passes.reductions import annotate_reductions
 from amdjax.tile.verifier import verify
 
 __all__ = [
-    "Pass", "annotate_accesses", "annotate_divisions", "clamp_conversions", "fold_masked_selects",
+    "Pass", "annotate_accesses", "annotate_divisions", "annotate_reductions", "clamp_conversions",
+    "fold_masked_selects",
     "join_gathers", "mark_positional_comparisons", "narrow_offsets", "place_prefetches", "run",
 ]  # fmt: skip
 

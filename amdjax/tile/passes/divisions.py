@@ -1,17 +1,20 @@
-"""Divisions of several elements by one number."""
+"""Divisions of several elements by one number, and those whose results are rounded at once."""
 
 from __future__ import annotations
 
 from amdjax.tile import ops
 from amdjax.tile.ir import Op, nested_ops
 from amdjax.tile.kernel import Kernel
-from amdjax.tile.passes.rewriting import rewritten
+from amdjax.tile.passes.rewriting import readers, rewritten
 
 __all__ = ["annotate_divisions"]
 
 
 def annotate_divisions(kernel: Kernel) -> Kernel:
-    """Say of divisions of floats along which axes the divisor was broadcast."""
+    """Say of divisions of floats along which axes the divisor was broadcast, and who reads them."""
+    if not any(isinstance(op, ops.Div) for op in nested_ops(kernel.body)):
+        return kernel
+    reading = readers(kernel.body)
     same = {
         op.result.number: axes
         for op in nested_ops(kernel.body)
@@ -19,12 +22,22 @@ def annotate_divisions(kernel: Kernel) -> Kernel:
     }
 
     def change(op: Op) -> Op:
-        axes = same.get(op.operands[1].number) if isinstance(op, ops.Div) else None
-        if axes is None or op.result.dtype != "f32":
+        if not isinstance(op, ops.Div) or op.result.dtype != "f32":
             return op
-        return op.with_(attrs=op.attrs | {"same_along": axes})
+        axes = same.get(op.operands[1].number)
+        dtypes = {_rounded_to(reader) for reader in reading.get(op.result.number, ())}
+        found: dict[str, object] = {"same_along": axes} if axes else {}
+        if dtypes and "" not in dtypes:
+            found |= {"becomes": "bf16" if "bf16" in dtypes else "f16"}
+        return op.with_(attrs=op.attrs | found) if found else op
 
     return rewritten(kernel, change)
+
+
+def _rounded_to(op: Op) -> str:
+    """The dtype of 16 bits that a conversion makes of its operand."""
+    to = op.result.dtype if isinstance(op, ops.Convert) else ""
+    return to if to in ("f16", "bf16") else ""
 
 
 def _broadcast_axes(op: ops.Broadcast) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from amdjax.tile import ops
 from amdjax.tile.ir import Block, Op, Value, nested_ops
 from amdjax.tile.kernel import Kernel
 
-__all__ = ["all_blocks", "constant_of", "either_way", "makers", "rewritten"]
+__all__ = ["all_blocks", "constant_of", "either_way", "makers", "readers", "rewritten"]
 
 #: Of an operation whose operands are renamed: what stands in its place, or what its result is.
 Change = Callable[[Op], Op | Sequence[Op] | Value]
@@ -35,6 +35,15 @@ def all_blocks(block: Block) -> Iterator[Block]:
 def makers(block: Block) -> dict[int, Op]:
     """By the number of each value the operation that makes it."""
     return {v.number: op for op in nested_ops(block) for v in op.results}
+
+
+def readers(block: Block) -> dict[int, list[Op]]:
+    """By the number of each value the operations that read it, and those whose blocks yield it."""
+    found: dict[int, list[Op]] = {}
+    for op in nested_ops(block):
+        for v in (*op.operands, *(v for inner in op.blocks for v in inner.yields)):
+            found.setdefault(v.number, []).append(op)
+    return found
 
 
 def constant_of(v: Value, made: Mapping[int, Op]) -> float | None:
