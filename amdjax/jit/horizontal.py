@@ -2,7 +2,8 @@
 
 On a CPU all of them are one parallel region of the pool. On a GPU kernels of the same code become
 one launch, whose programs find their kernel's arguments in a table; for products that is code
-which is told sizes.
+which is told sizes. Small kernels of different code become one, too, and the table tells which of
+them a program is.
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from amdjax import tile
 from amdjax.core.integers import ceil_div
 from amdjax.jit.instructions import Launch, Storage, View, Word
 from amdjax.runtime import vm
+from amdjax.schedule.gpu.joined import WORD, Candidate, groups_to_join, join, threads_of
 from amdjax.schedule.horizontal import are_few
 from amdjax.targets import GpuTarget
 from amdjax.tile.generalize import generalize, structure, with_strides_told
 
 __all__ = ["number", "together_on_cpu", "together_on_gpu"]
-
-WORD = 8  # bytes of an argument
 
 
 def number(n: Any) -> View:
@@ -40,7 +40,7 @@ def together_on_cpu(launches: Sequence[Launch]) -> list[Word]:
 def together_on_gpu(
     launches: Sequence[Launch], target: GpuTarget, by_line: bool
 ) -> Iterator[Launch]:
-    """The launches, those of the same code as one, and few of products that differ in sizes.
+    """The launches as fewer: those of the same code, few products of several sizes, small ones.
 
     Args:
       launches: independent of each other.
@@ -51,7 +51,8 @@ def together_on_gpu(
     for launch in launches:
         alike.setdefault(_code(launch.kernel, by_line), []).append(launch)
     few = len(alike) > 1 and are_few(sum(x.grid for x in launches), target)
-    for batch in _of_sizes(alike) if few else alike.values():
+    batches = _of_sizes(alike) if few else list(alike.values())
+    for batch in _of_codes(batches, target):
         words = 1 + len(batch[0].views)
         most = max(target.kernarg_bytes // (WORD * words), 1)
         # Launches of one size, which share their code.
@@ -78,6 +79,42 @@ def _of_sizes(alike: dict[Any, list[Launch]]) -> list[list[Launch]]:
     return [
         batches[0] if len(batches) == 1 else _told_sizes(batches) for batches in groups.values()
     ]
+
+
+def _of_codes(batches: Sequence[Sequence[Launch]], target: GpuTarget) -> Iterator[Sequence[Launch]]:
+    """Launches of one code each, of which small ones get one together."""
+    candidates = [
+        Candidate(x[0].kernel, sum(y.grid for y in x), len(x), any(map(_is_in_place, x)))
+        for x in batches
+    ]
+    for group in groups_to_join(candidates, target):
+        kernels = [candidates[i].kernel for i in group]
+        if len(group) == 1:
+            yield batches[group[0]]
+            continue
+        kernel, places = join(kernels, threads_of(kernels[0], target))
+        yield [
+            replace(x, kernel=kernel, views=_placed(x.views, len(kernel.params), which, places))
+            for (which, places), i in zip(enumerate(places), group, strict=True)
+            for x in batches[i]
+        ]
+
+
+def _placed(
+    views: Sequence[View], count: int, which: int, places: Sequence[int]
+) -> tuple[View, ...]:
+    """The arguments of one of several joint kernels: which it is, and its own in their places."""
+    placed = [number(which), *(number(0) for _ in range(count - 1))]
+    for place, view in zip(places, views, strict=True):
+        placed[place] = view
+    return tuple(placed)
+
+
+def _is_in_place(launch: Launch) -> bool:
+    """Whether a kernel may write over what it reads."""
+    pairs = list(zip(launch.kernel.params, launch.views, strict=True))
+    read = {id(view.storage) for p, view in pairs if p.role == "in"}
+    return any(p.role in ("out", "inout") and id(view.storage) in read for p, view in pairs)
 
 
 def _multiplies(kernel: tile.Kernel) -> bool:

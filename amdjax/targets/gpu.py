@@ -351,6 +351,11 @@ class GpuTarget:
     # What schedules ask
 
     @property
+    def joins_kernels(self) -> bool:
+        """Whether small kernels of different code are one launch: on NVIDIA's it was not timed."""
+        return self.is_amdgpu
+
+    @property
     def issue_clocks(self) -> int:
         """Clocks for which an instruction of a wave keeps its SIMD.
 
@@ -375,6 +380,11 @@ class GpuTarget:
     def busy_threads(self) -> int:
         """Threads of a grid from which more of them hide no more latency."""
         return self.compute_units * self.costs.busy_threads
+
+    @property
+    def resident_threads(self) -> int:
+        """Threads that the device holds at once at most."""
+        return self.lds_units * self.simds * self.max_waves * self.wave_size
 
     @property
     def issuing_threads(self) -> int:

@@ -13,13 +13,15 @@ from amdjax.jit import plan as planner
 from amdjax.jit.plan import plan_program
 from amdjax.jit.schedule import Schedule
 from amdjax.runtime import vm
+from amdjax.schedule.gpu.joined import Candidate, groups_to_join
 from amdjax.targets import get
 from amdjax.targets.cpu import CpuTarget
+from amdjax.tile import verify
 from amdjax.tile.parse import parse_kernel
 from tests.support.gpu_oracle import TINY, run_schedules
 
 CPU = CpuTarget(vector_bits=256, threads=4)
-GFX942, GFX1100 = get("gfx942"), get("gfx1100")
+GFX942, GFX1100, SM_90 = get("gfx942"), get("gfx1100"), get("sm_90")
 #: Sizes around a tile's, matrices, one element, and none.
 SHAPES = ((5,), (64,), (7, 9), (1000,), (3, 1), (1,), (0, 4), (4099,), (2, 3, 5))
 
@@ -130,9 +132,9 @@ def test_launches_on_a_cpu():
     assert opcodes(lambda x: x + 1, args[0][0])[0] == [vm.CALL, vm.HALT]
 
 
-@pytest.mark.parametrize("target", [GFX942, GFX1100], ids=["gfx942", "gfx1100"])
+@pytest.mark.parametrize("target", [GFX942, GFX1100, SM_90], ids=["gfx942", "gfx1100", "sm_90"])
 def test_launches_on_a_gpu(target):
-    """One for all leaves of a dtype, however many of them fit its arguments."""
+    """One for all leaves, however many of them fit its arguments; on NVIDIA's of a dtype."""
     shapes = [(n, 3) for n in range(100, 150)]
     trees = [tree(i, shapes) for i in range(3)]
     calls, plan = opcodes(step, *trees, target=target)
@@ -140,7 +142,8 @@ def test_launches_on_a_gpu(target):
     (kernel,) = plan.kernels()
     assert kernel.batch == 50 and str(parse_kernel(str(kernel))) == str(kernel)
     two = [tree(i, shapes, ("float32", "bfloat16")) for i in range(3)]
-    assert [k.batch for k in opcodes(step, *two, target=target)[1].kernels()] == [25, 25]
+    found = [k.batch for k in opcodes(step, *two, target=target)[1].kernels()]
+    assert found == ([25, 25] if target is SM_90 else [50])
     trees = [tree(i, [(n,) for n in range(2000, 2200)]) for i in range(3)]
     kernels = opcodes(step, *trees, target=target)[1].kernels()
     most = target.kernarg_bytes // (8 * (1 + len(kernel.params)))
@@ -205,8 +208,60 @@ def test_sums_of_equal_leaves(small):
 
 def test_equal_reductions_share_a_launch_on_a_gpu():
     leaves = [jnp.ones(200_000), jnp.ones((5, 7)), jnp.ones(200_000), jnp.ones((5, 7))]
-    found, plan = opcodes(lambda xs: [jnp.sum(x * x) for x in xs], leaves, target=GFX942)
+    found, plan = opcodes(lambda xs: [jnp.sum(x * x) for x in xs], leaves, target=SM_90)
     assert found == [vm.CALL, vm.CALL, vm.HALT] and [k.batch for k in plan.kernels()] == [2, 1]
+
+
+def test_kernels_of_different_code_share_a_launch():
+    """Sums that programs share, sums of one program, maps whose threads have more elements."""
+    leaves = [jnp.ones(200_000), jnp.ones((5, 7)), jnp.ones(200_000), jnp.ones(9, "int8")]
+    f = lambda xs: [*(jnp.sum(x * x) for x in xs[:3]), xs[3] + 1]
+    found, plan = opcodes(f, leaves, target=GFX942)
+    (kernel,) = plan.kernels()
+    assert found == [vm.CALL, vm.HALT] and kernel.batch == 4
+    assert str(parse_kernel(str(kernel))) == str(kernel)
+    verify(kernel)
+
+
+@pytest.mark.devices
+def test_what_kernels_of_different_code_compute(small, monkeypatch):
+    """Sums, extrema and maps of several dtypes, bit by bit what launches of their own compute."""
+    n = small(200_000, 30_000)
+    leaves = tree(0, [(n,), (5, 7), (4099,), (3, 300), (1,)], ("float32", "bfloat16", "int32"))
+
+    def f(xs):
+        sums = [jnp.sum(x.astype("float32") ** 2) for x in xs]
+        return sums, [jnp.max(x, -1) for x in xs], [x * x + 1 for x in xs]
+
+    together = jit(f)(leaves)
+    for got, x in zip(together[0], leaves, strict=True):
+        np.testing.assert_allclose(float(got), np.sum(np.float64(x) ** 2), rtol=1e-5)
+    alone(monkeypatch)
+    assert_equal(together, jit(f)(leaves))
+    amdjax.clear_caches()
+
+
+def kernel_of(f, *args):
+    """The first kernel of a function, as one that a launch may have beside others."""
+    found = opcodes(f, *args, target=GFX942)[1].kernels()[0]
+    return Candidate(found, found.grid, 1, False)
+
+
+def test_which_kernels_share_a_launch():
+    a, b = kernel_of(jnp.exp, jnp.ones(1000)), kernel_of(jnp.sum, jnp.ones((100, 20)))
+    product = kernel_of(jnp.matmul, jnp.ones((64, 64)), jnp.ones((64, 64)))
+    threads = a.kernel.schedule.workgroup
+    assert groups_to_join([a, product, b], GFX942) == [[1], [0, 2]]
+    assert groups_to_join([a, product, b], SM_90) == [[0], [1], [2]]
+    large = replace(a, programs=GFX942.resident_threads // threads)
+    assert groups_to_join([large, b], GFX942) == [[0], [1]]
+    many = replace(a, lists=GFX942.kernarg_bytes // 8)
+    assert groups_to_join([many, b], GFX942) == [[0], [1]]
+    # More threads than it was planned for would read what others of them have written.
+    few = replace(a.kernel, schedule=replace(a.kernel.schedule, workgroup=threads // 2))
+    others = replace(a, kernel=few), replace(a, kernel=few, in_place=True)
+    assert groups_to_join([replace(a, programs=9), others[0]], GFX942) == [[0, 1]]
+    assert groups_to_join([replace(a, programs=9), others[1]], GFX942) == [[0], [1]]
 
 
 @pytest.mark.devices

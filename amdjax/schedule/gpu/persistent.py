@@ -26,7 +26,10 @@ from amdjax.targets import GpuTarget, occupancy
 from amdjax.targets.mma import CELL_BYTES
 from amdjax.tile import Buffer, Builder, Value, ops
 
-__all__ = ["STILL", "LaunchedRounds", "PersistentPlan", "Shift", "Stage", "Wait", "plan_persistent"]
+__all__ = [
+    "STILL", "LaunchedRounds", "PersistentPlan", "Shift", "Stage", "Wait", "multiplies",
+    "plan_persistent",
+]  # fmt: skip
 
 MOST_STAGES = 16  # of a round: the code of all is one kernel
 MOST_ARRIVALS = 1 << 31  # at all grid barriers of a launch, which are counted in 32 bits
@@ -78,9 +81,7 @@ class Stage:
     @property
     def multiplies(self) -> bool:
         """Whether it has a product, whose threads are part of its plan."""
-        found = tile.nested_ops(self.kernel.body)
-        tiled = any(isinstance(op, ops.Dot) and op.tiling is not None for op in found)
-        return tiled or bool(_products(self.kernel))
+        return multiplies(self.kernel)
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,13 @@ def _resident(target: GpuTarget, stages: Sequence[Stage], workgroup: int) -> int
     registers = min(target.vgprs, REGISTERS)
     found = occupancy(target, registers, lds=min(lds, target.lds_bytes), workgroup=workgroup)
     return found.workgroups * target.lds_units
+
+
+def multiplies(kernel: tile.Kernel) -> bool:
+    """Whether a kernel has a product, whose threads are part of its plan."""
+    found = tile.nested_ops(kernel.body)
+    tiled = any(isinstance(op, ops.Dot) and op.tiling is not None for op in found)
+    return tiled or bool(_products(kernel))
 
 
 def _products(kernel: tile.Kernel) -> list[tile.Op]:
