@@ -4,7 +4,8 @@ Where the values of a loop are single numbers and arrays of one shape, and no el
 another, the loop need not go through memory at each step: it is an element rule like others, whose
 code is a loop over values in registers. It joins its neighbors in one kernel; a loop over single
 numbers alone is the case of an array without axes. `scan` may read and write an element of a longer
-array at each step. All else is cut into kernels with jumps around them (`control.py`).
+array at each step. A `while` that goes on while any element does, and leaves others as they are,
+ends for each tile by itself. All else is cut into kernels with jumps around them (`control.py`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ class ElementLoop:
       eqn: the equation.
       shape: of the arrays; () if there are only single numbers.
       programs: its sub-programs, ready to be written: branches, condition and body, or body.
+      flag: of a `while` that has no condition but whether any element goes on, the number of the
+        carried value that says so of each.
       size: what they cost if each runs once for one element.
       cost: what all steps cost.
     """
@@ -50,6 +53,7 @@ class ElementLoop:
     programs: tuple[ClosedJaxpr, ...]
     size: float
     cost: float
+    flag: int | None = None
 
     @property
     def kind(self) -> str:
@@ -74,7 +78,9 @@ def element_loop(eqn: JaxprEqn) -> ElementLoop | None:
         return None
     if not is_on("run_loops_by_element"):
         return None
-    programs = [_element_program(c) for c in _sub_programs(eqn)]
+    flag = _flag_of_elements(eqn) if rule.name == "while" else None
+    used = _sub_programs(eqn) if flag is None else [eqn.params["body_jaxpr"]]
+    programs = [_element_program(c) for c in used]
     found = [p for p in programs if p is not None]
     shapes = {p.shape for p in found} - {()}
     if len(found) < len(programs) or len(shapes) > 1:
@@ -84,7 +90,7 @@ def element_loop(eqn: JaxprEqn) -> ElementLoop | None:
     trips = {"cond": 1, "while": USUAL_TRIPS}.get(rule.name) or eqn.params["length"]
     size, cost = sum(p.size for p in found), trips * sum(p.cost for p in found)
     shape = next(iter(shapes), ())
-    return ElementLoop(eqn, shape, tuple(p.closed for p in found), size, cost)
+    return ElementLoop(eqn, shape, tuple(p.closed for p in found), size, cost, flag)
 
 
 def element_loops(jaxpr: Jaxpr) -> dict[JaxprEqn, ElementLoop]:
@@ -130,6 +136,43 @@ def _sub_programs(eqn: JaxprEqn) -> Sequence[ClosedJaxpr]:
     if "body_jaxpr" in params:
         return params["cond_jaxpr"], params["body_jaxpr"]
     return (params["jaxpr"],)
+
+
+def _flag_of_elements(eqn: JaxprEqn) -> int | None:
+    """The carried value that says of each element of a `while` whether it goes on, if one does.
+
+    The loop goes on while any element does. Of those that do not, no carried value changes, and
+    none begins again, so that an element need not know of others.
+    """
+    cond, body = eqn.params["cond_jaxpr"].jaxpr, eqn.params["body_jaxpr"].jaxpr
+    if len(cond.eqns) != 1 or cond.eqns[0].primitive.name != "reduce_or":
+        return None
+    (test,), carried = cond.eqns, cond.invars[eqn.params["cond_nconsts"] :]
+    (source,) = test.invars
+    if source not in carried or cond.outvars != test.outvars or source.aval.dtype != bool:
+        return None
+    if len(test.params["axes"]) != source.aval.ndim:
+        return None
+    number = carried.index(source)
+    olds, made = (
+        body.invars[eqn.params["body_nconsts"] :],
+        {v: e for e in body.eqns for v in e.outvars},
+    )
+    flag = olds[number]
+
+    def stays(old: Var, new: Any) -> bool:
+        """Whether a value is what it was where the flag is not set."""
+        if new is old:
+            return True
+        maker = made.get(new) if isinstance(new, Var) else None
+        if maker is None or old.aval.shape != flag.aval.shape:
+            return False
+        if old is flag:
+            return maker.primitive.name == "and" and flag in maker.invars
+        chosen = maker.primitive.name == "select_n" and maker.invars[:2] == [flag, old]
+        return chosen and len(maker.invars) == 3
+
+    return number if all(map(stays, olds, body.outvars)) else None
 
 
 def _element_program(closed: ClosedJaxpr) -> _ElementProgram | None:
@@ -268,13 +311,15 @@ class LoopWriter:
         return [*regroup(like, branch(0))]
 
     def _while(self, loop: ElementLoop) -> list[El | None]:
-        params, (cond, body) = loop.eqn.params, loop.programs
+        params, (*conds, body) = loop.eqn.params, loop.programs
         n, m = params["cond_nconsts"], params["body_nconsts"]
         consts = [self._read(x) for x in loop.eqn.invars[: n + m]]
         starts = self._starts(loop.eqn.invars[n + m :])
 
         def test(*flat: tile.Value) -> tile.Value:
-            (keep,) = self._program(cond, [*consts[:n], *regroup(starts, flat)])
+            if loop.flag is not None:
+                return self._any(regroup(starts, flat)[loop.flag].value)
+            (keep,) = self._program(conds[0], [*consts[:n], *regroup(starts, flat)])
             return keep.value
 
         def step(*flat: tile.Value) -> list[tile.Value]:
@@ -283,6 +328,16 @@ class LoopWriter:
         test, step = self.b.nested(test), self.b.nested(step)
         ends = self.k.while_(test, step, flat_parts(starts), users=True)
         return [*regroup(starts, ends)]
+
+    def _any(self, flags: tile.Value) -> tile.Value:
+        """Whether any of the elements that there are goes on."""
+        k = self.k
+        for lanes in self.b.lanes:
+            if lanes.mask is not None:
+                flags = flags & k.broadcast(lanes.mask, flags.shape)
+        while flags.shape:
+            flags = k.reduce("or", flags, 0)
+        return flags
 
     def _scan(self, loop: ElementLoop) -> list[El | None]:
         params, (body,) = loop.eqn.params, loop.programs

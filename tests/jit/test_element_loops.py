@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import amdjax.numpy as jnp
-from amdjax import enable_x64, grad, jit, lax, vmap
+from amdjax import enable_x64, grad, jit, jvp, lax, make_jaxpr, vmap
+from amdjax.schedule.element_loops import element_loop
 from tests.support.jit_helpers import opcodes, stage
 
 pytestmark = pytest.mark.devices
@@ -288,3 +289,75 @@ def test_an_input_overwritten_by_a_loop_is_read_first():
         want = want + x
     np.testing.assert_allclose(h, want, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(ys, stacked, rtol=1e-5, atol=1e-6)
+
+
+def collatz(n):
+    """Steps until 1."""
+
+    def step(s):
+        n, k = s
+        return jnp.where(n % 2 == 0, n // 2, 3 * n + 1), k + 1
+
+    return lax.while_loop(lambda s: s[0] != 1, step, (n, 0))[1]
+
+
+@pytest.mark.parametrize("n", [1, 7, 64, 300])
+def test_examples_of_a_while_end_by_themselves(n):
+    wanted = []
+    for start in range(1, n + 1):
+        m, steps = start, 0
+        while m != 1:
+            m, steps = (m // 2 if m % 2 == 0 else 3 * m + 1), steps + 1
+        wanted.append(steps)
+    f, x = vmap(collatz), jnp.arange(1, n + 1)
+    assert one_kernel(f, x)
+    np.testing.assert_array_equal(np.asarray(jit(f)(x)), wanted)
+
+
+def test_examples_beyond_the_last_do_not_go_on():
+    """What a tile has instead of them, zeros, would never end."""
+    f = vmap(lambda x: lax.while_loop(lambda c: c < 100, lambda c: c + c, x))
+    x = jnp.arange(1, 38, dtype=jnp.float32)
+    wanted = np.float32(x)
+    while (wanted < 100).any():
+        wanted = np.where(wanted < 100, 2 * wanted, wanted)
+    assert one_kernel(f, x)
+    np.testing.assert_array_equal(np.asarray(jit(f)(x)), wanted)
+
+
+def test_a_while_with_constants_tangents_and_two_batches():
+    """Newton's iteration: what is divided is read by each example."""
+    root = lambda x, e: lax.while_loop(
+        lambda c: abs(c * c - x) > e * x, lambda c: (c + x / c) / 2, x
+    )
+    x = np.linspace(0.5, 90, 45, dtype=np.float32)
+    f = vmap(root, (0, None))
+    assert one_kernel(f, x, 1e-5)
+    np.testing.assert_allclose(np.asarray(jit(f)(x, 1e-5)), np.sqrt(np.float64(x)), rtol=1e-5)
+    slope = vmap(lambda x: jvp(lambda x: root(x, 1e-6), (x,), (1.0,))[1])
+    assert one_kernel(slope, x)
+    np.testing.assert_allclose(np.asarray(jit(slope)(x)), 0.5 / np.sqrt(np.float64(x)), rtol=1e-4)
+    both = vmap(f, (0, None))(x.reshape(5, 9), 1e-5)
+    np.testing.assert_allclose(np.asarray(both), np.sqrt(np.float64(x)).reshape(5, 9), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "body, x",
+    [
+        (lambda go, x: (go & (x < 4), x + 1), [1, 2, 9, -3, 0]),  # changes those that have ended
+        (lambda go, x: (x < 4, jnp.where(go, x + 1, x)), [1, 2, 9, -3, 0]),  # some begin again
+        (lambda go, x: (go & (x < 4), jnp.where(go, x + x[0], x)), [1, 2, 9, -3, 0]),
+        (lambda go, x: (go & (x < 4), jnp.where(go, x, x + 1)), [9, 9, 9, 9, 9]),
+    ],
+    ids=["all change", "begin again", "look at others", "others change"],
+)
+def test_a_while_whose_elements_need_others_goes_the_usual_way(body, x):
+    go, x = np.array([True, False, True, True, False]), np.float32(x)
+    f = lambda go, x: lax.while_loop(lambda s: jnp.any(s[0]), lambda s: body(*s), (go, x))
+    (eqn,) = make_jaxpr(f)(go, x).jaxpr.eqns
+    assert element_loop(eqn) is None
+    flags, values = jnp.asarray(go), jnp.asarray(x)
+    while np.asarray(flags).any():
+        flags, values = body(flags, values)
+    for got, want in zip(jit(f)(go, x), (flags, values), strict=True):
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(want))

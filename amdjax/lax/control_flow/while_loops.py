@@ -28,6 +28,7 @@ from amdjax.core.primitive import Primitive
 from amdjax.core.pytree import tree_unflatten, treedef_is_leaf
 from amdjax.core.trace import is_concrete
 from amdjax.lax._rules import aval_of
+from amdjax.lax.bitwise import bitwise_and
 from amdjax.lax.casting import convert
 from amdjax.lax.comparison import lt
 from amdjax.lax.control_flow._common import (
@@ -214,7 +215,9 @@ def _masked_body(
         cond_consts, body_consts, (pred, *carry) = split_list(args, cond_nconsts, body_nconsts)
         stepped = jaxpr_as_fun(body)(*body_consts, *carry)
         new = [select_rows(pred, old, x) for old, x in zip(carry, stepped)]
-        return [*jaxpr_as_fun(cond)(*cond_consts, *new), *new]
+        # One that ended has not changed; said so, each may run by itself (`element_loops.py`).
+        (more,) = jaxpr_as_fun(cond)(*cond_consts, *new)
+        return [bitwise_and(pred, more), *new]
 
     cond_avals, body_avals = cond.in_avals[:cond_nconsts], body.in_avals
     consts, carry = body_avals[:body_nconsts], body_avals[body_nconsts:]
