@@ -33,7 +33,6 @@ from amdjax.schedule.fusion import Fusion, Region, fuse
 from amdjax.schedule.regions import plan_region
 from amdjax.schedule.search import Decision, Decisions, deciding
 from amdjax.schedule.writer import Machine
-from amdjax.targets import GpuTarget
 
 __all__ = [
     "Problem", "Step", "decided", "equation_of", "is_independent", "problem_of", "sizes_of",
@@ -286,8 +285,7 @@ def steps(
     """
     closed = prepare(closed, replace(facts_of(machine), is_whole=outermost))
     constant = {v for v, is_fixed in zip(closed.jaxpr.invars, fixed, strict=False) if is_fixed}
-    fusion = fuse(separate_numbers(closed.jaxpr), on_gpu=isinstance(machine, GpuTarget))
-    fusion = readers_first(fusion)
+    fusion = readers_first(fuse(separate_numbers(closed.jaxpr), machine))
     for step in fusion.steps:
         if isinstance(step, Region):
             if 0 not in step.domain:

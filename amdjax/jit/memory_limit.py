@@ -97,11 +97,11 @@ class Search:
         unsummed: Callable[[], ClosedJaxpr],
     ) -> None:  # fmt: skip
         self.target, self.prepared, self.unsummed = target, prepared, unsummed
-        self.on_gpu = isinstance(target, GpuTarget)
         ways = {
             "checkpoint_loops": is_on("checkpoint_loops"),
-            "offload_residuals":
-                is_on("offload_residuals") and config.offload_copy and self.on_gpu,
+            "offload_residuals": is_on("offload_residuals")
+            and config.offload_copy
+            and isinstance(target, GpuTarget),
             "recompute_for_memory": is_on("recompute_for_memory"),
         }  # fmt: skip
         self.ways = {name for name, may in ways.items() if may}
@@ -175,7 +175,7 @@ class Search:
         """Values in memory of the program's own, and such that are no more than read."""
         names = {v for e in closed.eqns if _renames(e) for v in e.outvars}
         inlined = {v for e in closed.eqns if is_inlinable(e) for v in e.outvars}
-        fusion = fuse(closed.jaxpr, on_gpu=self.on_gpu)
+        fusion = fuse(closed.jaxpr, self.target)
         results = set(closed.jaxpr.outvars)
         for e in reversed(closed.eqns):
             if is_bitcast(e) and e.outvars[0] in results:

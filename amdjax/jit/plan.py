@@ -431,7 +431,7 @@ class Planner:
         found = self.fusions.get(id(jaxpr))
         if found is None:
             on_gpu = isinstance(self.target, GpuTarget)
-            fusion = readers_first(fuse(separate_numbers(jaxpr), on_gpu=on_gpu))
+            fusion = readers_first(fuse(separate_numbers(jaxpr), self.target))
             fusion = copy_near_use(fusion) if on_gpu else fusion
             # The program is kept too, lest another get its id.
             found = self.fusions[id(jaxpr)] = run_together(fusion, constants, on_gpu), jaxpr

@@ -43,6 +43,8 @@ from amdjax.schedule.equations import (
 )
 from amdjax.schedule.index import Index, LoopVar, placed
 from amdjax.schedule.reads import Recorder, shared_by_steps
+from amdjax.targets import GpuTarget
+from amdjax.targets.cpu import CpuTarget
 
 #: The same where memory takes longer: on a GPU, and for large values made of little. Within a
 #: kernel nothing is computed twice.
@@ -54,6 +56,9 @@ REGION_COST = 1200
 #: Fewer rows than this do not keep the threads busy, so nothing may wait for a whole row.
 FEW_ROWS = 16
 TALL = 1024
+#: Elements of all values that one program of a GPU computes for a row while others have none, where
+#: starting a kernel for all of them costs less.
+ONE_PROGRAM = 1 << 12
 LARGE = 1 << 15
 #: Up to this many elements a launch costs more than sharing one saves in memory traffic.
 SMALL_DOMAIN = 2048
@@ -204,13 +209,15 @@ def _expands(eqn: JaxprEqn, operand: Var) -> bool:
     return size_of(eqn.outvars[0].aval.shape) > 1.5 * size_of(operand.aval.shape)
 
 
-def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
+def fuse(jaxpr: Jaxpr, machine: CpuTarget | GpuTarget | None = None) -> Fusion:
     """Decide the kernels of a program that has only lowerable equations.
 
     Args:
       jaxpr: the program.
-      on_gpu: whether it will run on a GPU, where computing again is cheaper than memory.
+      machine: what it will run on. On a GPU computing again is cheaper than memory.
     """
+    gpu = machine if isinstance(machine, GpuTarget) else None
+    on_gpu = gpu is not None
     producers = {v: e for e in jaxpr.eqns for v in e.outvars}
     loops = element_loops(jaxpr)
     with choosing():
@@ -219,7 +226,7 @@ def fuse(jaxpr: Jaxpr, on_gpu: bool = False) -> Fusion:
         else:
             root_vars, behind, computed = set(producers), set(), {}
         inline = {v: e for v, e in producers.items() if is_inlinable(e) or e in loops}
-        steps = _Clusters(jaxpr, inline, root_vars, behind, loops, on_gpu, computed).run()
+        steps = _Clusters(jaxpr, inline, root_vars, behind, loops, gpu, computed).run()
         steps = _attach_epilogues(steps) if is_on("fuse_epilogues") else steps
     return Fusion(jaxpr, steps, inline, _stored(jaxpr, steps), root_vars)
 
@@ -405,12 +412,13 @@ class _Clusters:
         roots: set[Var],
         behind: set[Var],
         loops: Loops,
-        on_gpu: bool,
+        gpu: GpuTarget | None,
         computed: Mapping[JaxprEqn, ComputedOperand],
     ):
         self.behind, self.computed = behind, computed
+        self.joins = gpu is not None and gpu.joins_kernels
         self.jaxpr, self.inline, self.roots, self.loops = jaxpr, inline, roots, loops
-        self.on_gpu, self.fuses = on_gpu, is_on("fuse_regions")
+        self.on_gpu, self.fuses = gpu is not None, is_on("fuse_regions")
         self.steps: list[Region | Single] = []
         self.step_of: dict[Var, int] = {}
         self.root_of: dict[Var, Root] = {}
@@ -593,13 +601,14 @@ class _Clusters:
         root.level, root.row = level, row
         return True
 
-    @staticmethod
-    def _rows_suffice(region: Region) -> bool:
-        """Whether one thread may read a whole row several times."""
-        total = size_of(region.domain)
+    def _rows_suffice(self, region: Region) -> bool:
+        """Whether one thread may read a whole row several times, for one value more."""
+        total, rows = size_of(region.domain), size_of(region.row_shape)
+        values = 1 + sum(not (r.row or r.is_reduction) for r in region.roots)
+        if self.joins and values > 1 and rows < FEW_ROWS and total * values > rows * ONE_PROGRAM:
+            return False
         if total < LARGE:
             return True
-        rows = size_of(region.row_shape)
         if region.row_axes and region.row_axes[-1] == len(region.domain) - 1:
             if total // max(rows, 1) > TALL:
                 return False  # a bundle of columns would not stay in the cache between passes

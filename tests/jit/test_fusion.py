@@ -7,6 +7,7 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import jit, lax
 from amdjax.schedule import fusion
+from amdjax.targets import get
 from tests.support.jit_helpers import compiled, contents, opcodes, stage
 
 X = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
@@ -359,3 +360,18 @@ def test_what_takes_the_place_of_a_product_is_right(device, monkeypatch, f):
         wanted = amdjax.tree.leaves(f(*args))
     for x, y in zip(amdjax.tree.leaves(jit(f)(*args)), wanted, strict=True):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("shape, joined", [((10, 10), True), ((50, 64), False), ((64, 99), True)])
+def test_few_rows_compute_few_values(shape, joined):
+    """One program does not update what all programs would, where these share a launch anyway."""
+
+    def f(g, m, v):
+        norm = jnp.sqrt(jnp.sum(g * g, *([-1] if shape[0] == 64 else []), keepdims=True))
+        return m + g / norm, v * norm
+
+    args = [amdjax.ShapeDtypeStruct(shape, np.float32)] * 3
+    jaxpr = amdjax.make_jaxpr(f)(*args).jaxpr
+    cut = lambda target: [s.axes is None for s in fusion.fuse(jaxpr, target).steps]
+    assert cut(get("gfx942")) == ([False] if joined else [False, True])
+    assert cut(get("sm_90")) == [False]

@@ -139,7 +139,7 @@ def planned(name, f, shapes):
 
     Family.find = note
     try:
-        text = str(Schedule(fuse(jaxpr, machine is GPU), machine))
+        text = str(Schedule(fuse(jaxpr, machine), machine))
     finally:
         Family.find = find
     return problems, text

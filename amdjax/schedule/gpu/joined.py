@@ -74,13 +74,14 @@ def _threads(x: Candidate, target: GpuTarget) -> int:
 def _fits(group: Sequence[Candidate], target: GpuTarget) -> bool:
     """Whether the last of a group may be one launch with the others."""
     kernels, last = [x.kernel for x in group], group[-1]
+    workgroup = threads_of(kernels[0], target)
     words = sum(x.lists for x in group) * (2 + len(_params(kernels)))
     return (
         len(group) <= MOST_STAGES
-        and sum(_threads(x, target) for x in group) <= target.resident_threads
+        and sum(x.programs for x in group) * workgroup <= target.resident_threads
         and words * WORD <= target.kernarg_bytes
         and sum(b.size * tile.itemsize(b.dtype) for b in _scratch(kernels)) <= scratch_limit(target)
-        and _serves(threads_of(kernels[0], target), last, threads_of(last.kernel, target))
+        and _serves(workgroup, last, target)
     )
 
 
@@ -90,10 +91,14 @@ def _is_joinable(x: Candidate) -> bool:
     return known and not x.kernel.cooperative and not multiplies(x.kernel)
 
 
-def _serves(workgroup: int, x: Candidate, threads: int) -> bool:
-    """Whether a workgroup serves a kernel that was planned for so many threads."""
-    if workgroup >= threads:
-        return workgroup == threads or (workgroup <= MOST_ELEMENTS * threads and not x.in_place)
+def _serves(workgroup: int, x: Candidate, target: GpuTarget) -> bool:
+    """Whether so many threads serve a kernel that was planned for others."""
+    threads = threads_of(x.kernel, target)
+    if workgroup == threads:
+        return True
+    if workgroup > threads:
+        few = workgroup <= MOST_ELEMENTS * threads or x.programs <= target.compute_units
+        return few and not x.in_place
     values = (v for op in tile.nested_ops(x.kernel.body) for v in op.results)
     return max((math.prod(v.shape) for v in values), default=1) <= EACH * workgroup
 
