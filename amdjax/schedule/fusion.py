@@ -57,7 +57,7 @@ REGION_COST = 1200
 FEW_ROWS = 16
 TALL = 1024
 #: Elements of all values that one program of a GPU computes for a row while others have none, where
-#: starting a kernel for all of them costs less.
+#: starting a kernel for all of them costs less; more of a value that reads no more than sums do.
 ONE_PROGRAM = 1 << 12
 LARGE = 1 << 15
 #: Up to this many elements a launch costs more than sharing one saves in memory traffic.
@@ -123,12 +123,26 @@ class Root:
 
 @dataclass(eq=False)
 class Region:
-    """Roots that share a domain and become one kernel."""
+    """Roots that share a domain and become one kernel.
+
+    Attributes:
+      domain: extents of the loops over it.
+      axes: those that it reduces over; None if it has no reductions.
+      roots: what it computes.
+      number: of the step.
+      sums: a region of the same domain that reduces over the other axes, and is a part of this.
+    """
 
     domain: tuple[int, ...]
     axes: tuple[int, ...] | None = None
     roots: list[Root] = field(default_factory=list)
     number: int = 0
+    sums: Region | None = None
+
+    @property
+    def parts(self) -> list[Region]:
+        """The region, and what is a part of it."""
+        return [self] if self.sums is None else [self, self.sums]
 
     @property
     def row_axes(self) -> tuple[int, ...]:
@@ -596,17 +610,19 @@ class _Clusters:
             level = max(level, other.level + (1 if per_row and not row else 0))
         if row and not waits:
             return False  # a small value of its own; let it run apart
-        if waits and not row and not self._rows_suffice(region):
+        if waits and not row and not self._rows_suffice(region, root):
             return False
         root.level, root.row = level, row
         return True
 
-    def _rows_suffice(self, region: Region) -> bool:
+    def _rows_suffice(self, region: Region, root: Root) -> bool:
         """Whether one thread may read a whole row several times, for one value more."""
         total, rows = size_of(region.domain), size_of(region.row_shape)
         values = 1 + sum(not (r.row or r.is_reduction) for r in region.roots)
-        if self.joins and values > 1 and rows < FEW_ROWS and total * values > rows * ONE_PROGRAM:
-            return False
+        if self.joins and rows < FEW_ROWS and total * values > rows * ONE_PROGRAM:
+            known = {v for r in region.roots for v in (*r.vars, *(v for v, _ in r.reads))}
+            if values > 1 or any(v not in known and v.aval.size > rows for v, _ in root.reads):
+                return False
         if total < LARGE:
             return True
         if region.row_axes and region.row_axes[-1] == len(region.domain) - 1:
@@ -683,9 +699,15 @@ def _stored(jaxpr: Jaxpr, steps: list[Region | Single]) -> set[Var]:
     return stored
 
 
+def _regions(step: Region | Single) -> list[Region]:
+    if isinstance(step, Region):
+        return step.parts
+    return [step.epilogue] if step.epilogue else []
+
+
 def step_reads(step: Region | Single) -> list[Any]:
     """Variables a step reads from memory, its own values excluded."""
-    regions = [step] if isinstance(step, Region) else [step.epilogue] if step.epilogue else []
+    regions = _regions(step)
     own = {v for region in regions for r in region.roots for v in r.vars}
     reads: list[Any] = [
         v for region in regions for r in region.roots for v, _ in r.reads if v not in own
@@ -698,10 +720,8 @@ def step_reads(step: Region | Single) -> list[Any]:
 
 def step_writes(step: Region | Single) -> list[Var]:
     """Variables a step makes."""
-    if isinstance(step, Region):
-        return [v for r in step.roots for v in r.vars]
-    behind = step_writes(step.epilogue) if step.epilogue else []
-    return [*step.eqn.outvars, *behind]
+    made = [v for region in _regions(step) for r in region.roots for v in r.vars]
+    return made if isinstance(step, Region) else [*step.eqn.outvars, *made]
 
 
 def _attach_epilogues(steps: Sequence[Region | Single]) -> list[Region | Single]:
@@ -825,4 +845,5 @@ def _contents(step: Region | Single) -> str:
     inner = " ".join(r.eqn.primitive.name for r in step.roots)
     domain = "×".join(map(str, step.domain)) or "one"
     axes = "" if step.axes is None else f" axes {','.join(map(str, step.axes))} of"
-    return f"{inner} over{axes} {domain}"
+    sums = "" if step.sums is None else f" and {_contents(step.sums)}"
+    return f"{inner} over{axes} {domain}{sums}"

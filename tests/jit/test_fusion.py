@@ -362,16 +362,30 @@ def test_what_takes_the_place_of_a_product_is_right(device, monkeypatch, f):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("shape, joined", [((10, 10), True), ((50, 64), False), ((64, 99), True)])
-def test_few_rows_compute_few_values(shape, joined):
-    """One program does not update what all programs would, where these share a launch anyway."""
+def normed(*axes):
+    """Values of each element that wait for a norm."""
 
     def f(g, m, v):
-        norm = jnp.sqrt(jnp.sum(g * g, *([-1] if shape[0] == 64 else []), keepdims=True))
+        norm = jnp.sqrt(jnp.sum(g * g, *axes, keepdims=True))
         return m + g / norm, v * norm
 
+    return f
+
+
+@pytest.mark.parametrize(
+    "f, shape, apart",
+    [
+        (normed(), (10, 10), False),
+        (normed(), (50, 64), True),
+        (normed(-1), (64, 99), False),  # there are enough rows
+        (lambda g, m, v: m + g / jnp.sqrt(jnp.sum(g * g)), (100, 100), True),
+        (lambda g, m, v: g / jnp.sqrt(jnp.sum(g * g)), (100, 100), False),  # is in registers
+    ],
+)
+def test_few_rows_compute_few_values(f, shape, apart):
+    """One program does not update what all programs would, where these share a launch anyway."""
     args = [amdjax.ShapeDtypeStruct(shape, np.float32)] * 3
     jaxpr = amdjax.make_jaxpr(f)(*args).jaxpr
     cut = lambda target: [s.axes is None for s in fusion.fuse(jaxpr, target).steps]
-    assert cut(get("gfx942")) == ([False] if joined else [False, True])
+    assert cut(get("gfx942")) == ([False, True] if apart else [False])
     assert cut(get("sm_90")) == [False]
