@@ -52,7 +52,7 @@ def _roots(step: Region | Single) -> Iterator[JaxprEqn]:
         if step.epilogue is not None:
             yield from _roots(step.epilogue)
     else:
-        yield from (root.eqn for root in step.roots)
+        yield from (root.eqn for region in step.parts for root in region.roots)
 
 
 def _computed(step: Region | Single, fusion: Fusion) -> list[JaxprEqn]:

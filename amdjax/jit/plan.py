@@ -64,6 +64,7 @@ from amdjax.schedule.gpu.calls import fit_gpu
 from amdjax.schedule.gpu.partition import Resident
 from amdjax.schedule.horizontal import made_of, run_together
 from amdjax.schedule.regions import lower_region
+from amdjax.schedule.row_sums import attach_sums
 from amdjax.schedule.search import remembering
 from amdjax.schedule.transposes import Transpositions, lower_transposes
 from amdjax.targets import GpuTarget
@@ -431,7 +432,10 @@ class Planner:
         found = self.fusions.get(id(jaxpr))
         if found is None:
             on_gpu = isinstance(self.target, GpuTarget)
-            fusion = readers_first(fuse(separate_numbers(jaxpr), self.target))
+            fusion = fuse(separate_numbers(jaxpr), self.target)
+            if isinstance(self.target, GpuTarget) and self.target.joins_kernels:
+                fusion = attach_sums(fusion)
+            fusion = readers_first(fusion)
             fusion = copy_near_use(fusion) if on_gpu else fusion
             # The program is kept too, lest another get its id.
             found = self.fusions[id(jaxpr)] = run_together(fusion, constants, on_gpu), jaxpr

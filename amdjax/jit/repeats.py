@@ -45,13 +45,14 @@ class Repeats:
         lower: Callable[[], Calls],
     ) -> Calls:
         """The launches of a region, from `lower` if it has no equal."""
-        own = {v: r.eqn for r in region.roots for v in r.vars}
+        roots = [r for part in region.parts for r in part.roots]
+        own = {v: r.eqn for r in roots for v in r.vars}
 
         def producer(v: Var) -> JaxprEqn | None:
             return own.get(v) or (fusion.producers.get(v) if v not in fusion.roots else None)
 
         step = _Step(producer, self.by_line)
-        for r in region.roots:
+        for r in roots:
             step.code.append((r.domain, r.axes, r.level, r.row, r.cost))
             step.code += [(step.number(v), v in fusion.stored) for v in r.vars]
         sizes = fusion.launch_sizes(region)

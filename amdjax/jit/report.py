@@ -168,9 +168,10 @@ def cost_analysis(stages: Sequence[tuple[str, Any]]) -> dict[str, float]:
         for step in fusion.steps:
             if isinstance(step, Region):
                 size = float(np.prod(step.domain, dtype=np.float64))
-                flops += size * sum(r.cost for r in step.roots)
-                own = {v for r in step.roots for v in r.vars}
-                reads = {v for r in step.roots for v, _ in r.reads} - own
+                roots = [r for region in step.parts for r in region.roots]
+                flops += size * sum(r.cost for r in roots)
+                own = {v for r in roots for v in r.vars}
+                reads = {v for r in roots for v, _ in r.reads} - own
                 traffic += sum(v.aval.nbytes for v in reads | (own & fusion.stored))
             else:
                 flops += single_flops(step.eqn)

@@ -204,6 +204,8 @@ PASSES: tuple[Pass, ...] = (
          None, "schedule/row_plan.py"),
     Pass("fuse_epilogues", "elementwise work behind a product or convolution is part of it",
          None, "schedule/fusion.py"),
+    Pass("fuse_sums", "sums over rows are computed by the kernel that has the rows in registers",
+         None, "schedule/row_sums.py", only="gpu"),
     Pass("run_together", "kernels that are independent share a launch",
          None, "schedule/horizontal.py"),
     Pass("copy_near_use", "the host's memory is copied from right before what reads the copy",

@@ -51,7 +51,15 @@ def plan_region(
         part = plan_part(region, fusion, target, resident.partition)
         if part is not None:
             return part
-    return planned((region, fusion), target, lambda: _plan_region(region, fusion, target))
+    plan = planned((region, fusion), target, lambda: _plan_region(region, fusion, target))
+    if region.sums is None:
+        return plan
+    # late: programs for CPUs need none of it
+    from amdjax.schedule.gpu.row_sums import ApartPlan, plan_row_sums
+
+    assert isinstance(target, GpuTarget)
+    joint = plan_row_sums(plan, region, target)
+    return joint or ApartPlan(plan, plan_region(region.sums, fusion, target, resident))
 
 
 def _plan_region(region: Region, fusion: Fusion, target: Machine) -> RegionPlan:

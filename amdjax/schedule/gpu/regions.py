@@ -10,10 +10,11 @@ from amdjax.schedule.gpu.maps import GpuMapEmitter
 from amdjax.schedule.gpu.multi_pass import GPU_ROWS
 from amdjax.schedule.gpu.parts import PartPlan
 from amdjax.schedule.gpu.row_plan import GpuRowPlan
+from amdjax.schedule.gpu.row_sums import ApartPlan, RowSumsPlan
 from amdjax.schedule.gpu.rows import GpuRowEmitter
 from amdjax.targets import GpuTarget
 
-GpuRegionPlan = GpuMapPlan | GpuRowPlan | PartPlan
+GpuRegionPlan = GpuMapPlan | GpuRowPlan | PartPlan | RowSumsPlan | ApartPlan
 
 
 def plan_on_gpu(domain: Domain, target: GpuTarget) -> GpuRegionPlan:
@@ -31,4 +32,10 @@ def lower_on_gpu(
         return plan.emit(region, fusion, target)
     if isinstance(plan, GpuMapPlan):
         return [GpuMapEmitter(plan, region, fusion, target).call()]
+    if isinstance(plan, RowSumsPlan):
+        return plan.emit(GpuRowEmitter(plan.rows, fusion, target))
+    if isinstance(plan, ApartPlan):
+        assert region.sums is not None
+        rows = lower_on_gpu(plan.rows, region, fusion, target)
+        return [*rows, *lower_on_gpu(plan.sums, region.sums, fusion, target)]
     return GpuRowEmitter(plan, fusion, target).calls()
