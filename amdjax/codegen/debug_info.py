@@ -16,8 +16,6 @@ from types import CodeType
 from amdjax.codegen.llvm import Function
 from amdjax.core.source_info import Origin
 
-__all__ = ["MODULE_FLAGS", "SourceLines", "with_origins", "with_source"]
-
 #: Embedded source needs DWARF 5.
 MODULE_FLAGS = ('!{i32 2, !"Debug Info Version", i32 3}', '!{i32 7, !"Dwarf Version", i32 5}')
 

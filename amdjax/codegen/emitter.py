@@ -15,10 +15,6 @@ from amdjax import tile
 from amdjax.codegen.llvm import I32, Function, Value, const
 from amdjax.tile import ops
 
-__all__ = [
-    "Emitter", "Lowerings", "arrival", "atomic_operation", "lower_for", "lower_if", "lower_while",
-]  # fmt: skip
-
 Rep = TypeVar("Rep")
 Lowering = TypeVar("Lowering", bound=Callable[..., list[Any]])
 

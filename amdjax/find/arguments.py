@@ -13,8 +13,6 @@ from amdjax.core.jaxpr import ClosedJaxpr, Var
 from amdjax.core.parse import parse_jaxpr
 from amdjax.find.problem import Problem
 
-__all__ = ["as_float64", "in_float64", "random_arguments", "whole_arguments"]
-
 #: Floating dtypes as programs spell them, in types and in parameters.
 _SHORT = re.compile(r"\b(?:f32|f16|bf16|f8_\w+)(?=\[)")
 _LONG = re.compile(r"\b(?:float32|float16|bfloat16|float8_\w+)\b")

@@ -17,8 +17,6 @@ from amdjax.find.database import Known
 from amdjax.find.problem import Problem
 from amdjax.schedule.search import Decision
 
-__all__ = ["choice"]
-
 Way = tuple[Decision, ...]
 
 

@@ -25,8 +25,6 @@ from typing import Any, NamedTuple, TypeVar
 from amdjax.find.problem import Problem
 from amdjax.schedule.search import Decision
 
-__all__ = ["SCHEMA", "STATUSES", "Database", "Known", "MachineKey", "Result"]
-
 T = TypeVar("T")
 STATUSES = ("right", "wrong", "failed", "inaccurate")
 SCHEMA = 1  # of tables; a database with a later one is left alone

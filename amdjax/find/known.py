@@ -36,8 +36,6 @@ from amdjax.schedule.search import Decision, set_finder
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-__all__ = ["applying", "known_decisions", "set_search", "user_database"]
-
 Search = Callable[[Problem, Machine, bool], None]
 _search: Search | None = None
 _searched: set[tuple[Problem, str, Path | None]] = set()  # in this process

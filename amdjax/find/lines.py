@@ -11,8 +11,6 @@ from typing import Any
 from amdjax.find.database import Known, MachineKey, Result
 from amdjax.find.problem import Problem
 
-__all__ = ["MIDDLE", "known_of", "line_of", "read_lines", "start_of"]
-
 MIDDLE = ', "machine": '  # behind the problem; in a string its quotes would be escaped
 NAMES = [field.name for field in fields(Result)]
 

@@ -15,8 +15,6 @@ from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget, get
 from amdjax.targets.cpu import CpuTarget
 
-__all__ = ["default_machine", "machine_key", "machine_named", "version"]
-
 
 def version() -> str:
     """What makes machine code, to the version."""

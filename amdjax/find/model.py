@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from amdjax.emulator.debug.counters import Counters
     from amdjax.emulator.debug.timing import Traced
 
-__all__ = ["SAMPLABLE", "counted", "emulated_program", "estimated_seconds", "is_here", "written"]
-
 #: Kinds of problems whose launches may be sampled: what they read where does not depend on values
 #: that other workgroups have computed.
 SAMPLABLE = ("product", "convolution", "map", "rows")

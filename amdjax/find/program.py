@@ -11,8 +11,6 @@ import numpy as np
 from amdjax.core.array import asarray_concrete
 from amdjax.runtime.gpu import GpuDevice
 
-__all__ = ["Program"]
-
 
 @dataclass(frozen=True)
 class Program:

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from amdjax.emulator.debug.counters import Counters
     from amdjax.emulator.debug.timing import Traced
 
-__all__ = ["Session", "compiled", "require_machine"]
-
 UNIT_SAMPLES = 9
 SETTLED = 2  # samples besides the least that have to be about as short ...
 MOST_SAMPLES = 40  # ... unless there are so many

@@ -18,8 +18,6 @@ from amdjax.find.lines import MIDDLE, known_of, start_of
 from amdjax.find.problem import Problem
 from amdjax.jit.finding import estimates_of
 
-__all__ = ["VERSION", "Estimates", "shipped"]
-
 #: Of the estimates that come with the package; others, of the same form, are not followed.
 VERSION = "estimates 4"
 

@@ -25,8 +25,6 @@ from amdjax.schedule.search import Decision, UnknownDecision
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-__all__ = ["Search", "Solution", "find_solutions", "load_solution", "search"]
-
 FORMAT = 2  # of saved solutions
 EACH = 4  # plans of a solver that are tried unless the search is exhaustive
 FINALISTS = 3  # that are measured once more

@@ -10,8 +10,6 @@ from typing import Any
 from amdjax.find.program import Program
 from amdjax.runtime.gpu import GpuDevice
 
-__all__ = ["Stopwatch"]
-
 SAMPLE_SECONDS = 2e-3  # at least as long runs are timed together ...
 LEAST_RUNS = 3  # ... and as many
 MOST_WAITING = 100  # runs; drivers keep some thousand launches waiting, then hold the host up

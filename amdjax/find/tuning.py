@@ -23,8 +23,6 @@ from amdjax.schedule.search import Decision
 from amdjax.schedule.writer import Machine
 from amdjax.targets import GpuTarget
 
-__all__ = ["Tuning", "problems", "tune"]
-
 ROUNDS = 15  # in which the function is timed before and after, in turn ...
 LEAST_ROUNDS = 3  # ... or so many, and on for ...
 TIMED_SHARE = 0.1  # ... of the budget besides

@@ -14,10 +14,6 @@ from amdjax.core.pytree import tree_flatten, tree_flatten_with_path
 from amdjax.core.ref import Ref
 from amdjax.core.trace import Tracer
 
-__all__ = [
-    "AfterTracing", "MemoryStats", "Saved", "called_with", "check_types", "leaf_names", "leaves_of",
-]  # fmt: skip
-
 
 def _of_traced(name: str, doc: str) -> Any:
     """An attribute that a later stage has from the traced program it comes from."""

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from amdjax.jit.stages import Lowered, Traced
     from amdjax.runtime.devices import Placement
 
-__all__ = ["JitFunction", "clear_caches", "jit"]
-
 _BASE = tracing.eval_trace
 #: Calls of a function that machine code tries one after the other, and how many of a signature may
 #: become one: those with keys in another order are others, of NumPy's arrays there are none.

@@ -23,8 +23,6 @@ from amdjax.jit.padding_facts import Fact
 from amdjax.jit.placement import put
 from amdjax.transforms.flat import signature
 
-__all__ = ["Buckets"]
-
 
 class Buckets:
     """The sizes to which `jit(f, buckets=…)` pads.

@@ -30,8 +30,6 @@ from amdjax.jit.instructions import (
 from amdjax.passes.switches import is_on
 from amdjax.runtime import vm
 
-__all__ = ["compiled_quickly", "computed_once", "launches"]
-
 #: How many times the bytes that it reads a launch may write to be done once; and how many more.
 _GROWTH, _ALLOWANCE = 4, 1 << 12
 

@@ -13,8 +13,6 @@ from amdjax.core.dims import SymbolicScope, symbolic_dimension
 from amdjax.core.pytree import PyTreeDef
 from amdjax.jit.symbolic import SaidShapes, SymbolicTypes, kind_of, shape_of
 
-__all__ = ["DynamicShapes"]
-
 Shapes = tuple[tuple[int, ...], ...]
 
 

@@ -20,11 +20,6 @@ from amdjax.targets import GpuTarget
 if TYPE_CHECKING:
     from amdjax.schedule.writer import Machine
 
-__all__ = [
-    "Carried", "Choices", "ask_finder", "carried_choices", "choices_from", "choices_known",
-    "choices_noted", "database_path", "estimates_of", "note_choice", "trying_choices",
-]  # fmt: skip
-
 #: The folder of estimates that come with the package.
 ESTIMATES = Path(__file__).parents[1] / "find" / "estimates"
 

@@ -19,11 +19,6 @@ from amdjax.core.sharding import Space
 from amdjax.runtime import vm
 from amdjax.targets.cpu import PARALLEL_FROM
 
-__all__ = [
-    "ALIGN", "HostCall", "Instruction", "Kept", "Label", "Launch", "Parallel", "Plan", "Storage",
-    "View", "Word", "Zeros", "first_operand", "packed", "places",
-]  # fmt: skip
-
 ALIGN = 64
 MANY = 200  # parts of an arena from which on a table of them is faster than a list
 COMPARED = 1 << 16  # bytes of constants that may be equal without being one object

@@ -21,11 +21,6 @@ from amdjax.jit.stored_plans import read_plan, written_plan
 from amdjax.jit.stored_variants import StoredVariant, read_variants, variants_key
 from amdjax.runtime.cache import SOURCE, entry_key, object_cache
 
-__all__ = [
-    "KernelGenerator", "KernelLoader", "Recorded", "clear_loaded", "is_carried", "kernels_from",
-    "kernels_recorded",
-]  # fmt: skip
-
 Loaded = TypeVar("Loaded")
 LoadedIn = TypeVar("LoadedIn", covariant=True)
 

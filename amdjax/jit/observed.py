@@ -9,8 +9,6 @@ from amdjax.core.config import config
 from amdjax.jit.instructions import Plan
 from amdjax.jit.options import compiling_with
 
-__all__ = ["Observed", "Stages"]
-
 Stages = list[tuple[str, Any]]  # by name
 Observer = Callable[[str, Any], None]
 

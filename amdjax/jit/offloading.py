@@ -24,8 +24,6 @@ from amdjax.runtime import vm
 from amdjax.schedule.fusion import Fusion, Region, Single, step_reads, step_writes
 from amdjax.transforms.transfers import device_put_p
 
-__all__ = ["copy_near_use", "is_issue", "prefetch_copies"]
-
 Step = Region | Single
 SMALL = 1 << 16  # bytes that are copied sooner than a copy beside other work is arranged
 

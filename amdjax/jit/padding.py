@@ -23,9 +23,6 @@ from amdjax.jit.padding_facts import (
     pointwise,
 )
 
-__all__ = ["mixing"]
-
-
 _SCATTERS = {
     "scatter-add": "zero", "scatter_add": "zero", "scatter-mul": "one", "scatter_mul": "one",
     "scatter-max": "least", "scatter_max": "least", "scatter-min": "greatest",

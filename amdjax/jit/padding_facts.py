@@ -19,11 +19,6 @@ from amdjax.core.dtypes import ExtendedDType
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, subjaxprs_of_value
 from amdjax.core.lowering import Control, Pointwise
 
-__all__ = [
-    "AS_IT_IS", "SAME", "UNKNOWN", "Fact", "Mark", "Reader", "Rule", "inputs_of", "is_identity",
-    "never_negative", "pointwise",
-]  # fmt: skip
-
 
 class Mark:
     """What lies beyond a size, where it is no number that is known."""

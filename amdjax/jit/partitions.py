@@ -26,8 +26,6 @@ from amdjax.schedule.gpu.partition import Partition, Resident, group_width
 from amdjax.schedule.gpu.parts import part_foreign_reads, plan_part
 from amdjax.targets import GpuTarget
 
-__all__ = ["merge_parts", "plan_partition"]
-
 
 def plan_partition(
     fusion: Fusion,

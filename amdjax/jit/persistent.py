@@ -37,8 +37,6 @@ from amdjax.schedule.gpu.persistent import (
 from amdjax.targets import GpuTarget
 from amdjax.tile import ops
 
-__all__ = ["Alternation", "persist"]
-
 LOOKED_AT = 4  # rounds: what halves hold comes back after two
 
 

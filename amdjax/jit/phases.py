@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from amdjax.core import events
 from amdjax.core.config import config
 
-__all__ = ["phase"]
-
 _SILENT = nullcontext()
 
 

@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 
 from amdjax.jit.symbolic import kind_of, shape_of
 
-__all__ = ["Work", "explain_recompiles", "note"]
-
 _KEPT = 10_000
 _FIRST = "first call"
 

@@ -30,11 +30,6 @@ from amdjax.tile.kernel import Kernel
 from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer
 
-__all__ = [
-    "StoredPlan", "Unwritable", "read_number", "read_plan", "written_number", "written_plan",
-    "written_size",
-]  # fmt: skip
-
 #: Bytes of constants that planning made, such as tables, up to which a plan carries them; and of
 #: zeros that it asks for.
 CARRIED, MOST_ZEROS = 1 << 16, 1 << 30

@@ -24,8 +24,6 @@ from amdjax.jit.stored_plans import (
     written_size,
 )
 
-__all__ = ["StoredGuards", "StoredVariant", "read_variants", "variants_key", "written_variants"]
-
 _KINDS = ("ge", "eq")
 
 

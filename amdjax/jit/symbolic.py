@@ -29,11 +29,6 @@ from amdjax.core.ref import AbstractRef
 from amdjax.jit.arguments import Parameters
 from amdjax.transforms.flat import signature
 
-__all__ = [
-    "SaidShapes", "SymbolicShapes", "SymbolicTypes", "checked_sizes", "given_sizes",
-    "has_symbolic_dims", "kind_of", "shape_of", "with_shape",
-]  # fmt: skip
-
 
 class SymbolicTypes(NamedTuple):
     """Types of arguments of which some dimensions are symbolic.

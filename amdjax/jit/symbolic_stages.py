@@ -23,8 +23,6 @@ from amdjax.jit.after_tracing import AfterTracing, MemoryStats, Saved, called_wi
 from amdjax.jit.symbolic import checked_sizes, given_sizes, shape_of
 from amdjax.jit.variants import Variants, keep_recent
 
-__all__ = ["SymbolicCompiled"]
-
 
 @dataclass(frozen=True)
 class SymbolicCompiled(AfterTracing, Saved):

@@ -35,8 +35,6 @@ from amdjax.jit.arrays import Runner, SizedRunner
 if TYPE_CHECKING:
     from amdjax.targets import GpuTarget
 
-__all__ = ["Variant", "Variants", "keep_recent"]
-
 _KEPT = 256  # instances of a program that are ready to run
 
 

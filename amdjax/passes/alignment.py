@@ -24,8 +24,6 @@ from amdjax.core.lowering import Pointwise, Reduce
 from amdjax.passes.cleanup import eliminate_common_subexpressions
 from amdjax.passes.simplify import Match, Op, Rule, X, rewrite
 
-__all__ = ["align_products"]
-
 ACCESS = 16  # bytes
 MOST_SHARE = 1 / 4  # of zeros in a row
 #: Operations of a product for each byte that padding moves, from which it pays: unaligned it runs

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["alike_axes"]
-
 
 def alike_axes(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]]:
     """Neighboring axes of two shapes of one size that hold the same elements, the fewest.

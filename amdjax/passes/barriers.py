@@ -8,8 +8,6 @@ from typing import Any
 from amdjax.core.jaxpr import Atom, ClosedJaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
 
-__all__ = ["BARRIER", "barrier", "remove_barriers"]
-
 BARRIER = "optimization_barrier"
 
 

@@ -9,8 +9,6 @@ from typing import NamedTuple
 from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pprint import format_alike
 
-__all__ = ["Changed", "changes_text"]
-
 
 class Changed(NamedTuple):
     """A pass that ran, the program that it was given and what it made of that."""

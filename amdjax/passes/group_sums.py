@@ -15,8 +15,6 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Literal, Var
 from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.simplify import Match, Rule, X, op, rewrite
 
-__all__ = ["FEW_ROWS", "join_group_sums"]
-
 FEW_ROWS = 8  # of a product that computes its other operand where it reads it
 
 

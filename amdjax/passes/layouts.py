@@ -21,8 +21,6 @@ from amdjax.core.lowering import Pointwise
 from amdjax.core.primitive import Primitive
 from amdjax.passes.axes import alike_axes
 
-__all__ = ["choose_layouts"]
-
 CONVOLUTION = "conv_general_dilated"
 #: What an element takes to be moved to another place.
 NANOSECONDS_PER_ELEMENT = 1.0

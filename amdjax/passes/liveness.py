@@ -8,8 +8,6 @@ from itertools import accumulate
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.core.sharding import Space
 
-__all__ = ["Liveness"]
-
 
 class Liveness:
     """Where values are made and last read, by the places of equations.

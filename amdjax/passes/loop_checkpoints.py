@@ -20,8 +20,6 @@ from amdjax.passes.flatten import flatten_calls
 from amdjax.passes.loop_residuals import LoopPair, loop_pairs, nbytes, uses_of
 from amdjax.passes.recomputation import Cost
 
-__all__ = ["Checkpointed", "checkpoint_loops"]
-
 #: Parameters that hold the steps of loops.
 _STEPS = {"scan": "jaxpr", "while": "body_jaxpr"}
 

@@ -14,8 +14,6 @@ from typing import Any
 from amdjax.core.jaxpr import Atom, ClosedJaxpr, DropVar, JaxprEqn, Literal, Var
 from amdjax.passes.flatten import flatten_calls
 
-__all__ = ["Cost", "LoopPair", "loop_pairs", "nbytes", "recompute_in_loops"]
-
 #: Additions to an element that take less time than a byte of it takes to be written and read.
 ADDITIONS = 1.0
 

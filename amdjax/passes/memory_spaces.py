@@ -27,8 +27,6 @@ from amdjax.core.sharding import Space
 from amdjax.passes.barriers import BARRIER
 from amdjax.transforms.transfers import device_put_p, transfer
 
-__all__ = ["place_in_memory"]
-
 
 def place_in_memory(closed: ClosedJaxpr, on_gpu: bool) -> ClosedJaxpr:
     """The program whose types are those of memory that the machine has, and can compute in."""

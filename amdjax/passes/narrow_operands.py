@@ -15,8 +15,6 @@ from amdjax.core.dims import Dim
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var
 from amdjax.passes.cleanup import eliminate_dead_code
 
-__all__ = ["read_narrow_operands"]
-
 LEAST_BYTES = 1 << 16  # of a converted operand, from which it is worth not being stored
 
 #: What is converted in an instruction or a few, to what keeps all of its values.

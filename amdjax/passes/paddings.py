@@ -22,8 +22,6 @@ from amdjax.core.primitive import Primitive
 from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.layouts import CONVOLUTION, Nanoseconds
 
-__all__ = ["pad_in_convolutions"]
-
 #: What an element of a padded image takes to be written and read once more.
 NANOSECONDS_PER_ELEMENT = 0.2
 #: Operations on a single number through which it is followed.

@@ -8,8 +8,6 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn
 from amdjax.passes.switches import is_on
 from amdjax.passes.table import PASSES, Facts, Note
 
-__all__ = ["prepare", "prepare_body"]
-
 
 def prepare(
     closed: ClosedJaxpr,

@@ -17,8 +17,6 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var
 from amdjax.passes.barriers import BARRIER, barrier
 from amdjax.passes.liveness import Liveness
 
-__all__ = ["Candidate", "Cost", "candidates", "with_less"]
-
 #: Nanoseconds that an equation takes once more; infinite for one that may not run again.
 Cost = Callable[[JaxprEqn], float]
 

@@ -6,8 +6,6 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var
 from amdjax.core.lowering import Element, Pointwise, Reduce
 from amdjax.transforms import copy_p
 
-__all__ = ["repeat_results"]
-
 
 def repeat_results(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Let what several results are be written several times by the kernel that computes it.

@@ -11,8 +11,6 @@ from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var
 from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.layouts import CONVOLUTION
 
-__all__ = ["read_reversed_kernels"]
-
 
 def read_reversed_kernels(closed: ClosedJaxpr) -> ClosedJaxpr:
     """Convolutions, in one group, of the kernel as it was before its taps were reversed."""

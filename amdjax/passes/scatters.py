@@ -13,8 +13,6 @@ from amdjax.core.dims import surely_equal
 from amdjax.core.jaxpr import ClosedJaxpr, JaxprEqn, Var
 from amdjax.core.primitive import Primitive
 
-__all__ = ["join_scatters"]
-
 _LONGEST = 32  # whose code is written one after the other
 
 

@@ -8,8 +8,6 @@ from importlib import import_module
 from amdjax.core.config import config
 from amdjax.core.errors import did_you_mean
 
-__all__ = ["is_on"]
-
 
 def is_on(name: str) -> bool:
     """Whether the pass of a name is switched on.

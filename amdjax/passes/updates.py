@@ -11,8 +11,6 @@ from typing import Any
 from amdjax.core.jaxpr import Literal
 from amdjax.passes.simplify import Match
 
-__all__ = ["addition_as_choice", "sum_of_one_choice", "sum_with_additions", "update_as_choice"]
-
 
 def update_as_choice(m: Match) -> Any:
     """`update where position == index else constant`, if each row has one update, of an element."""

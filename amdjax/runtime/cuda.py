@@ -17,8 +17,6 @@ import numpy as np
 from amdjax.runtime.gpu import DeviceError, DriverCalls, GpuDevice, refuse_after_fork
 from amdjax.targets import get as target_named
 
-__all__ = ["CudaDevice", "find_devices"]
-
 _END = 0  # of the `extra` list of a launch
 _LOG_BYTES = 8192
 

@@ -18,8 +18,6 @@ from typing import Protocol
 from amdjax.core.integers import round_up
 from amdjax.runtime.memory import drain
 
-__all__ = ["DevicePool", "DevicePoolStats"]
-
 GRANULE = 256  # bytes; drivers align to this at least, and so do vector accesses
 SMALL = 128 << 10
 SLAB = 2 << 20

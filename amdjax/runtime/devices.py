@@ -16,13 +16,6 @@ from amdjax.core.config import config
 from amdjax.core.errors import JaxRuntimeError, did_you_mean
 from amdjax.core.sharding import KINDS
 
-__all__ = [
-    "HIP_NAMES", "Backend", "CpuDevice", "Device", "Placement", "default_backend", "default_device",
-    "device_count", "devices", "host_count", "host_id", "host_ids", "local_device_count",
-    "local_devices", "platforms", "process_count", "process_index", "process_indices",
-    "register_platform", "requested_platforms",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Placement:

@@ -18,8 +18,6 @@ from amdjax.codegen.engine import engine
 from amdjax.runtime import native, vm
 from amdjax.runtime.dispatch_ir import OPERATORS, PYTHON, STATE, dispatch_source
 
-__all__ = ["Methods", "is_supported", "slot_offset"]
-
 _KNOWN = (3, 11), (3, 13)  # versions of Python, the first and the last
 _FASTCALL, _KEYWORDS, _NOARGS, _O = 0x80, 0x02, 0x04, 0x08
 OPT = 2

@@ -38,11 +38,6 @@ from amdjax.runtime.device_pool import DevicePool, Returns
 from amdjax.runtime.devices import Device
 from amdjax.runtime.memory import Block
 
-__all__ = [
-    "DeviceBuffer", "DeviceError", "DriverCalls", "Function", "GpuDevice", "Graph", "Launches",
-    "refuse_after_fork",
-]  # fmt: skip
-
 CONSTANTS = 1024  # kept for each device
 SUSPECTS = 16  # kernels named when an error shows late
 

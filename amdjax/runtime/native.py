@@ -9,8 +9,6 @@ from amdjax.codegen.restricted import Source
 from amdjax.runtime import threads
 from amdjax.runtime.cache import compile_cached
 
-__all__ = ["build", "load"]
-
 
 def load(object_code: bytes | Sequence[bytes], names: Iterable[str]) -> Library:
     """Load object code that may use the thread pool (`threads.DECLARATIONS`) and libc."""

@@ -34,11 +34,6 @@ from amdjax.runtime import environment, interrupts
 from amdjax.runtime.cache import compile_cached
 from amdjax.runtime.pool_ir import MAX_THREADS, pool_source
 
-__all__ = [
-    "DECLARATIONS", "SYMBOLS", "alone_for", "initialize", "num_threads", "parallel_for",
-    "scatter_tasks", "set_num_threads",
-]  # fmt: skip
-
 # What generated code may call; the worker index is below amdjax_num_threads().
 DECLARATIONS = {
     "amdjax_parallel_for": "declare void @amdjax_parallel_for(ptr, ptr, i64)",

@@ -12,8 +12,6 @@ from amdjax.schedule.equations import is_inlinable
 from amdjax.schedule.index import Index, LoopVar, linear, placed
 from amdjax.schedule.values import El, compute_dtype, part_dtype, short_dtype
 
-__all__ = ["FEW", "SHARED", "Recorder", "Tracer", "shared_by_steps"]
-
 FEW = 4  # steps of a loop that are written one after the other
 LANES = 8  # steps of the loop around it that are enough for vectors
 SHARED = 600  # operations of them together, and of what they share

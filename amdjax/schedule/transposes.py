@@ -18,8 +18,6 @@ from amdjax.schedule.fusion import Fusion, Region, fuse
 from amdjax.schedule.regions import lower_region
 from amdjax.schedule.writer import Machine
 
-__all__ = ["Transposition", "Transpositions", "lower_transposes"]
-
 #: Operations that leave elements where they are in memory.
 _IN_PLACE = frozenset(("reshape", "squeeze", "expand_dims"))
 

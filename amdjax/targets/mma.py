@@ -22,12 +22,6 @@ from typing import Literal
 from amdjax.core.dtypes import dtype_from_short_name
 from amdjax.targets.gpu import DotInstruction, GpuTarget, MatrixInstruction
 
-__all__ = [
-    "CELL_BYTES", "MATRIX_NAMES", "WARPGROUP_ROW_BYTES", "WARPGROUP_STEP_BYTES", "Digits",
-    "MmaAtom", "SharedLayout", "Tiling", "along_rows", "digits_of", "lane_atom", "matrix_atom",
-    "mma_atoms", "row_atoms", "staged_atoms", "tile_atoms", "turned", "warpgroup_atoms",
-]  # fmt: skip
-
 CELL_BYTES = 16
 WARPGROUP_ROW_BYTES = 128  # of a tile in shared memory, as `wgmma` reads it
 WARPGROUP_STEP_BYTES = 32  # depth of one `wgmma`

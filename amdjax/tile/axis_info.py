@@ -41,8 +41,6 @@ from amdjax.tile.ir import Block, Op, Value
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.types import INTEGERS
 
-__all__ = ["MOST", "AxisInfo", "axis_infos", "minor_axis"]
-
 MOST = 1 << 30  # divisibility of zero
 
 

@@ -13,8 +13,6 @@ from amdjax.tile.ir import Block, Op, Value
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.types import Buffer
 
-__all__ = ["inline"]
-
 
 def inline(
     k: Builder,

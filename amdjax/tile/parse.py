@@ -11,8 +11,6 @@ from amdjax.tile.kernel import Kernel
 from amdjax.tile.schedule import Schedule
 from amdjax.tile.types import Buffer, TileType
 
-__all__ = ["parse_kernel"]
-
 _HEAD = re.compile(r"kernel (?P<name>.*?)\((?P<params>[^)]*)\)(?P<settings>[^{]*)\{")
 _GRID = re.compile(r"ceil\((?P<size>\w+)/(?P<unit>\d+)\)")
 _SCRATCH = re.compile(r"  (?P<name>[\w.]+): scratch (?P<dtype>\w+)\[(?P<size>\d+)\]")

@@ -18,8 +18,6 @@ from amdjax.codegen.llvm import I1, I64, PTR, Function, Value, const, integer
 from amdjax.tile import ops
 from amdjax.tile.kernel import is_micro_kernel
 
-__all__ = ["LOWERINGS", "program_loop"]
-
 LOWERINGS = Lowerings()
 LOWERINGS.of(ops.If)(emitter.lower_if)
 

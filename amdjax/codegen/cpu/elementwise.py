@@ -9,8 +9,6 @@ from amdjax.codegen.llvm import I32, I64, Function, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_convert as converted, lower_pointwise
 from amdjax.tile import ops
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 

@@ -16,8 +16,6 @@ from amdjax.codegen.llvm import I64, PTR, Function, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, folded, lower_pointwise
 from amdjax.tile import ops
 
-__all__ = ["CpuEmitter", "Rep", "llvm_type", "memory_element", "rowwise"]
-
 Rep = Value | list[Value]  # a scalar or rank-1 tile; the rows of a rank-2 tile
 
 

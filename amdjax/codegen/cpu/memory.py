@@ -14,8 +14,6 @@ from amdjax.codegen.pointwise import ELEMENT_TYPES
 from amdjax.tile import ops
 from amdjax.tile.types import CACHE_LINE
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 NEAR = (-4, -3, -2, -1, 2, 3, 4)  # strides of lanes that are read together with what lies between

@@ -13,8 +13,6 @@ from amdjax.codegen.llvm import Type
 from amdjax.codegen.pointwise import dot_words
 from amdjax.tile import ops
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 

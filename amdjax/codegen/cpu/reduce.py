@@ -10,8 +10,6 @@ from amdjax.codegen.llvm import Function, Value
 from amdjax.codegen.pointwise import lower_pointwise
 from amdjax.tile import ops
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 

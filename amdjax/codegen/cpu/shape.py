@@ -10,8 +10,6 @@ from amdjax.codegen.engine import host
 from amdjax.codegen.llvm import Function, Value
 from amdjax.tile import ops
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 

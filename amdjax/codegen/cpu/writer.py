@@ -24,8 +24,6 @@ from amdjax.tile.passes import (
     place_prefetches,
 )
 
-__all__ = ["LOWERINGS", "PASSES", "SCRATCH_LIMIT", "emit_kernel"]
-
 KERNEL_ATTRIBUTES = (
     'nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "no-trapping-math"="true"'
 )

@@ -13,8 +13,6 @@ from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.llvm import I32, Type, Value
 from amdjax.tile import FLOATS, ops
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 

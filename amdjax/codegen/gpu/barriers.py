@@ -16,8 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-__all__ = ["Access", "Barriers", "Kind"]
-
 Kind = Literal["read", "write", "atomic"]
 
 

@@ -15,8 +15,6 @@ from amdjax.codegen.gpu.warpgroup_tiles import await_own_copies, hidden_sums
 from amdjax.codegen.llvm import Value
 from amdjax.tile import ops
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 

@@ -16,8 +16,6 @@ from amdjax.targets import GpuTarget
 from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, tile_atoms
 from amdjax.tile import ops
 
-__all__ = ["CopiedTile", "CopiedTiles", "copied_tiles", "reads_lds"]
-
 
 @dataclass(frozen=True)
 class CopiedTile:

@@ -15,8 +15,6 @@ from amdjax import tile
 from amdjax.codegen.gpu.layout import Layout
 from amdjax.tile import ops
 
-__all__ = ["EarlyExit", "early_exit"]
-
 #: What threads do by themselves, where tiles have one shape.
 _OWN = (
     ops.Bitcast, ops.Const, ops.Convert, ops.Elementwise, ops.For, ops.Iota, ops.Load, ops.LoadAt,

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
 
-__all__ = ["extremum", "of_numbers", "or_nan"]
-
 
 def of_numbers(f: Function, name: str, a: Value, b: Value) -> Value:
     """The `max` or `min` of numbers; anything if there is a NaN among them."""

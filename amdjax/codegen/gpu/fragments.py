@@ -18,11 +18,6 @@ from amdjax.codegen.llvm import Value
 from amdjax.core.integers import floor_power_of_two
 from amdjax.targets.mma import CELL_BYTES, Digits, MmaAtom, Tiling, digits_of
 
-__all__ = [
-    "FragmentLayout", "OperandOrder", "accumulator_layout", "bit_digits", "operand_layout",
-    "operand_order", "rectangles",
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class FragmentLayout:

@@ -18,8 +18,6 @@ from amdjax.core.integers import round_up
 from amdjax.targets import GpuTarget, get, occupancy
 from amdjax.tile import Kernel
 
-__all__ = ["GpuKernel", "compile_ir", "compile_kernel"]
-
 Format = Literal["elf", "ptx"]
 STATIC_LDS = 48 << 10  # bytes of shared memory that the variables of a PTX module may have
 

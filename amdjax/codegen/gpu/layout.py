@@ -11,8 +11,6 @@ from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Value
 from amdjax.core.integers import ceil_div, floor_power_of_two
 
-__all__ = ["Layout", "Place", "Threads"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

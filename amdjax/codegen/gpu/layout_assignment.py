@@ -22,8 +22,6 @@ from amdjax.targets import GpuTarget
 from amdjax.targets.mma import Tiling, tile_atoms
 from amdjax.tile import ops
 
-__all__ = ["assigned_layouts", "dot_tiling"]
-
 #: Operations whose results lie as an operand of their shape does.
 _ALIKE = (ops.Elementwise, ops.Convert, ops.Bitcast)
 

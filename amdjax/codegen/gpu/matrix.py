@@ -10,11 +10,6 @@ from amdjax.codegen.pointwise import ELEMENT_TYPES
 from amdjax.targets.gpu import DotInstruction, MatrixInstruction
 from amdjax.targets.mma import Digits, MmaAtom
 
-__all__ = [
-    "Multiply", "accumulator_type", "emit_digits", "i32", "joined_words", "lds_address", "log2",
-    "multiplier",
-]  # fmt: skip
-
 #: `multiply(f, a, b, c)`: words of the lines of `a` and of `b` that a lane holds, and its
 #: accumulators.
 Multiply = Callable[[Function, list[list[Value]], list[list[Value]], Value], Value]

@@ -9,8 +9,6 @@ import numpy as np
 
 from amdjax.codegen.llvm import BF16, F32, I32, Function, Value, const
 
-__all__ = ["float_parts", "rounded_to_xf32"]
-
 #: Bits of float32 that a format has not.
 _DROPPED = {"bf16": 16, "xf32": 13}
 

@@ -17,8 +17,6 @@ from amdjax.codegen.gpu.layout import Layout, Place, Threads
 from amdjax.codegen.gpu.registers import joined, splat
 from amdjax.codegen.llvm import I32, Value
 
-__all__ = ["AnyLayout", "Coordinates", "Deferred", "Held", "Layouts", "Positional", "Rep"]
-
 
 @dataclass(frozen=True, slots=True)
 class Held:

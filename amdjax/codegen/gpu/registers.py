@@ -11,10 +11,6 @@ from amdjax.codegen import llvm
 from amdjax.codegen.llvm import Function, Type, Value
 from amdjax.codegen.pointwise import ELEMENT_TYPES, lower_pointwise
 
-__all__ = [
-    "Types", "elementwise", "from_memory", "joined", "register", "splat", "to_memory",
-]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Types:

@@ -14,8 +14,6 @@ from amdjax.codegen.gpu.registers import joined, register
 from amdjax.codegen.gpu.tile_product import TileProduct
 from amdjax.codegen.llvm import F32, I32, Value
 
-__all__ = ["RowProduct"]
-
 TOGETHER = 2  # fragments of the right operand that are read while others are multiplied
 
 

@@ -30,8 +30,6 @@ from amdjax.codegen.llvm import I32, Value
 from amdjax.tile import ops
 from amdjax.tile.identities import identity
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 

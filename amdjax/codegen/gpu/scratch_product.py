@@ -32,8 +32,6 @@ from amdjax.core.integers import ceil_div
 from amdjax.targets.mma import CELL_BYTES, MmaAtom, mma_atoms
 from amdjax.tile import Buffer, itemsize, ops
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 CELL = Type("i32", 4)

@@ -31,8 +31,6 @@ from amdjax.codegen.llvm import Type, Value
 from amdjax.targets.mma import CELL_BYTES, SharedLayout, digits_of
 from amdjax.tile import itemsize, ops
 
-__all__ = ["TileProduct", "cut_lines"]
-
 CELL = Type("i32", 4)
 
 

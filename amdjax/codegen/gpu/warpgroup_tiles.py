@@ -37,12 +37,6 @@ from amdjax.codegen.llvm import F32, I32, I64, VOID, Type, Value
 from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, WARPGROUP_STEP_BYTES
 from amdjax.tile import itemsize, ops
 
-__all__ = [
-    "WarpgroupTileProduct", "await_own_copies", "cell_layout", "copy_tile", "hidden_sums",
-    "wait_for_copies",
-]  # fmt: skip
-
-
 #: Bits of the addresses of global memory that are always zero.
 _ZERO_BITS = 14
 

@@ -12,11 +12,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, TypeVar
 
-__all__ = [
-    "DESCRIPTIONS", "EXPORTS", "Export", "HipFailure", "Status", "export", "poke", "poke_text",
-    "text_at",
-]  # fmt: skip
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

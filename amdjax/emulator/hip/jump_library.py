@@ -19,8 +19,6 @@ from typing import Any
 from amdjax.codegen.elf import format as elf
 from amdjax.codegen.elf.format import align
 
-__all__ = ["JumpLibrary", "shared_library"]
-
 TABLE = "amdjax_jump_table"
 _EM_X86_64, _DT_SONAME, _PAGE = 62, 14, 0x1000
 _STUB = 8  # bytes of `jmp *displacement(%rip)`, padded

@@ -29,8 +29,6 @@ from amdjax.emulator.isa import check_emulated
 from amdjax.runtime.environment import memory_bytes
 from amdjax.targets import GpuTarget
 
-__all__ = ["SONAME", "EmulatedHip", "device_memory", "device_names", "emulated_hip"]
-
 SONAME = "libamdhip64.so"
 _DEFAULT = "gfx942"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}

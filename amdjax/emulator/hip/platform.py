@@ -8,8 +8,6 @@ from amdjax.runtime.hip.device import HipDevice
 from amdjax.runtime.hip.driver import Driver, HipUnavailable, driver
 from amdjax.runtime.hip.platform import open_devices
 
-__all__ = ["emulated_devices", "emulated_driver"]
-
 
 def emulated_driver() -> Driver:
     """The driver of this process, which talks to the emulator.

@@ -14,8 +14,6 @@ from amdjax.emulator.hip.abi import HipFailure, Status
 if TYPE_CHECKING:
     from amdjax.emulator.hip.runtime import EmulatedDevice
 
-__all__ = ["DeviceProperties", "attribute", "properties"]
-
 _C: dict[str, Any] = {
     "c": ctypes.c_char,
     "i": ctypes.c_int,

@@ -15,8 +15,6 @@ from amdjax.core.instantiate import type_at
 from amdjax.jit.instructions import Instruction, Label, Parallel, Plan, View, places
 from amdjax.runtime import vm
 
-__all__ = ["Code"]
-
 
 class Code:
     """The words of a plan, of which some wait for sizes, for places in the arena and for addresses.

@@ -10,8 +10,6 @@ from amdjax.codegen.engine import Library, host
 from amdjax.jit.kernels import KernelLoader
 from amdjax.runtime import native
 
-__all__ = ["SYMBOL", "cpu_kernels", "kernel_ir", "kernel_text"]
-
 SYMBOL = "kernel"
 
 

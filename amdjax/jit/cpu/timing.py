@@ -15,8 +15,6 @@ from amdjax.jit.cpu.program import CpuProgram
 from amdjax.jit.instructions import Instruction, Label, Plan, View
 from amdjax.runtime import vm
 
-__all__ = ["Timed", "parts", "timed"]
-
 _CHANGES = {vm.SET, vm.ADD, vm.REPEAT, vm.SWAP, vm.ADDRESS}
 
 

@@ -15,8 +15,6 @@ from amdjax.jit.instructions import Instruction, Label, Plan, View
 from amdjax.runtime import vm
 from amdjax.runtime.gpu import SUSPECTS, GpuDevice, Launches
 
-__all__ = ["DECIDING", "DeviceCode", "Operand", "Places", "decides"]
-
 Operand = tuple[int, int, int, int]  # as the machine takes it
 DECIDING = frozenset((vm.UNLESS, vm.SWITCH, vm.HOST))  # what needs results of the device
 

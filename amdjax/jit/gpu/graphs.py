@@ -18,8 +18,6 @@ from amdjax.jit.offloading import is_issue
 from amdjax.runtime import vm
 from amdjax.runtime.gpu import GpuDevice, Graph
 
-__all__ = ["GIVE_UP", "Replays", "is_capturable"]
-
 MOST_LAUNCHES = 4096  # more make a large graph
 GRAPHS = 8  # kept for each program: the addresses of a loop's values alternate
 GIVE_UP = 32  # calls with new addresses in a row

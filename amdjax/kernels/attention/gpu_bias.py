@@ -28,8 +28,6 @@ from amdjax.kernels.gpu_loops import every
 from amdjax.kernels.shaped import Call, ShapedContext
 from amdjax.targets import GpuTarget
 
-__all__ = ["BiasGradient", "BiasPart", "bias_part"]
-
 Value = tile.Value
 
 

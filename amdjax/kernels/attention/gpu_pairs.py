@@ -12,8 +12,6 @@ from amdjax.kernels.attention.dropping import kept_pair
 from amdjax.kernels.attention.problem import LEAST_LOGIT, Attention
 from amdjax.kernels.gpu_loops import every
 
-__all__ = ["LOG2_E", "Pairs", "Segment", "always_has_key", "segments"]
-
 Value = tile.Value
 
 LOG2_E = math.log2(math.e)

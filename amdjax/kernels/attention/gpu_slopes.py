@@ -27,10 +27,6 @@ from amdjax.kernels.attention.problem import Attention, Layout
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.targets import GpuTarget
 
-__all__ = [
-    "GradientKernel", "GradientPart", "fits_with", "gradient_parts", "part_cost", "part_registers",
-]  # fmt: skip
-
 Value = tile.Value
 
 

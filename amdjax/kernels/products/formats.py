@@ -10,8 +10,6 @@ from amdjax.core.precision import precision_setting
 from amdjax.kernels.products.contraction import accumulate_dtype
 from amdjax.kernels.shaped import ShapedContext
 
-__all__ = ["operand_formats", "sum_dtype"]
-
 #: Formats as good as a precision asks, by its setting; float32 itself always is. `bf16x3` is the
 #: sum of three products of parts in bfloat16, `xf32` has ten bits of mantissa. A machine takes the
 #: one that it multiplies fastest (`tiling.operand_atoms`).

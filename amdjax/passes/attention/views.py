@@ -16,8 +16,6 @@ from amdjax.core.lowering import Shaped
 from amdjax.core.views import View
 from amdjax.passes.cleanup import eliminate_dead_code
 
-__all__ = ["read_views"]
-
 _KERNELS = ("attention", "attention_gradient")
 _VIEWS = ("reshape", "slice", "transpose")
 

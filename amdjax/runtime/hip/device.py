@@ -15,8 +15,6 @@ from amdjax.runtime.hip.driver import Driver, HipError
 from amdjax.runtime.hip.staging import Staging
 from amdjax.targets import GpuTarget
 
-__all__ = ["HipDevice"]
-
 _END = 3  # of the `extra` list of a launch
 _KERNARG_BYTES = 4096
 _FUNCTIONS = {

@@ -18,11 +18,6 @@ from typing import Any, Protocol
 
 from amdjax.runtime.gpu import DeviceError, refuse_after_fork
 
-__all__ = [
-    "Driver", "Emulator", "HipError", "HipUnavailable", "driver", "hip_python_version",
-    "load_hip_python", "uses_emulator",
-]  # fmt: skip
-
 _SONAMES = ("libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5")
 
 

@@ -15,10 +15,6 @@ from amdjax.runtime.hip.driver import Driver, HipError, HipUnavailable, driver, 
 from amdjax.runtime.hip.system import kernel_driver, obstacle
 from amdjax.targets import GpuTarget
 
-__all__ = [
-    "DeviceInfo", "describe", "hip_devices", "open_devices", "version_text",
-]  # fmt: skip
-
 # The first with the device properties that hip-python asks for.
 OLDEST_RUNTIME = 6_00_00000
 

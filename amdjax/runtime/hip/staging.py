@@ -13,8 +13,6 @@ from typing import Any
 from amdjax.core.integers import round_up
 from amdjax.runtime.hip.driver import Driver
 
-__all__ = ["Staging"]
-
 CHUNK = 4 << 20
 _CHUNKS = 3
 _ALIGNMENT = 64

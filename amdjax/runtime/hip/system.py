@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["KernelDriver", "Node", "kernel_driver", "obstacle"]
-
 _AMD = "0x1002"
 # PCI classes: display controllers, and processing accelerators, as Instinct cards are.
 _CLASSES = ("0x03", "0x12")

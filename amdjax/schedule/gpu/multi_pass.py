@@ -34,8 +34,6 @@ from amdjax.schedule.search import Family, Solver
 from amdjax.schedule.values import compute_dtype, short_dtype
 from amdjax.targets import GpuTarget
 
-__all__ = ["GPU_ROWS"]
-
 #: Bytes of LDS through which reductions combine waves.
 RESERVED = 4096
 PART = 4  # of a row one such part at least is kept in LDS, or none

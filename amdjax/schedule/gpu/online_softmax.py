@@ -18,8 +18,6 @@ from amdjax.schedule.domain import region_producers
 from amdjax.schedule.fusion import Fusion, Region, Root
 from amdjax.schedule.values import compute_dtype, short_dtype
 
-__all__ = ["Rescaled", "merge_passes"]
-
 
 @dataclass(frozen=True)
 class Rescaled:

@@ -16,8 +16,6 @@ from amdjax.schedule.gpu.row_plan import GpuRowPlan
 from amdjax.schedule.index import Index, placed
 from amdjax.schedule.values import El, short_dtype
 
-__all__ = ["OnlineSums"]
-
 
 class OnlineSums:
     """Accumulators of a pass that finds extrema and sums relative to them.

@@ -19,8 +19,6 @@ from amdjax.schedule.domain import Domain
 from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.schedule.reads import Tracer
 
-__all__ = ["Partition", "Resident", "foreign_reads", "group_width"]
-
 
 @dataclass(frozen=True)
 class Partition:

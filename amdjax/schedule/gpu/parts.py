@@ -16,8 +16,6 @@ from amdjax.schedule.index import Index, LoopVar, delinear
 from amdjax.schedule.writer import RegionWriter
 from amdjax.targets import GpuTarget
 
-__all__ = ["PartPlan", "part_foreign_reads", "plan_part"]
-
 
 @dataclass(frozen=True)
 class PartPlan:

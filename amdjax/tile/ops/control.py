@@ -8,8 +8,6 @@ from amdjax.tile.attributes import Attribute, Flag, Memories
 from amdjax.tile.ir import Block, Op, Operand, Operands, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, TileType
 
-__all__ = ["For", "If", "Once", "Shift", "While"]
-
 
 def _types(values: Sequence[Value]) -> tuple[TileType, ...]:
     return tuple([v.type for v in values])

@@ -6,11 +6,6 @@ from amdjax.tile.attributes import Attribute, Filling, Flag, Found, Memory, Stri
 from amdjax.tile.ir import Buffer, Op, Operand, Trait, Value, expect, expect_scalars
 from amdjax.tile.types import BOOL, INTEGERS, TileType, itemsize
 
-__all__ = [
-    "Arrive", "Atomic", "GridBarrier", "Load", "LoadAt", "LoadRows", "Prefetch", "ProgramBarrier",
-    "Store", "StoreAt",
-]  # fmt: skip
-
 
 def _mask(op: Op) -> Value | None:
     """The mask of an access, which is its last operand."""

@@ -6,10 +6,6 @@ from amdjax.tile.attributes import TOLD, Attribute, DotTiling, Flag, Memory, Sid
 from amdjax.tile.ir import Block, Op, Operand, Trait, expect, expect_scalars
 from amdjax.tile.types import BOOL, FLOATS, INDEX, TileType, itemsize
 
-__all__ = [
-    "AmxProduct", "Collect", "Contract", "Dot", "DotWords", "ResidentProduct", "ScratchProduct",
-]  # fmt: skip
-
 
 class Dot(Op, name="dot", traits=Trait.PURE):
     """`acc + a @ b` for tiles (M, K), (K, N), (M, N).

@@ -8,11 +8,6 @@ from amdjax.tile.attributes import Attribute, Memory
 from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import INDEX, INTEGERS, TileType
 
-__all__ = [
-    "Broadcast", "Compress", "Expand", "Extract", "Interleave", "Iota", "Lookup", "ProgramId",
-    "Reshape", "Shuffle", "Size", "Transpose",
-]  # fmt: skip
-
 
 class ProgramId(Op, name="program_id", traits=Trait.PURE):
     """The number of the program in the grid."""

@@ -8,8 +8,6 @@ from amdjax.tile.ir import Op, Value, nested_ops
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 
-__all__ = ["annotate_accesses"]
-
 _MOST = 128  # no access is wider, in elements
 _COUNTS = ("i32", "u32", "i64", "index")
 

@@ -11,8 +11,6 @@ from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import all_blocks, constant_of, makers, rewritten
 from amdjax.tile.types import itemsize
 
-__all__ = ["join_gathers"]
-
 _LONGEST = 4  # elements of a row that is read at once
 _FEWEST_LANES = 4  # that are worth it
 _LEAST_BYTES = 4  # of an element

@@ -8,8 +8,6 @@ from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 from amdjax.tile.types import Number
 
-__all__ = ["fold_masked_selects"]
-
 
 def fold_masked_selects(kernel: Kernel) -> Kernel:
     """`select(mask, load(…, mask, other=x), x)` is the load.

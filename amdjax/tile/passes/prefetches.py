@@ -11,8 +11,6 @@ from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 from amdjax.tile.types import CACHE_LINE, itemsize
 
-__all__ = ["place_prefetches"]
-
 _FAR = 1024  # bytes between reads of two rounds that no hardware foresees
 _PAGE = 4096  # bytes that hardware does not look beyond
 

@@ -27,11 +27,6 @@ from amdjax.targets import GpuTarget
 from amdjax.targets.mma import CELL_BYTES, MmaAtom, mma_atoms
 from amdjax.tile import Buffer, MatrixTiling, Value, itemsize
 
-__all__ = [
-    "ResidentPlan", "as_resident", "can_part", "cheapest_resident", "is_worth_it", "plan_resident",
-    "resident_clocks", "resident_plans",
-]  # fmt: skip
-
 RIVALS = (1, 4, 16, 64)  # rows whose best tiles are compared where their number is symbolic
 MOST_SUMS = 32  # of a lane
 MOST_UNIT_SUMS = 64  # of a lane, by the matrix unit

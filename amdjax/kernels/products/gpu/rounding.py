@@ -24,8 +24,6 @@ from amdjax.schedule.index import LoopVar
 from amdjax.schedule.values import short_dtype
 from amdjax.tile import itemsize
 
-__all__ = ["Rounding", "rounded"]
-
 EACH = 8  # elements of a thread
 SIDE = 64  # lines, and steps in depth, of a tile
 FORMATS = ("f16", "bf16", "xf32")
