@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import heapq
 import itertools
 import os
 import re
+import select
 import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -167,6 +170,8 @@ _hold_llvm_lock_over_fork()
 
 _WORKER_START_SECONDS = 0.08
 _MAX_WORKERS = 8
+_PIPE_BYTES = 1 << 20
+_QUEUED_SECONDS = 0.03  # of work that a helper is given at once while a program is planned
 _OTHER_MACHINES = 8.0  # what compiling for a GPU takes, compared with the same text for the host
 
 
@@ -247,31 +252,35 @@ class Compilation:
 
     def cancel(self) -> None:
         """Let go of the helpers; what they have not begun is not compiled."""
-        self._batch.close(drop=True)
+        self._batch.release()
 
 
 _DEFINED = re.compile(r"^define [^@\n]*@([\w.$-]+)", re.MULTILINE)
 
 
 class _Batch:
-    """Modules to compile: threads take the longest text there is, one thread a helper.
+    """Modules to compile, here and by helpers; the longest ones first.
 
-    While a batch is open more may be added, and threads wait for that.
+    No thread waits for helpers: one that needs Python's lock for every request and reply would get
+    it some milliseconds late while the program is being planned. What helpers have made is taken,
+    and they get more, whenever a module is added; each has one waiting behind that in its hands.
+
+    Attributes:
+      machine: as for `Compilation`.
     """
 
     def __init__(
         self, texts: Sequence[str], opt: int, *, open: bool = False, machine: Machine | None = None
     ) -> None:
         self.machine = machine
-        self._texts: list[str] = []
-        self._results: list[bytes | None] = []
-        self._todo: list[tuple[int, int]] = []  # a heap of (-length, index)
-        self._changed = threading.Condition()
+        self._texts = list(texts)
+        self._results: list[bytes | None] = [None] * len(texts)
+        self._todo = [(-len(text), index) for index, text in enumerate(texts)]  # a heap
+        heapq.heapify(self._todo)
         self._open, self._opt = open, opt
-        self._threads: list[threading.Thread] = []
+        self._helpers: list[_Worker] = []
+        self._employed = 0
         self._error: CompileError | None = None
-        for text in texts:
-            self.add(text)
 
     @property
     def least_workers(self) -> int:
@@ -279,99 +288,134 @@ class _Batch:
         return int(self.machine is not None and bool(self._texts))
 
     def add(self, text: str) -> None:
-        with self._changed:
-            self._texts.append(text)
-            self._results.append(None)
-            heapq.heappush(self._todo, (-len(text), len(self._texts) - 1))
-            self._changed.notify()
+        self._texts.append(text)
+        self._results.append(None)
+        self._return(len(self._texts) - 1)
+        self._exchange()
 
     def employ(self, workers: int) -> None:
         """Have at least so many helpers."""
-        while len(self._threads) < workers:
-            thread = threading.Thread(target=self._feed, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        while self._employed < workers:
+            self._employed += 1
+            helper = _workers_of(self.machine).acquire()
+            if helper is not None:
+                self._helpers.append(helper)
+                self._supply(helper)
 
-    def close(self, *, drop: bool = False) -> None:
-        """Nothing more will be added."""
-        with self._changed:
-            self._open = False
-            if drop:
-                self._todo.clear()
-            self._changed.notify_all()
+    def release(self) -> None:
+        """What is not compiled by now is not wanted."""
+        self._todo.clear()
+        while self._helpers:
+            helper = self._helpers.pop()
+            if helper.tasks or helper.unsent:  # which an interrupt may have left half done
+                helper.close()
+            else:
+                _workers_of(self.machine).release(helper)
 
     def run(self, workers: int) -> list[bytes]:
-        self.close()
+        """Object code of all modules, with so many helpers."""
+        self._open = False
         self.employ(workers)
-        if self.machine is None:
-            self._compile_here()
-        for thread in self._threads:
-            thread.join()
-        # What a worker had in hand when it died, or all if none could be started.
-        self._compile_here()
+        try:
+            while self._error is None and (self._todo or any(h.tasks for h in self._helpers)):
+                is_here = self.machine is None or not self._helpers
+                self._exchange(wait=not (self._todo and is_here))
+                if self._todo and is_here:
+                    self._compile_here(heapq.heappop(self._todo)[1])
+        finally:
+            self.release()
         if self._error is not None:
             raise self._error
         return [data for data in self._results if data is not None]
 
-    def _take(self) -> int | None:
-        """The next module, waiting for it while the batch is open; None when there is none."""
-        with self._changed:
-            while self._open and not self._todo and self._error is None:
-                self._changed.wait()
-            if not self._todo or self._error is not None:
-                return None
-            return heapq.heappop(self._todo)[1]
-
-    def _compile_here(self) -> None:
+    def _compile_here(self, index: int) -> None:
+        compiler = _compiler() if self.machine is None else Compiler(self.machine)
         try:
-            while (index := self._take()) is not None:
-                text = self._texts[index]
-                if self.machine is None:
-                    self._results[index] = compile_ir(text, opt=self._opt)
-                else:
-                    self._results[index] = Compiler(self.machine).code(text, self._opt)
+            self._results[index] = compiler.code(self._texts[index], self._opt)
         except CompileError as error:
-            self._fail(error)
-
-    def _fail(self, error: CompileError) -> None:
-        with self._changed:
             self._error = error
-            self._changed.notify_all()
 
-    def _feed(self) -> None:
-        """Pass work to one helper at a time until there is none left or helpers fail."""
-        workers = _workers_of(self.machine)
-        while (worker := workers.acquire()) is not None:
-            if self._feed_one(worker, workers):
+    def _return(self, index: int) -> None:
+        heapq.heappush(self._todo, (-len(self._texts[index]), index))
+
+    # Helpers
+
+    def _exchange(self, *, wait: bool = False) -> None:
+        """Take what helpers have made and give them more.
+
+        Args:
+          wait: until one has made something, if there is anything to make.
+        """
+        busy = [h for h in self._helpers if h.tasks]
+        if wait and busy:
+            poll = select.poll()  # which, unlike select, knows of any number of open files
+            for helper in busy:
+                poll.register(helper.replies, select.POLLIN)
+                if helper.unsent:
+                    poll.register(helper.requests, select.POLLOUT)
+            poll.poll()
+        for helper in busy:
+            self._serve(helper)
+        for helper in tuple(self._helpers):
+            self._supply(helper)
+
+    def _serve(self, helper: _Worker) -> None:
+        """Take what a helper has made; it may have died."""
+        try:
+            helper.send()
+            for index, data in helper.receive():
+                self._results[index] = data
+        except CompileError as error:
+            self._error = error
+        except (OSError, EOFError):
+            self._drop(helper)
+
+    def _supply(self, helper: _Worker) -> None:
+        """Give a helper what it needs until the next exchange."""
+        while self._todo and self._error is None and self._has_room(helper):
+            index = heapq.heappop(self._todo)[1]
+            try:
+                helper.request(index, self._texts[index], self._opt)
+            except OSError:
+                self._drop(helper)
                 return
 
-    def _feed_one(self, worker: _Worker, workers: _Workers) -> bool:
-        """Pass work to a helper; whether nothing more is to be done."""
-        index = None
-        try:
-            while (index := self._take()) is not None:
-                self._results[index] = worker.compile(self._texts[index], self._opt)
-        except CompileError as error:
-            self._fail(error)
-        except (OSError, EOFError, ValueError):
-            worker.close()
-            if index is None:
-                return True
-            if self.machine is not None and worker.process.returncode:
-                name = _DEFINED.search(self._texts[index])
-                where = f"kernel {name[1]}: " if name else ""
-                self._fail(CompileError(where + worker.last_words()))
-                return True
-            with self._changed:
-                heapq.heappush(self._todo, (-len(self._texts[index]), index))
-                self._changed.notify()
-            return self.machine is None
-        workers.release(worker)
-        return True
+    def _has_room(self, helper: _Worker) -> bool:
+        tasks = helper.tasks
+        if not tasks:
+            return True
+        if not self._open and (self.machine or len(self._todo) <= len(self._helpers)):
+            return False  # another process would begin it earlier
+        queued = sum(estimated_seconds(self._texts[i]) for i in tasks) if len(tasks) > 1 else 0
+        return helper.answered and queued < _QUEUED_SECONDS
+
+    def _drop(self, helper: _Worker) -> None:
+        """What a helper had in hand when it died is compiled here or by another one."""
+        self._helpers.remove(helper)
+        tasks = tuple(helper.tasks)
+        helper.close()
+        if self.machine is not None and tasks and helper.process.returncode:
+            name = _DEFINED.search(self._texts[tasks[0]])
+            where = f"kernel {name[1]}: " if name else ""
+            self._error = CompileError(where + helper.last_words())
+            return
+        for index in tasks:
+            self._return(index)
+        if self.machine is not None:
+            self._employed -= 1
+            self.employ(self._employed + 1)
 
 
 class _Worker:
-    """One helper process, for this computer or for another machine."""
+    """One helper process, for this computer or for another machine.
+
+    Attributes:
+      requests: the pipe to it.
+      replies: the pipe from it.
+      tasks: numbers of the requests that it has not replied to, in their order.
+      unsent: what its pipe had no room for.
+      answered: whether it has replied to anything, so that it is known to run.
+    """
 
     def __init__(self, machine: Machine | None = None) -> None:
         self.machine = machine
@@ -392,20 +436,53 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.errors or subprocess.DEVNULL,
+            bufsize=0,
         )
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.requests, self.replies = self.process.stdin, self.process.stdout
+        for pipe in (self.requests, self.replies):
+            os.set_blocking(pipe.fileno(), False)
+            with contextlib.suppress(OSError):  # room for several modules, where it can be told
+                fcntl.fcntl(pipe, getattr(fcntl, "F_SETPIPE_SZ", -1), _PIPE_BYTES)
+        self.tasks: deque[int] = deque()
+        self.unsent, self._received = b"", bytearray()
+        self.answered = False
         self.owner = os.getpid()
 
-    def compile(self, text: str, opt: int) -> bytes:
-        assert self.process.stdin is not None and self.process.stdout is not None
+    def request(self, number: int, text: str, opt: int) -> None:
+        """Have a module compiled, behind those it was asked for before."""
         data = text.encode()
-        self.process.stdin.write(compile_worker.REQUEST.pack(opt, len(data)) + data)
-        self.process.stdin.flush()
-        header = compile_worker.read_exactly(self.process.stdout, compile_worker.REPLY.size)
-        status, size = compile_worker.REPLY.unpack(header)
-        reply = compile_worker.read_exactly(self.process.stdout, size)
-        if status:
-            raise CompileError(reply.decode(errors="replace"))
-        return reply
+        self.unsent += compile_worker.REQUEST.pack(opt, len(data)) + data
+        self.tasks.append(number)
+        self.send()
+
+    def send(self) -> None:
+        """Pass on what the pipe has room for."""
+        while self.unsent and (count := self.requests.write(self.unsent)) is not None:
+            self.unsent = self.unsent[count:]
+
+    def receive(self) -> Iterator[tuple[int, bytes]]:
+        """What it has made by now, with the numbers of the requests.
+
+        Raises:
+            CompileError: LLVM rejected the next text.
+            EOFError: the process has ended.
+        """
+        while (data := self.replies.read(1 << 16)) is not None:
+            if not data:
+                raise EOFError
+            self._received += data
+        header, received = compile_worker.REPLY.size, self._received
+        while len(received) >= header:
+            status, size = compile_worker.REPLY.unpack_from(received)
+            if len(received) < header + size:
+                return
+            reply = bytes(received[header : header + size])
+            del received[: header + size]
+            number, self.answered = self.tasks.popleft(), True
+            if status:
+                raise CompileError(reply.decode(errors="replace"))
+            yield number, reply
 
     def last_words(self) -> str:
         """Why the process died; known once it is closed."""
