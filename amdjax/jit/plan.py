@@ -10,7 +10,7 @@ iteration of a loop is needed until the loop ends.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
@@ -48,7 +48,7 @@ from amdjax.jit.offloading import copy_near_use, prefetch_copies
 from amdjax.jit.partitions import merge_parts
 from amdjax.jit.repeats import Repeats
 from amdjax.jit.schedule import Schedule, is_shaped, shaped_context
-from amdjax.jit.shared_kernels import may_share, share_kernels
+from amdjax.jit.shared_kernels import SharedKernels, may_share
 from amdjax.jit.updates import changes_in_place, first_names, readers_first
 from amdjax.jit.workspace import FilledWorkspace
 from amdjax.kernels.shaped import estimate, has_gpu_kernels, has_kernels, lower_shaped
@@ -153,8 +153,9 @@ class Planner:
         self.repeats, self.by_line = Repeats(by_line), by_line
         self.fusions: dict[int, tuple[Fusion, Jaxpr]] = {}
         self.transpositions: Transpositions = {}
-        #: whether kernels that differ in numbers alone become one
-        self.shares = isinstance(target, CpuTarget) and is_on("share_kernels")
+        #: the kernels that differ in numbers alone; None where they stay apart
+        on_cpu = isinstance(target, CpuTarget)
+        self.shared = SharedKernels() if on_cpu and is_on("share_kernels") else None
         #: kernels of launches that may turn out to be done once; and what these write
         self.waiting: set[int] = set()
         self.of_constants: set[int] = set()
@@ -224,7 +225,10 @@ class Planner:
         fixed = frozenset(jaxpr.constvars if keeps else ())
         self.body(jaxpr, env, destinations, outermost=True, hoisted=Hoisted(fixed))
         self.emit(vm.HALT)
-        self.share_kernels()
+        if self.shared is not None:
+            words = (w for i in self.instructions for w in i.words)
+            self.share(w for w in words if isinstance(w, tile.Kernel))
+            self.instructions = self.shared.written(self.instructions)
         hosted = any(s.space is Space.Host for s in self.storages)
         host_slot = self.slot() if hosted else vm.ZERO
         if isinstance(self.target, GpuTarget):
@@ -308,7 +312,7 @@ class Planner:
             self.waiting.update(map(id, kernels))
             return
         for kernel in kernels:
-            if not (self.shares and may_share(kernel)):
+            if self.shared is None or not may_share(kernel):
                 self.load(kernel)
 
     def load(self, kernel: tile.Kernel) -> None:
@@ -334,15 +338,10 @@ class Planner:
         self.of_constants.update(id(s) for role, s in listed if role != "in")
         return True
 
-    def share_kernels(self) -> None:
-        """Let kernels be compiled that waited for others of their structure."""
-        if not self.shares:
-            return
-        self.shares, self.instructions = False, share_kernels(self.instructions)
-        for kernel in (w for i in self.instructions for w in i.words):
-            if isinstance(kernel, tile.Kernel) and may_share(kernel):
-                self.waiting.discard(id(kernel))
-                self.load(kernel)
+    def share(self, kernels: Iterable[tile.Kernel]) -> None:
+        """Let those of the kernels be compiled that may be one with others."""
+        for kernel in self.shared.add(kernels) if self.shared is not None else ():
+            self.load(kernel)
 
     @contextmanager
     def undecided(self) -> Iterator[Callable[[], None]]:
@@ -471,7 +470,10 @@ class Planner:
                     continue
                 if is_bitcast(step.eqn) or changes_in_place(step, fusion):
                     wanted.setdefault(source, wanted[step.eqn.outvars[0]])
-        Body(self, fusion, env, wanted, outermost, hoisted).run()
+        body = Body(self, fusion, env, wanted, outermost, hoisted)
+        if outermost and self.shared is not None:
+            self.share(body.lower_steps())
+        body.run()
         for v, d in zip(jaxpr.outvars, destinations, strict=True):
             self.copy(d, self.view(env, v), v.aval.nbytes)
 
@@ -513,6 +515,7 @@ class Body:
         self.taken: set[Var] = set()  # dead values whose memory another value has already
         self.contested: Collection[Var] = ()  # read by several of the steps that run together
         once = isinstance(planner.target, CpuTarget) and is_on("fill_workspace_once")
+        self.lowered: dict[int, Sequence[Call | Copy]] = {}  # steps, by their ids
         self.filled = FilledWorkspace(planner.storages, planner.arena) if once else None
         self.in_place = is_on("update_in_place")
 
@@ -565,6 +568,8 @@ class Body:
         self.contested = ()
 
     def region(self, step: Region) -> Sequence[Call | Copy]:
+        if (found := self.lowered.get(id(step))) is not None:
+            return found
         fusion, p = self.fusion, self.p
         resident = self.hoisted.resident
         is_alike = isinstance(p.target, CpuTarget) and not p.by_line
@@ -601,8 +606,37 @@ class Body:
                 "lowering, such as interpreters.mlir.lower_fun of a function of other operations"
             )
 
+    def lower_steps(self) -> list[tile.Kernel]:
+        """Lower all steps, and have their kernels compiled while their launches are written.
+
+        Those that may run once wait until that is known.
+
+        Returns:
+          The kernels that may be one with others.
+        """
+        shared: list[tile.Kernel] = []
+        known: set[Any] = {*self.hoisted.fixed}
+        for step in self.fusion.steps:
+            if isinstance(step, Region):
+                calls = self.region(step)
+            elif is_shaped(step.eqn) and not is_bitcast(step.eqn):
+                calls = self.shaped(step)
+            else:
+                continue
+            self.lowered[id(step)] = calls
+            for call in calls:
+                if isinstance(call, Copy) or call.grid == 0:
+                    continue
+                if may_share(call.kernel):
+                    shared.append(call.kernel)
+                elif not _is_known(call, known) and config.exec_time_optimization_effort >= 0:
+                    self.p.load(call.kernel)
+        return shared
+
     def shaped(self, step: Single) -> Sequence[Call | Copy]:
         """The launches of a kernel family."""
+        if (found := self.lowered.get(id(step))) is not None:
+            return found
         p, fixed, resident = self.p, self.hoisted.fixed, self.hoisted.resident
         ctx = shaped_context(step, self.fusion, p.target, fixed, resident)
         lower = lambda: p.fitted(lower_shaped(ctx))
@@ -726,6 +760,16 @@ class Body:
         in_avals, out_avals = [x.aval for x in eqn.invars], [v.aval for v in eqn.outvars]
         self.p.hosts.append(HostCall(rule.fn, eqn.params, in_avals, out_avals))
         self.p.emit(vm.HOST, len(self.p.hosts) - 1, len(reads) + len(writes), *reads, *writes)
+
+
+def _is_known(call: Call, known: set[Any]) -> bool:
+    """Whether a launch reads nothing but what is `known`, to which is added what it makes."""
+    listed = list(zip(call.kernel.params, call.args, strict=True))
+    reads = [x for p, x in listed if p.role == "in"]
+    if not reads or not all(isinstance(x, Literal) or x in known for x in reads):
+        return False
+    known.update(x for p, x in listed if p.role not in ("in", "size"))
+    return True
 
 
 def _is_constant(storage: Storage) -> bool:

@@ -7,14 +7,14 @@ that differ. What is in registers, and how it is summed, stays as it was written
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from amdjax import tile
 from amdjax.jit.horizontal import number
 from amdjax.jit.instructions import Instruction, first_operand
-from amdjax.tile.generalize import generalize, structure
+from amdjax.tile.generalize import generalize, outline, structure
 
-__all__ = ["may_share", "share_kernels"]
+__all__ = ["SharedKernels", "may_share"]
 
 
 def may_share(kernel: tile.Kernel) -> bool:
@@ -22,30 +22,47 @@ def may_share(kernel: tile.Kernel) -> bool:
     return kernel.has_micro_kernel and not kernel.sizes
 
 
-def share_kernels(instructions: Sequence[Instruction]) -> list[Instruction]:
-    """The instructions with as few kernels as there are structures of those that may be shared."""
-    groups: dict[object, dict[int, tile.Kernel]] = {}
-    seen: dict[int, tile.Kernel] = {}
-    for kernel in (w for i in instructions for w in i.words if isinstance(w, tile.Kernel)):
-        if id(kernel) not in seen and may_share(kernel):
-            seen[id(kernel)] = kernel
-            groups.setdefault(structure(kernel), {})[id(kernel)] = kernel
-    shared: dict[int, tuple[tile.Kernel, list[int]]] = {}
-    for alike in groups.values():
-        if len(alike) > 1:
-            general, numbers = generalize(list(alike.values()))
-            shared |= {key: (general, own) for key, own in zip(alike, numbers, strict=True)}
-    return [_sharing(i, shared) for i in instructions] if shared else list(instructions)
+class SharedKernels:
+    """As few kernels as there are structures of those of a program that may be shared."""
 
+    def __init__(self) -> None:
+        #: of a kernel, by its id: itself, which thus stays alive, what is compiled, and its numbers
+        self._shared: dict[int, tuple[tile.Kernel, tile.Kernel, list[int]]] = {}
 
-def _sharing(i: Instruction, shared: dict[int, tuple[tile.Kernel, list[int]]]) -> Instruction:
-    """An instruction that launches shared kernels, with their numbers behind its operands."""
-    words = list(i.words)
-    for n in reversed(range(len(words))):
-        if id(words[n]) in shared:
-            words[n], numbers = shared[id(words[n])]
+    def add(self, kernels: Iterable[tile.Kernel]) -> list[tile.Kernel]:
+        """What is compiled for those of some kernels that may be shared and are not known yet."""
+        new = {id(k): k for k in kernels if id(k) not in self._shared and may_share(k)}
+        made = []
+        for similar in _grouped(new.values(), outline):
+            for alike in _grouped(similar, structure) if len(similar) > 1 else [similar]:
+                alone = len(alike) == 1
+                general, numbers = (alike[0], [[]]) if alone else generalize(alike)
+                made.append(general)
+                for kernel, own in zip(alike, numbers, strict=True):
+                    self._shared[id(kernel)] = kernel, general, own
+        return made
+
+    def written(self, instructions: Sequence[Instruction]) -> list[Instruction]:
+        """The instructions with what is compiled in place of the kernels."""
+        return [self._sharing(i) for i in instructions]
+
+    def _sharing(self, i: Instruction) -> Instruction:
+        """An instruction that launches shared kernels, with their numbers behind its operands."""
+        found = [n for n, w in enumerate(i.words) if id(w) in self._shared]
+        words = list(i.words)
+        for n in reversed(found):
+            _, words[n], numbers = self._shared[id(words[n])]
             start = first_operand(i, n)
             stop = start + words[start - 1]
             words[stop:stop] = map(number, numbers)
             words[start - 1] += len(numbers)
-    return Instruction(i.opcode, words, i.step)
+        return Instruction(i.opcode, words, i.step) if found else i
+
+
+def _grouped(
+    kernels: Iterable[tile.Kernel], key: Callable[[tile.Kernel], object]
+) -> Iterable[list[tile.Kernel]]:
+    groups: dict[object, list[tile.Kernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(key(kernel), []).append(kernel)
+    return groups.values()

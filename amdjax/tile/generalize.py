@@ -13,17 +13,18 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from amdjax.tile import ops
 from amdjax.tile.attributes import Side
-from amdjax.tile.ir import Block, Op, Trait, Value, highest_number
+from amdjax.tile.ir import OPERATIONS, Block, Op, Trait, Value, highest_number, nested_ops
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.ops.memory import Strided
 from amdjax.tile.passes.rewriting import rewritten
 from amdjax.tile.types import INDEX, Buffer, Number
 
-__all__ = ["generalize", "structure", "with_strides_told"]
+__all__ = ["generalize", "outline", "structure", "with_strides_told"]
 
 #: Constants of these dtypes may become parameters: places, strides, extents and limits.
 _SIZES = ("index", "u64")
@@ -38,6 +39,12 @@ def structure(kernel: Kernel) -> Any:
     if kernel.sizes:
         return None  # those of symbolic dimensions are one kernel already
     return _Structure(kernel).key()
+
+
+def outline(kernel: Kernel) -> Any:
+    """What kernels of one structure have in common that is found in a fraction of its time."""
+    effects = [type(op) for op in nested_ops(kernel.body) if not _is_pure(op)]
+    return len(kernel.params), len(kernel.scratch), tuple(effects)
 
 
 def generalize(
@@ -83,7 +90,12 @@ def _without_run(side: Side) -> Side:
 
 
 def _is_pure(op: Op) -> bool:
-    return Trait.PURE in op.traits and not op.blocks
+    return not op.blocks and _has_no_effects(op.name)
+
+
+@cache
+def _has_no_effects(name: str) -> bool:
+    return Trait.PURE in OPERATIONS[name].traits
 
 
 def _is_size(op: Op) -> bool:

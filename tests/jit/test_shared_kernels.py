@@ -8,9 +8,9 @@ import pytest
 import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
-from amdjax.core.config import disabled_passes
+from amdjax.core.config import State, disabled_passes
 from amdjax.jit.instructions import View
-from amdjax.jit.plan import plan_program
+from amdjax.jit.plan import Planner, plan_program
 from amdjax.jit.stored_plans import read_plan, written_plan
 from amdjax.targets.cpu import CpuTarget
 
@@ -135,3 +135,43 @@ def test_plans_are_kept_with_the_numbers():
     places = lambda i: [w.offset for w in i.words if isinstance(w, View)]
     kept = list(map(places, found.plan.instructions))
     assert kept == list(map(places, plan.instructions)) and min(map(min, filter(None, kept))) < 0
+
+
+class Recorder:
+    """A loader that notes what it is given, between the launches that are written."""
+
+    def __init__(self, monkeypatch):
+        self.events, emit = [], Planner.emit
+        monkeypatch.setattr(
+            Planner, "emit", lambda p, *words: (self.events.append(None), emit(p, *words))[1]
+        )
+
+    def start(self, kernels):
+        pass
+
+    expect = start
+
+    def add(self, kernel):
+        self.events.append(kernel)
+
+
+def upsampled(x, weights):
+    """Of constants that are packed several times, between the products that read them."""
+    y = lax.conv_transpose(jnp.tanh(x), weights, (2, 2), "SAME")
+    return jnp.exp(y).sum(-1), x.reshape(-1, 64) @ weights[0, 0]
+
+
+@pytest.mark.parametrize("effort", [0.0, -1.0])
+def test_kernels_are_compiled_before_launches_are_written(monkeypatch, effort):
+    x, w, ws = draw(1, 28, 28, 64), draw(2, 2, 64, 32), weights(64, 64, 64, 64)
+    program = amdjax.make_jaxpr(lambda x: (upsampled(x, w), stages(x, *ws)))(x)
+    loader = Recorder(monkeypatch)
+    with State("exec_time_optimization_effort")(effort):
+        plan = plan_program(program, CPU, loader=loader)
+    given = [k for k in loader.events if k is not None]
+    # Nothing is compiled in vain, and all is.
+    assert {id(k) for k in given} == {id(k) for k in plan.kernels()}
+    before = loader.events[: loader.events.index(None)]
+    assert any(k.has_micro_kernel for k in before) and any(k.runs_once for k in given)
+    if effort == 0:
+        assert {id(k) for k in before} == {id(k) for k in given if not k.runs_once}

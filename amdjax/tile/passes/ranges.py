@@ -46,6 +46,9 @@ def clamp_conversions(kernel: Kernel) -> Kernel:
 
     Clamps pass NaN on, and a conversion saturates; here neither is seen.
     """
+    # What few kernels have is not searched for in all of them.
+    if not any(isinstance(op, ops.Convert) and op.x.shape for op in nested_ops(kernel.body)):
+        return kernel
     made = makers(kernel.body)
 
     def change(op: Op) -> Op:
