@@ -363,7 +363,11 @@ def _sources(
     for x in inputs:
         whole = size_of(x.aval.shape)
         share = 1 if reads_many(eqn) or whole <= size else size / whole
-        for source, nbytes in inlined.get(x, {x: x.aval.nbytes}).items():
+        reads = inlined.get(x, {x: x.aval.nbytes})
+        if share == 1 and not found:
+            found.update(reads)  # all at once: sums of many terms have one source more each
+            continue
+        for source, nbytes in reads.items():
             found.setdefault(source, nbytes * share)
     return found
 
@@ -811,10 +815,10 @@ def _fits_behind(region: Region, result: Var) -> bool:
     ):
         return False
     for root in region.roots:
+        if root.cost > 200 or root.loop is not None:
+            return False
         here = placed(map(Index.of, root.dims), result.aval.shape)
         if any(v is result and index != here for v, index in root.reads):
-            return False
-        if root.cost > 200 or root.loop is not None:
             return False
     return True
 
