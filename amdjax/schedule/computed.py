@@ -2,13 +2,15 @@
 
 Such a product reads each element of its large operand once. Where that is computed of less than it
 is, as weights in few bits are dequantized, it is neither stored nor read again: the kernel computes
-some columns of a step in depth, in lanes, and multiplies them by all rows.
+some columns of a step in depth, in lanes, and multiplies them by all rows. Of a matrix that is
+summed over its last axes lanes are steps in depth.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,6 +33,18 @@ MOST_READ = 3 / 4  # of its bytes, that what it is computed of may have
 LEAST_COLUMNS = 16  # in lanes
 MOST_PARTS = 4  # of the columns, whose tiles take turns
 BLOCKS = (16, 32, 24, 20, 28, 12, 8)  # steps in depth between which factors may change
+LINE_BLOCKS = (128, 64, 32, 16)  # the same where they are in lanes
+MOST_INTERLEAVED = 8  # steps in depth that one element of memory has numbers of
+#: What has the elements of operands in other places.
+LAYOUT_CHANGES = {
+    "broadcast_in_dim",
+    "concatenate",
+    "expand_dims",
+    "reshape",
+    "slice",
+    "squeeze",
+    "transpose",
+}
 
 
 class Term(NamedTuple):
@@ -58,10 +72,11 @@ class ComputedOperand:
       side: which operand it is.
       producers: equations that make it of what is in memory.
       reads: what that is.
-      columns: of the matrix.
+      strides: positions from one step in depth, and from one column, to the next.
       block: steps in depth that `factors` are the same for, if they begin at a multiple of it.
-      parts: equal parts of its columns that are computed differently, as numbers are that share
-        bytes; tiles of them take turns, so that what they share is near.
+      parts: equal parts of what is in lanes that are computed differently, as numbers are that
+        share bytes; tiles of them take turns, so that what they share is near.
+      interleave: neighbors in depth whose numbers share an element of memory, if depth is in lanes.
       core: what is multiplied and summed: `var` without factors.
       factors: what sums of a block are multiplied by, as scales of groups are.
       lookups: values that follow from a number of four bits, which has 16 of them, and that number.
@@ -71,16 +86,22 @@ class ComputedOperand:
     side: int
     producers: Mapping[Var, JaxprEqn]
     reads: tuple[Var, ...]
-    columns: int
+    strides: tuple[int, int]
     block: int
     parts: int
+    interleave: int
     core: Term
     factors: tuple[Term, ...]
     lookups: Mapping[Var, Var]
 
     def index(self, term: Term, depth: Index, column: Index) -> tuple[Index, ...]:
         """Where the core or a factor has what an element is computed of."""
-        return term.place(depth * self.columns + column)
+        return term.place(depth * self.strides[0] + column * self.strides[1])
+
+    @property
+    def by_line(self) -> bool:
+        """Whether steps in depth are in lanes."""
+        return self.strides[0] == 1
 
 
 def computable_operand(eqn: JaxprEqn, producers: Mapping[Var, JaxprEqn]) -> Var | None:
@@ -94,13 +115,16 @@ def computable_operand(eqn: JaxprEqn, producers: Mapping[Var, JaxprEqn]) -> Var 
     matrix, other = eqn.invars[side], eqn.invars[1 - side]
     if batch[0] or not contract[0] or not isinstance(matrix, Var) or matrix is other:
         return None
-    axes, own, first = contract[side], contract[1 - side], len(contract[0])
-    runs = (tuple(range(first)), tuple(range(other.aval.ndim - first, other.aval.ndim)))
-    if tuple(axes) != runs[0] or tuple(own) not in runs:
+    own, count, rank = contract[1 - side], len(contract[0]), matrix.aval.ndim
+    runs = (tuple(range(count)), tuple(range(other.aval.ndim - count, other.aval.ndim)))
+    leading = tuple(contract[side]) == tuple(range(count))
+    if not leading and tuple(contract[side]) != tuple(range(rank - count, rank)):
+        return None
+    if tuple(own) not in runs:
         return None
     if not all(map(_is_float, (other, *eqn.outvars))) or matrix.aval.dtype.kind == "c":
         return None
-    depth = math.prod(matrix.aval.shape[:first])
+    depth = math.prod(matrix.aval.shape[d] for d in contract[side])
     large = depth >= BLOCKS[0] and matrix.aval.size >= max(LEAST_ELEMENTS, LEAST_COLUMNS * depth)
     few = other.aval.size <= FEW_ROWS * depth
     return matrix if large and few and matrix in producers else None
@@ -134,8 +158,8 @@ def computed_operand(
     if matrix not in own or read > MOST_READ * matrix.aval.nbytes:
         return None
     side = _larger(eqn)
-    summed = len(eqn.params["dimension_numbers"][0][side])
-    return _Analysis(matrix, own, summed).operand(side, tuple(reads))
+    analysis = _Analysis(matrix, own, eqn.params["dimension_numbers"][0][side])
+    return analysis.operand(side, tuple(reads))
 
 
 def made_of(
@@ -157,12 +181,14 @@ def made_of(
 class _Analysis:
     """Where the elements of an operand read others."""
 
-    def __init__(self, matrix: Var, producers: dict[Var, JaxprEqn], summed: int):
+    def __init__(self, matrix: Var, producers: dict[Var, JaxprEqn], summed: Sequence[int]):
         self.matrix, self.producers = matrix, producers
         self.whole = Term(matrix, matrix.aval.shape)
         self._known: dict[Var, frozenset[Var] | None] = {}
-        self.depth = math.prod(matrix.aval.shape[:summed])
-        self.columns = math.prod(matrix.aval.shape[summed:])
+        self.depth = math.prod(matrix.aval.shape[d] for d in summed)
+        self.columns = matrix.aval.size // self.depth
+        self.by_line = summed[0] != 0 or len(summed) == matrix.aval.ndim
+        self.strides = (1, self.depth) if self.by_line else (self.columns, 1)
 
     def operand(self, side: int, reads: tuple[Var, ...]) -> ComputedOperand | None:
         """The operand; None where lanes do not read side by side."""
@@ -171,43 +197,58 @@ class _Analysis:
         by = [
             q.by for i in (*places, *conditions) for q in quotients(i) if q.inner.depends_on(depth)
         ]
-        block = next((n for n in BLOCKS if all(n % b == 0 or b % n == 0 for b in by)), BLOCKS[0])
-        parts = self._parts(changes(conditions, column))
-        width = self.columns // parts
-        lane = LoopVar("l", width)
-        for part in range(parts):
-            here = Index.of(lane) + part * width
-            offsets, _ = self._indices(self.whole, Index.of(depth), here)
-            if not all(_in_lanes(o, lane) for o in offsets):
-                return None
-        still = self._still_in(block)
-        core, factors = self._factored(still)
+        parts = _equal_parts(changes(conditions, depth if self.by_line else column))
+        block, interleave = self._line_block(by, parts) if self.by_line else (_block(by), 1)
+        if not block or not self._fits_lanes(block, parts, interleave):
+            return None
+        core, factors = self._factored(self._still_in(block))
         return ComputedOperand(
-            self.matrix,
-            side,
-            self.producers,
-            reads,
-            self.columns,
-            block,
-            parts,
-            core,
-            tuple(factors),
-            self._lookups(core.atom),
+            self.matrix, side, self.producers, reads, self.strides, block, parts, interleave, core,
+            tuple(factors), self._lookups(core.atom),
+        )  # fmt: skip
+
+    def _line_block(self, by: Sequence[int], parts: int) -> tuple[int, int]:
+        """Steps in depth of a block, none where the depth is no whole number of blocks, and how
+        many of them share an element of memory.
+        """
+        interleave = math.lcm(*(b for b in by if b <= MOST_INTERLEAVED))
+        far = [b for b in by if b > MOST_INTERLEAVED]
+        fits = (
+            n
+            for n in LINE_BLOCKS
+            if self.depth % (parts * n) == 0
+            and n % interleave == 0
+            and all(b % n == 0 for b in far)
         )
+        return next(fits, 0), interleave
+
+    def _fits_lanes(self, block: int, parts: int, interleave: int) -> bool:
+        """Whether what lanes read lies side by side, in each part."""
+        whole = self.depth if self.by_line else self.columns
+        width = whole // parts
+        outer, lane = LoopVar("b", width // block), LoopVar("l", width)
+        depth, column = LoopVar("d", self.depth), LoopVar("c", self.columns)
+        if self.by_line:
+            lane = LoopVar("l", block // interleave)
+        for part, n in itertools.product(range(parts), range(interleave)):
+            here = Index.of(lane) * interleave + (part * width + n)
+            if self.by_line:
+                offsets, _ = self._indices(
+                    self.whole, here + Index.of(outer) * block, Index.of(column)
+                )
+            else:
+                offsets, _ = self._indices(self.whole, Index.of(depth), here)
+            if not all(_in_lanes(o, lane) for o in offsets):
+                return False
+        return True
 
     def _indices(self, term: Term, depth: Index, column: Index) -> tuple[list[Index], list[Index]]:
         """Offsets of what an element reads, and indices that are conditions or values."""
         tracer = Tracer(self.producers, lambda var, index: None)
         symbols = [s for i in (depth, column) for s in i.symbols()]
         tracer.spread_anywhere(s for s in symbols if isinstance(s, LoopVar))
-        tracer.value(term.atom, term.place(depth * self.columns + column))
+        tracer.value(term.atom, term.place(depth * self.strides[0] + column * self.strides[1]))
         return [offset for _, offset in tracer.offsets], tracer.irregular
-
-    def _parts(self, starts: list[int]) -> int:
-        """Into how many equal parts what is joined cuts the columns."""
-        count = len(starts) - 1
-        equal = all(n * count == i * self.columns for i, n in enumerate(starts))
-        return count if equal and 1 < count <= MOST_PARTS else 1
 
     def _still_in(self, block: int) -> Callable[[Term], bool]:
         """What tells whether a value with the operand's shape is the same in a block of depth."""
@@ -271,11 +312,11 @@ class _Analysis:
         return frozenset().union(*(x for x in found if x)) if None not in found else None
 
     def _is_number(self, atom: Any) -> bool:
-        """Whether a value is a number of four bits, or several joined."""
+        """Whether a value is a number of four bits, or such are what it is put together of."""
         if four_bits(atom, self.producers) is not None:
             return True
         eqn = self.producers.get(atom) if isinstance(atom, Var) else None
-        if eqn is None or eqn.primitive.name != "concatenate":
+        if eqn is None or eqn.primitive.name not in LAYOUT_CHANGES:
             return False
         return all(map(self._is_number, eqn.invars))
 
@@ -293,6 +334,20 @@ class _Analysis:
         out = eqn.outvars[0].aval
         x, y = (Term(x, out.shape) for x in eqn.invars)
         return (x, y) if short_dtype(out.dtype) in ("f32", "f64") else None
+
+
+def _block(by: Sequence[int]) -> int:
+    """Steps in depth of a block, in which what is divided by such numbers does not change, or
+    changes as in all blocks.
+    """
+    return next((n for n in BLOCKS if all(n % b == 0 or b % n == 0 for b in by)), BLOCKS[0])
+
+
+def _equal_parts(starts: Sequence[int]) -> int:
+    """Into how many equal parts a loop is cut by places, its ends included."""
+    count = len(starts) - 1
+    equal = all(n * count == i * starts[-1] for i, n in enumerate(starts))
+    return count if equal and count <= MOST_PARTS else 1
 
 
 def _keeps_places(eqn: JaxprEqn) -> bool:

@@ -113,6 +113,10 @@ MORE = {
     ),
     "few columns": ("product on a CPU", few_features, [(2, 24, 24, 16), (2, 3, 3, 16)]),
     "network": ("sort on a CPU", lambda x: lax.sort(x), [(40, 100)]),
+    "computed lines": (
+        "product of a computed operand on a CPU", lambda x, s, t: x @ (s * t).T,
+        [(2, 1024), (1, 1024), (2048, 1)],
+    ),
     "depthwise": ("convolution on a CPU", *PROGRAMS["depthwise convolution"]),
     "products": ("convolution on a CPU", conv, [(2, 9, 9, 4), (3, 3, 4, 16)]),
 }  # fmt: skip

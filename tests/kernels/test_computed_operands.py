@@ -16,7 +16,7 @@ ROUNDINGS = 8  # of the sum of absolute products
 
 
 def is_computed(schedule):
-    return "computed columns" in schedule
+    return "computed columns" in schedule or "computed lines" in schedule
 
 
 def assert_close(found, x, w, eps=EPS):
@@ -152,6 +152,56 @@ def test_dtypes(dtype, wide):
     assert_close(found, x, np.asarray(q, np.float64) * np.asarray(s, np.float64), eps)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 7, 8])
+@pytest.mark.parametrize("group", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("with_zero", [False, True])
+def test_groups_of_lines(rows, group, with_zero):
+    """The matrix transposed: lanes are steps in depth, also of two that share a byte."""
+    depth, columns = 512, 100
+    x, packed = activations(rows, depth), bits((columns, depth // 2), np.uint8)
+    s, z = scales(columns, depth // group), bits((columns, depth // group), ml_dtypes.uint4, 3)
+
+    def dequantized(packed, s, z, np=jnp):
+        q = np.stack([packed & 15, packed >> 4], -1).reshape(columns, -1, group).astype("f")
+        moved = q - z.astype("f")[..., None] if with_zero else q - 8
+        return (moved * s[..., None]).reshape(columns, depth)
+
+    f = lambda x, *w: x @ dequantized(*w).T
+    found, schedule = results_and_schedule(f, x, packed, s, z)
+    assert "computed lines" in schedule, schedule
+    assert_close(found, x, dequantized(packed, s, z, np).T)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("shape", [(48, 512), (101, 256), (3000, 64)], ids=str)
+@pytest.mark.parametrize("dtype", ["int4", "uint4", "mxfp4", "int8", "float8_e4m3fn"])
+def test_stored_formats_by_lines(rows, shape, dtype):
+    """Halves of a line share bytes."""
+    w = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    q = quantize_array(w, dtype, axis=1, group=32, symmetric=dtype != "uint4")
+    x = activations(rows, shape[1])
+    found, schedule = results_and_schedule(lambda x, q: x @ q.dequantize().T, x, q)
+    assert "computed lines" in schedule, schedule
+    assert_close(found, x, np.asarray(q.dequantize()).T)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("own", [0, 1])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_either_operand_by_lines(side, own, threads, monkeypatch):
+    on_machine(monkeypatch, threads=threads)
+    q, s, x = bits((160, 256), np.int8), scales(160, 4), activations(3, 256)
+    w = lambda q, s: q.astype("f") * jnp.repeat(s, 64, 1)
+
+    def f(x, q, s):
+        pair = (x, w(q, s))[:: 1 if side else -1]
+        return lax.dot_general(*pair, (((own,), (1,))[:: 1 if side else -1], ((), ())))
+
+    found, schedule = results_and_schedule(f, x.T.copy() if own == 0 else x, q, s)
+    assert "computed lines" in schedule, schedule
+    assert_close(found if side else found.T, x, np.asarray(w(jnp.asarray(q), jnp.asarray(s))).T)
+
+
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("own", [0, 1])
 def test_either_operand(side, own):
@@ -178,6 +228,19 @@ def test_any_number_of_threads(threads, shape, monkeypatch):
     q, s, x = bits(shape, np.int8), scales(1, shape[1]), activations(2, shape[0])
     found, _ = results_and_schedule(lambda x, q, s: x @ (q.astype("f") * s), x, q, s)
     assert_close(found, x, q * s)
+
+
+@pytest.mark.parametrize("by_line", [False, True])
+@pytest.mark.parametrize("dtype", ["int4", "mxfp4"])
+def test_narrower_vectors(by_line, dtype, monkeypatch):
+    """Where nothing is looked up in a register."""
+    on_machine(monkeypatch, vector_bits=256)
+    w = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    q, x = quantize_array(w, dtype, axis=int(by_line), group=32), activations(3, 256)
+    turned = lambda w: w.T if by_line else w
+    found, schedule = results_and_schedule(lambda x, q: x @ turned(q.dequantize()), x, q)
+    assert is_computed(schedule), schedule
+    assert_close(found, x, turned(np.asarray(q.dequantize())))
 
 
 def test_what_follows_is_in_the_same_kernel():
@@ -210,11 +273,11 @@ def test_functions_and_constants_of_places():
     [
         lambda x, q: (x @ (w := q.astype("f") * 2), w),
         lambda x, q: (x @ (w := q.astype("f") * 2), jnp.ones((64, 256)) @ w),
-        lambda x, q: x @ (q.astype("f") * 2).reshape(96, 256).T,
+        lambda x, q: x[:, :250] @ (q.reshape(96, 256)[:, :250].astype("f") * 2).T,
         lambda x, q: jnp.ones((64, 256)) @ (q.astype("f") * 2),
         lambda x, q: x @ jnp.repeat(q[:, :12].astype("f"), 8, 1),
     ],
-    ids=["result", "read by many rows", "transposed", "many rows", "repeated in lanes"],
+    ids=["result", "read by many rows", "odd lines", "many rows", "repeated in lanes"],
 )
 def test_what_is_stored(f):
     q, x = bits((256, 96), np.int8), activations(2, 256)

@@ -82,6 +82,8 @@ def lower_lookup(c: CpuEmitter, op: ops.Lookup) -> list[Rep]:
     name, parts = "llvm.x86.avx512.permvar.sf.512", []
     for start in range(0, count, lanes):  # an instruction for each register
         part = f.shuffle(index, None, [i % count for i in range(start, start + lanes)])
+        # LLVM knows that few bits count, and would shift bytes before it widens them.
+        part = f.op(f'call {part.type} asm "", "=v,0"({part})', part.type)
         parts.append(f.call(name, table.type, table, part))
     return [f.shuffle(_joined(f, parts), None, range(count))]
 

@@ -8,7 +8,9 @@ from amdjax.core.dims import like_at_hand
 from amdjax.kernels.products.contraction import Contraction, ProductProblem, WindowAxis
 from amdjax.kernels.products.convolution import ConvolutionProblem
 from amdjax.kernels.products.cpu.amx import AMX
-from amdjax.kernels.products.cpu.computed import plan_computed
+from amdjax.kernels.products.cpu.computed_columns import COMPUTED_COLUMNS
+from amdjax.kernels.products.cpu.computed_elements import Problem as ComputedProblem
+from amdjax.kernels.products.cpu.computed_lines import COMPUTED_LINES
 from amdjax.kernels.products.cpu.depthwise import DEPTHWISE, DEPTHWISE_GRADIENT
 from amdjax.kernels.products.cpu.direct import DIRECT, DOT_PRODUCTS
 from amdjax.kernels.products.cpu.explicit_columns import explicit_columns
@@ -17,6 +19,7 @@ from amdjax.kernels.products.cpu.implicit import IMPLICIT
 from amdjax.kernels.products.cpu.implicit_gradient import IMPLICIT_GRADIENT
 from amdjax.kernels.products.cpu.implicit_words import IMPLICIT_WORDS
 from amdjax.kernels.products.cpu.packed import GROUPED, PACKED
+from amdjax.kernels.products.cpu.plain import plain_contraction
 from amdjax.kernels.products.cpu.rank_updates import RANK_UPDATES
 from amdjax.kernels.products.cpu.streamed import STREAMED
 from amdjax.kernels.products.cpu.vnni import VNNI
@@ -24,6 +27,7 @@ from amdjax.kernels.products.cpu.winograd import F23, F43, winograd_solver
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.grouped import grouped_contraction
 from amdjax.kernels.shaped import InOrder, KernelPlan, ShapedContext, shaped
+from amdjax.schedule.computed import ComputedOperand
 from amdjax.schedule.search import Family, Solver
 from amdjax.targets.cpu import CpuTarget
 
@@ -34,7 +38,7 @@ def plan_dot_general(ctx: ShapedContext) -> KernelPlan:
     if math.prod(ctx.outputs[0].aval.shape) == 0:
         return InOrder()
     if ctx.computed is not None:
-        return plan_computed(ctx.target, dot_contraction(ctx), ctx.computed)
+        return _plan_computed(ctx.target, dot_contraction(ctx), ctx.computed)
     return plan_contraction(ctx.target, dot_contraction(ctx))
 
 
@@ -66,6 +70,13 @@ def plan_contraction(
         like_at_hand(size)
     like_at_hand(problem.batches, 4 * target.threads)  # of which there is enough to do for all
     return PRODUCTS.best(ProductProblem.of(problem, windows, gradient), target)
+
+
+def _plan_computed(target: CpuTarget, p: Contraction, computed: ComputedOperand) -> KernelPlan:
+    """The kernel of a product that computes one of its operands."""
+    plain = plain_contraction((p if computed.side else p.swapped()).merged())
+    assert plain is not None, "an operand is computed of what plain loops go through"
+    return COMPUTED_PRODUCTS.best((plain, computed), target)
 
 
 def as_products(problem: ConvolutionProblem, target: CpuTarget) -> list[KernelPlan]:
@@ -101,6 +112,9 @@ PRODUCTS: Family[ProductProblem, CpuTarget, KernelPlan] = Family(
     PACKED,
 )
 PRODUCTS.solvers.append(explicit_columns(PRODUCTS))  # what it multiplies, the others do
+COMPUTED_PRODUCTS: Family[ComputedProblem, CpuTarget, KernelPlan] = Family(
+    "product of a computed operand on a CPU", COMPUTED_COLUMNS, COMPUTED_LINES
+)
 GROUPED_PRODUCTS: Family[Contraction, CpuTarget, KernelPlan] = Family(
     "grouped product on a CPU", GROUPED
 )

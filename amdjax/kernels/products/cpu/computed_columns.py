@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from amdjax import tile
 from amdjax.core.integers import ceil_div
-from amdjax.core.jaxpr import Var
 from amdjax.kernels.products.contraction import (
     Contraction,
     Sink,
@@ -20,16 +19,16 @@ from amdjax.kernels.products.contraction import (
     lane_count,
     private_cache,
 )
+from amdjax.kernels.products.cpu.computed_elements import ComputedElements, Problem
 from amdjax.kernels.products.cpu.costs import combining, launch, launch_time, nanoseconds, work
 from amdjax.kernels.products.cpu.micro_kernel import multiply_add
-from amdjax.kernels.products.cpu.plain import PlainProduct, plain_contraction, stride_of
+from amdjax.kernels.products.cpu.plain import PlainProduct, stride_of
 from amdjax.kernels.products.writing import store_tile
 from amdjax.kernels.shaped import Call, ShapedContext
-from amdjax.schedule.computed import ComputedOperand, Term, four_bits
-from amdjax.schedule.element import ElementBuilder
-from amdjax.schedule.index import Index, LoopVar, delinear, linear
-from amdjax.schedule.search import Family, Solver, shares
-from amdjax.schedule.values import El, Lanes, compute_dtype, short_dtype
+from amdjax.schedule.computed import ComputedOperand, Term
+from amdjax.schedule.index import Index, LoopVar
+from amdjax.schedule.search import Solver, shares
+from amdjax.schedule.values import Lanes
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 
@@ -44,7 +43,7 @@ NEAR = 2 / 3  # of the first-level cache that sums may take
 
 
 @dataclass(frozen=True)
-class ComputedPlan:
+class ComputedColumnsPlan:
     """Sums that wait in cache while the matrix is computed.
 
     Args:
@@ -62,7 +61,7 @@ class ComputedPlan:
     splits: int
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
-        return ComputedProduct(ctx, self).calls()
+        return ComputedColumns(ctx, self).calls()
 
     def __str__(self) -> str:
         columns = self.computed.parts * self.width * self.tile.columns
@@ -71,22 +70,21 @@ class ComputedPlan:
         return out + (f", split {self.splits} ways along depth" if self.splits > 1 else "")
 
 
-Problem = tuple[Contraction, ComputedOperand]
-
-
-def computed_plans(problem: Problem, target: CpuTarget) -> list[ComputedPlan]:
-    """Plans, of which there always are some."""
+def computed_plans(problem: Problem, target: CpuTarget) -> list[ComputedColumnsPlan]:
+    """Plans for columns that lie side by side."""
     p, computed = problem
+    if computed.by_line:
+        return []
     shape = _tile(p, computed, target)
     wide = ceil_div(p.columns // computed.parts, shape.columns)
     area = computed.parts * p.rows * shape.columns * itemsize(p.accumulate)
     near, far = int(target.l1_bytes * NEAR) // area, private_cache(target) // 2 // area
     widths = [ceil_div(wide, n) for n in shares(4 * target.threads)] + [min(near, wide)]
     kept = dict.fromkeys(max(1, min(far, n)) for n in widths)
-    plans = [ComputedPlan(p, computed, shape, n, 1) for n in kept]
+    plans = [ComputedColumnsPlan(p, computed, shape, n, 1) for n in kept]
     programs = ceil_div(wide, min(kept))
     splits = shares(min(ceil_div(2 * target.threads, programs), p.depth // SPLIT_DEPTH))
-    return plans + [ComputedPlan(p, computed, shape, min(kept), n) for n in splits if n > 1]
+    return plans + [ComputedColumnsPlan(p, computed, shape, min(kept), n) for n in splits if n > 1]
 
 
 def _tile(p: Contraction, computed: ComputedOperand, target: CpuTarget) -> TileShape:
@@ -105,7 +103,7 @@ def _tile(p: Contraction, computed: ComputedOperand, target: CpuTarget) -> TileS
     return TileShape(p.rows, 1, vectors * lanes)
 
 
-def computed_cost(problem: Problem, plan: ComputedPlan, target: CpuTarget) -> float:
+def computed_cost(problem: Problem, plan: ComputedColumnsPlan, target: CpuTarget) -> float:
     """Nanoseconds, about."""
     (p, computed), shape, costs = problem, plan.tile, target.costs
     vectors = ceil_div(shape.lanes, lane_count(target, p.accumulate))
@@ -120,25 +118,13 @@ def computed_cost(problem: Problem, plan: ComputedPlan, target: CpuTarget) -> fl
     return nanoseconds(cycles + combining(p, plan.splits, target), target)
 
 
-COMPUTED_PRODUCTS: Family[Problem, CpuTarget, ComputedPlan] = Family(
-    "product of a computed operand on a CPU",
-    Solver("computed columns", computed_plans, computed_cost),
-)
+COMPUTED_COLUMNS = Solver("computed columns", computed_plans, computed_cost)
 
 
-def plan_computed(
-    target: CpuTarget, problem: Contraction, computed: ComputedOperand
-) -> ComputedPlan:
-    """The kernel of a product that computes one of its operands."""
-    p = plain_contraction(problem.merged() if computed.side else problem.swapped().merged())
-    assert p is not None, "an operand is computed of what plain loops go through"
-    return COMPUTED_PRODUCTS.best((p, computed), target)
-
-
-class ComputedProduct(PlainProduct):
+class ComputedColumns(PlainProduct):
     """Sums that wait in cache while the matrix is computed."""
 
-    def __init__(self, ctx: ShapedContext, plan: ComputedPlan):
+    def __init__(self, ctx: ShapedContext, plan: ComputedColumnsPlan):
         super().__init__(ctx, plan.problem, plan.splits)
         self.plan, self.shape, self.computed = plan, plan.tile, plan.computed
         #: columns of a part
@@ -152,9 +138,7 @@ class ComputedProduct(PlainProduct):
         places, split = self.begin("computed", sink, [programs])
         k, parts, area = self.k, self.computed.parts, shape.rows * shape.columns
         self.sums = k.scratch("sums", p.accumulate, plan.width * parts * area)
-        self.elements = ComputedElements(
-            k, self.computed, self.program.kernel.input, self.target.vector_bits >= 512
-        )
+        self.elements = ComputedElements(self.program, self.computed)
         each = ceil_div(self.blocks, plan.splits)
         low, high = k.const("index", 0), k.const("index", self.blocks)
         if split is not None:
@@ -259,83 +243,4 @@ class ComputedProduct(PlainProduct):
         return list(k.for_(whole * STEPS, left, 1, steps(1, block), sums))
 
     def _value(self, term: Term, depth: Index, column: Index) -> Value:
-        """Elements that the operand's are computed of, in lanes of the sums' dtype."""
-        k, index = self.k, self.computed.index(term, depth, column)
-        x = k.convert(self.elements.value(term.atom, index).value, self.problem.accumulate)
-        return k.broadcast(x, (self.shape.lanes,))
-
-
-class ComputedElements(ElementBuilder):
-    """Writes elements of a computed operand.
-
-    What follows from four bits alone is looked up by them, where a register holds all 16 values:
-    they are computed once, before anything else.
-
-    Args:
-      computed: the operand.
-      memory: the buffer of each variable in memory.
-      can_look_up: whether there is an instruction for it.
-    """
-
-    def __init__(
-        self, k: tile.Builder, computed: ComputedOperand,
-        memory: Callable[[Var], tile.Buffer], can_look_up: bool,
-    ):  # fmt: skip
-        super().__init__(k, dict(computed.producers), memory, self._looked_up)
-        self._tables: dict[Var, Value] = {}
-        self._bits: list[tuple[Value, int]] | None = None  # found while a number is followed
-        able = computed.lookups if can_look_up else {}
-        for v, number in able.items():
-            if compute_dtype(short_dtype(v.aval.dtype)) == "f32":
-                self._tables[v] = self._table(v, number)
-        self._numbers = computed.lookups
-
-    def _table(self, var: Var, number: Var) -> Value:
-        """The values of a variable by the bits of the number that it follows from."""
-        k, dtype = self.k, short_dtype(number.aval.dtype)
-        codes = k.iota(16, "i32")
-        if dtype == "i4":
-            codes = (codes ^ k.const("i32", 8, (16,))) - 8
-        code = El(dtype, k.convert(codes, compute_dtype(dtype)))
-        builder = ElementBuilder(
-            k, self.producers, self.memory, lambda v, index: code if v is number else None
-        )
-        builder.lanes = [Lanes(LoopVar("n", 16), 16, 0, k.const("index", 0))]
-        found = builder.value(var, tuple(Index(0) for _ in var.aval.shape)).value
-        return k.broadcast(found, (16,))
-
-    def _looked_up(self, var: Var, index: tuple[Index, ...]) -> El | None:
-        if self._bits is not None:
-            return self._followed(var, index)
-        if var not in self._tables:
-            return None
-        number = self._numbers[var]
-        place = delinear(linear(index, var.aval.shape), number.aval.shape)
-        self._bits = []
-        self.nested(self.value)(number, place)
-        found, self._bits = self._bits, None
-        if len(found) != 1:  # of several parts, of which lanes choose
-            return None
-        ((byte, shift),) = found
-        # As signed bytes: those LLVM would shift before it widens them, which takes longer.
-        code = self.k.convert(self.k.bitcast(byte, "i8"), "i32")
-        if shift:
-            code = self.k.op("shr_logical", code, self.k.const("i32", shift, code.shape))
-        return El(short_dtype(var.aval.dtype), self.k.lookup(self._tables[var], code))
-
-    def _followed(self, var: Var, index: tuple[Index, ...]) -> El | None:
-        """Note where a number of four bits is."""
-        found = four_bits(var, self.producers)
-        if found is None:
-            return None
-        source, shift = found
-        bits, self._bits = self._bits, None
-        x = (
-            self.load(var, linear(index, var.aval.shape))
-            if source is var
-            else self.value(source, index)
-        )
-        self._bits = bits
-        assert bits is not None
-        bits.append((x.value, shift))
-        return x
+        return self.elements.vector(term, depth, column, self.shape.lanes, self.problem.accumulate)
