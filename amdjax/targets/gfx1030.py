@@ -5,7 +5,7 @@ of two CUs share 128 KiB of LDS, of which one workgroup may use 64 KiB.
 """
 
 from amdjax.targets import gfx908
-from amdjax.targets.gpu import RDNA_COSTS, Device, GpuTarget
+from amdjax.targets.gpu import RDNA_BUFFER_WORD, RDNA_COSTS, Device, GpuTarget
 
 _GFX1030 = GpuTarget(
     name="gfx1030",
@@ -26,6 +26,7 @@ _GFX1030 = GpuTarget(
     vgpr_file=1024,
     vgpr_granule=16,
     max_workgroups=32,
+    buffer_word=RDNA_BUFFER_WORD,
     packed=("f16",),
     dots=gfx908.DOTS,
     f64_rate=8,

@@ -6,7 +6,15 @@ rows of lanes 0..15. Products whose accumulator is f16 or bf16 use every second 
 
 from dataclasses import replace
 
-from amdjax.targets.gpu import RDNA_COSTS, Device, DotInstruction, GpuTarget, Layout, wmma
+from amdjax.targets.gpu import (
+    RDNA_BUFFER_WORD,
+    RDNA_COSTS,
+    Device,
+    DotInstruction,
+    GpuTarget,
+    Layout,
+    wmma,
+)
 
 _LAYOUT: Layout = "wmma_rdna3"
 
@@ -46,6 +54,7 @@ _GFX1100 = GpuTarget(
     vgpr_file=1536,
     vgpr_granule=24,
     max_workgroups=32,
+    buffer_word=RDNA_BUFFER_WORD,
     matrix=MATRIX,
     matrix_rate={"f16": 512, "bf16": 512, "i8": 512, "i4": 1024},
     vector_rate=256,

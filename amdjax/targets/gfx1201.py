@@ -31,6 +31,7 @@ _GFX1201 = replace(
     device=Device("Radeon RX 9070 XT", 64, 640, 2970, 16),
     ieee_minmax=True,
     lds_wait=None,
+    buffer_reach=1 << 23,
     matrix=MATRIX,
     matrix_rate={"f16": 1024, "bf16": 1024, "i8": 2048, "i4": 4096, "fp8": 2048, "bf8": 2048},
     fp8="ocp",

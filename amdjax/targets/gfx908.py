@@ -4,7 +4,7 @@ Sources: "AMD Instinct MI100 Instruction Set Architecture", "Introducing AMD CDN
 The matrix rates are the published peaks divided by CUs and clock.
 """
 
-from amdjax.targets.gpu import CDNA_COSTS, Device, DotInstruction, GpuTarget, mfma
+from amdjax.targets.gpu import CDNA_BUFFER_WORD, CDNA_COSTS, Device, DotInstruction, GpuTarget, mfma
 
 _HALF4 = "<4 x half>"
 _BF16 = "<2 x i16>"
@@ -75,5 +75,6 @@ TARGETS = (
         # Without a result: code that reads the old value back gets a loop.
         atomics=("fadd_f32_no_return", "pk_add_f16_no_return"),
         dpp_row_bcast=True,
+        buffer_word=CDNA_BUFFER_WORD,
     ),
 )

@@ -4,7 +4,7 @@ Sources: "AMD Instinct MI200 Instruction Set Architecture", "Introducing AMD CDN
 """
 
 from amdjax.targets import gfx908
-from amdjax.targets.gpu import CDNA_COSTS, Device, GpuTarget, mfma
+from amdjax.targets.gpu import CDNA_BUFFER_WORD, CDNA_COSTS, Device, GpuTarget, mfma
 
 _BF16 = "<4 x i16>"
 
@@ -53,5 +53,6 @@ TARGETS = (
         dots=gfx908.DOTS,
         atomics=("fadd_f32", "fadd_f64", "fmin_f64", "fmax_f64", "pk_add_f16"),
         dpp_row_bcast=True,
+        buffer_word=CDNA_BUFFER_WORD,
     ),
 )

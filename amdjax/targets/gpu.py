@@ -228,6 +228,9 @@ CDNA_COSTS = GpuCosts(
     arrival=1000, not_hidden=0.3, waves=1, row_elements=16,
 )  # fmt: skip
 RDNA_COSTS = replace(CDNA_COSTS, waves=2, row_elements=32)
+#: Buffers of 32-bit floats; on RDNA whatever ends beyond their size is out of bounds.
+CDNA_BUFFER_WORD = 4 << 15 | 7 << 12
+RDNA_BUFFER_WORD = 3 << 28 | 1 << 24 | 22 << 12
 
 
 @dataclass(frozen=True)
@@ -271,6 +274,10 @@ class GpuTarget:
       max_load_bytes: widest global access of a lane.
       kernarg_bytes: bytes of arguments that a launch passes at most, as the runtimes state it
         ("CUDA C++ Programming Guide", function parameters; HIP takes as many).
+      buffer_word: the fourth word of a buffer's resource, by which loads from a buffer of bytes
+        bring zeros where they reach beyond its size, and take 32 bits without a sign as offset;
+        None where that is not known.
+      buffer_reach: bytes up to which such loads add a constant by themselves.
       preloads_arguments: waves start with a kernel's first arguments in scalar registers.
       ieee_minmax: minimum and maximum of floats that pass NaN on are one instruction.
       dpp: lane permutations are operand modifiers; `dpp_row_bcast` also reaches over rows (GCN).
@@ -312,6 +319,8 @@ class GpuTarget:
     atomics: tuple[str, ...] = ()
     max_load_bytes: int = 16
     kernarg_bytes: int = 4096
+    buffer_word: int | None = None
+    buffer_reach: int = 1 << 12
     preloads_arguments: bool = False
     ieee_minmax: bool = False
     dpp: bool = True
@@ -336,6 +345,11 @@ class GpuTarget:
     def llvm_cpu(self) -> str:
         """LLVM's `-mcpu`."""
         return self.cpu or self.name
+
+    @property
+    def loads_unaligned(self) -> bool:
+        """Whether loads of several words may begin at any element."""
+        return self.buffer_word is not None
 
     @property
     def compute_units(self) -> int:

@@ -181,6 +181,8 @@ class Side:
       limits: extents of the coordinates that lines and depth move; zero is read outside. One of
         `TOLD` is an operand.
       shifts: by how much a step of a run moves each of them.
+      edge: the number of the coordinate that counts neighbors, where groups are not aligned and
+        parts of them may be inside of its limit, which is as long as a group at least.
     """
 
     buffer: Buffer
@@ -189,11 +191,13 @@ class Side:
     run: int | None = None
     limits: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
+    edge: int | None = None
 
 
 _SIDE = re.compile(
     r"\((?P<buffer>[^ ]+) (?P<axis>depth|lines)×(?P<vector>\d+)(?: run=(?P<run>-?\d+))?"
-    r"(?: limits=(?P<limits>\([^)]*\)))?(?: shifts=(?P<shifts>\([^)]*\)))?\)"
+    r"(?: limits=(?P<limits>\([^)]*\)))?(?: shifts=(?P<shifts>\([^)]*\)))?"
+    r"(?: edge=(?P<edge>\d+))?\)"
 )
 
 
@@ -210,6 +214,7 @@ class Sides(Attribute[tuple[Side, Side]]):
         run = "" if x.run is None else f" run={x.run}"
         limits = f" limits={x.limits}" if x.limits else ""
         limits += f" shifts={x.shifts}" if any(x.shifts) else ""
+        limits += "" if x.edge is None else f" edge={x.edge}"
         return f"({_shown(x.buffer, buffers)} {x.axis}×{x.vector}{run}{limits})"
 
     def read(self, text: str, buffers: Buffers) -> tuple[Side, Side]:
@@ -222,7 +227,9 @@ class Sides(Attribute[tuple[Side, Side]]):
         run = None if m["run"] is None else int(m["run"])
         still = () if run is None else (0,) * len(limits)
         shifts = ast.literal_eval(m["shifts"]) if m["shifts"] else still
-        return Side(_seen(m["buffer"], buffers), m["axis"], int(m["vector"]), run, limits, shifts)
+        edge = None if m["edge"] is None else int(m["edge"])
+        buffer, vector = _seen(m["buffer"], buffers), int(m["vector"])
+        return Side(buffer, m["axis"], vector, run, limits, shifts, edge)
 
 
 def _shown(buffer: Buffer, buffers: Buffers) -> str:

@@ -11,7 +11,9 @@ from amdjax.codegen.gpu.amdgpu_object import assembly
 from amdjax.codegen.gpu.early_exit import early_exit
 from amdjax.codegen.gpu.kernel import compile_kernel
 from amdjax.codegen.gpu.writer import PASSES, kernel_ir
+from amdjax.emulator import MemoryFault
 from amdjax.tile import passes
+from tests.support.gpu_runner import DISTINCT
 from tests.support.tile_runner import Backend, compile_gpu, kernel
 
 SIGNATURE = {"x": ("f32", "in"), "n": ("index", "size"), "y": ("f32", "out")}
@@ -31,10 +33,14 @@ def program(fill, other=0, dtype="f32", through=None):
     return kernel(write, SIGNATURE | {"x": (dtype, "in")})
 
 
+def machine_code(program, gfx="gfx942"):
+    target = targets.get(gfx)
+    return assembly(compile_kernel(program, target).llvm, target)
+
+
 def selects(program):
-    target = targets.get("gfx942")
-    text = assembly(compile_kernel(program, target).llvm, target)
-    return len(re.findall("v_cndmask", text))
+    """Of what was loaded: the offsets of loads are selected, too."""
+    return len(re.findall("v_cndmask", machine_code(program).partition("s_waitcnt vmcnt")[2]))
 
 
 @pytest.mark.parametrize("dtype,through", [("f32", None), ("f16", "f32"), ("i32", "f32")])
@@ -51,6 +57,67 @@ def test_values(fill, other, through):
     run(x, 100, y)
     np.testing.assert_array_equal(y[:100], x)
     np.testing.assert_array_equal(y[100:].view(np.int32), np.float32(fill).view(np.int32))
+
+
+def guarded(scattered=False, dtype="f32", other=0):
+    """Of `x`, which has `n` groups of four elements, of each three groups the first `m`."""
+
+    def write(k: tile.Builder, x, n, m, y):
+        place = k.iota(512)
+        groups = place // 4
+        told = lambda n: k.broadcast(k.size(n), (512,))
+        mask = (groups % 3 < told(m)) & (groups < told(n))
+        at = place + told(m) - told(m)
+        v = k.load_at(x, at, mask, other) if scattered else k.load(x, 0, (512,), (1,), mask, other)
+        k.store(y, 0, v)
+
+    sizes = {"n": ("index", "size"), "m": ("index", "size")}
+    return kernel(write, {"x": (dtype, "in")} | sizes | {"y": (dtype, "out")})
+
+
+NUMPY = {"f16": np.float16, "f32": np.float32, "i8": np.int8, "f64": np.float64}
+
+
+@pytest.mark.parametrize("gfx", DISTINCT)
+@pytest.mark.parametrize("scattered", [False, True])
+@pytest.mark.parametrize("dtype", NUMPY)
+@pytest.mark.parametrize("bits, other", [(32, 0), (32, 7), (64, 0)])
+def test_guarded_loads(gfx, scattered, dtype, bits, other):
+    """Zeros where nothing is come from the memory unit; the array ends with the last group."""
+    made = guarded(scattered, dtype, other)
+    backend = Backend(gfx, 1, 4, bits)
+    x = np.random.default_rng(0).integers(-9, 9, 4 * 90).astype(NUMPY[dtype])
+    y, groups = np.empty(512, x.dtype), np.arange(512) // 4
+    compile_gpu(made, backend)(x, 90, 2, y)
+    there = (groups % 3 < 2) & (groups < 90)
+    np.testing.assert_array_equal(y, np.where(there, np.resize(x, 512), x.dtype.type(other)))
+    schedule = tile.Schedule(targets.get(gfx).wave_size, 4, bits)
+    code = machine_code(replace(made, schedule=schedule), gfx)
+    assert ("buffer_load" in code) == ("saveexec" not in code) == (bits == 32)
+
+
+@pytest.mark.parametrize("gfx", DISTINCT)
+def test_guards_that_llvm_knows(gfx):
+    """Offsets that are negative but for a constant, which accesses would add for themselves."""
+
+    def write(k: tile.Builder, x, s, y):
+        shape = 16, 32
+        known = k.broadcast(k.expand(k.iota(16, "u32") % 16 < 16, 1), shape)
+        k.store(y, 0, k.load(x, 700, shape, (k.size(s), 1), known))
+
+    x, y = np.arange(732, dtype=np.float32), np.empty((16, 32), np.float32)
+    made = kernel(write, {"x": ("f32", "in"), "s": ("index", "size"), "y": ("f32", "out")})
+    compile_gpu(made, Backend(gfx, 1, 4, 32))(x, -40, y)
+    np.testing.assert_array_equal(y, x[700 - 40 * np.arange(16)[:, None] + np.arange(32)])
+
+
+@pytest.mark.parametrize("gfx", DISTINCT)
+@pytest.mark.parametrize("scattered", [False, True])
+def test_guards_that_are_wrong_are_found(gfx, scattered):
+    """What is beyond an array, but not outside of the guard, is no zero."""
+    run = compile_gpu(guarded(scattered), Backend(gfx, 1, 4, 32))
+    with pytest.raises(MemoryFault, match=r"outside every allocation.*buffer_load"):
+        run(np.ones(4 * 90, np.float32), 92, 2, np.empty(512, np.float32))
 
 
 def test_another_mask_is_selected():

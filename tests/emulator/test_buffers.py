@@ -50,3 +50,11 @@ def test_reading_beyond_gives_zero(gfx):
     x, out = np.full(64, 7, np.uint32), np.full(64, 9, np.uint32)
     run(compiled(text, gfx), 1, 64, out, x, np.uint64(100), np.uint32(0))
     np.testing.assert_array_equal(out, np.where(np.arange(64) < 25, 7, 0))
+
+
+def test_any_element_may_be_the_first(gfx):
+    """As systems set the machine up; global memory is expected to be aligned all the same."""
+    x, out = np.arange(129, dtype=np.uint16), np.zeros(64, np.uint32)
+    text = copy_text("i32", "i32", "0")
+    run(compiled(text, gfx), 1, 64, out, x[1:], np.uint64(256), np.uint32(0))
+    np.testing.assert_array_equal(out.view(np.uint16), x[1:])

@@ -44,6 +44,8 @@ def specs(layout, spatial):
     if layout == "first":
         first = (0, 1, *(i + 2 for i in inner))
         return first, first, first
+    if layout == "first gradient":  # batch and features change places in each
+        return ((1, 0, *(i + 2 for i in inner)),) * 3
     if layout == "gradient":  # batch and features change places
         turned = (spatial + 1, 0, *(i + 1 for i in inner))
         return turned, turned, (spatial, spatial + 1, *inner)

@@ -1,10 +1,12 @@
 """Convolutions on GPUs, as machine code in the emulator, against their definition."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
 import amdjax.kernels  # noqa: F401
+from amdjax import tile
 from amdjax.lax.conv import ConvDimensionNumbers, conv_general_dilated_p
 from amdjax.targets import GpuTarget
 from tests.kernels.test_conv import convolutions, has_room, placed, plain_conv, specs
@@ -33,7 +35,8 @@ def make(x, w, gfx, layout, strides, padding, **options):
     if "reversal" in options:
         params["window_reversal"] = options["reversal"]
     operands = placed(x, lhs), placed(w, rhs)
-    return GpuRunner(conv_general_dilated_p, operands, params, gfx), operands, out
+    bits = options.get("index_bits", 32)
+    return GpuRunner(conv_general_dilated_p, operands, params, gfx, index_bits=bits), operands, out
 
 
 def check(gfx, layout, images, size, features, window, strides, padding, **options):
@@ -271,6 +274,62 @@ def test_features_innermost(gfx, features, size, window, strides, padding, optio
     """Taps outside of features, where positions lie side by side."""
     runner = check(gfx, "first", 2, size, features, window, strides, padding, **options)
     assert names(runner)[:2] == ["arrange", "product"]
+
+
+def edges(runner):
+    """Neighbors that are read at once where only parts of them may be inside, by operand."""
+    found = [op for c in runner.calls for op in tile.nested_ops(c.kernel.body)]
+    sides = [side for op in found if isinstance(op, tile.ops.Contract) for side in op.sides]
+    return [side.vector for side in sides if side.edge is not None]
+
+
+@pytest.mark.parametrize("gfx", DISTINCT)
+@pytest.mark.parametrize(
+    "images, features, size, window, padding, dtype, together",
+    [
+        (2, (32, 16), (3, 8), (3, 3), [(1, 1), (1, 1)], np.float16, 4),
+        (1, (32, 16), (2, 4), (1, 7), [(0, 0), (6, 4)], ml_dtypes.bfloat16, 4),
+        (1, (32, 16), (3, 5), (2, 4), [(1, 0), (2, 5)], np.int8, 4),
+        (2, (32, 16), (3, 6), (3, 3), [(1, 1), (0, 2)], np.float16, 2),
+        (1, (16, 16), (2, 4), (1, 4), [(0, 0), (3, 0)], np.float32, 2),
+        (2, (64, 64), (2, 8), (1, 3), [(0, 0), (1, 1)], np.float16, 4),
+    ],
+)  # fmt: skip
+def test_groups_at_edges(gfx, images, features, size, window, padding, dtype, together):
+    """Positions that are read at once although taps move them out of the image, on both sides."""
+    options = {"groups": 2} if features == (64, 64) else {}
+    out = np.int32 if dtype == np.int8 else None
+    runner = check(
+        gfx, "first", images, size, features, window, (1, 1), padding, dtype=dtype, out=out,
+        **options,
+    )  # fmt: skip
+    assert edges(runner) == [together]
+
+
+@pytest.mark.parametrize("gfx", DISTINCT)
+@pytest.mark.parametrize(
+    "size, positions, dtype, together",
+    [
+        ((5, 8), (3, 3), np.float16, 4),
+        ((3, 4), (1, 5), np.int8, 4),
+        ((3, 6), (3, 3), np.float32, 2),
+    ],
+)
+def test_gradients_at_edges(gfx, size, positions, dtype, together):
+    """The same of depth: kernels as large as the image."""
+    padding = [((n - 1) // 2, (n - 1) // 2) for n in positions]
+    out = np.int32 if dtype == np.int8 else None
+    runner = check(
+        gfx, "first gradient", 24, size, (3, 16), size, (1, 1), padding, dtype=dtype, out=out
+    )
+    assert edges(runner) == [together]
+
+
+@pytest.mark.parametrize("gfx", ["gfx942", "gfx1201"])
+def test_large_arrays_at_edges(gfx):
+    """Whose elements have numbers of 64 bits: nothing brings zeros by itself."""
+    sizes = (3, 8), (64, 32), (3, 3), (1, 1), [(1, 1)] * 2
+    assert edges(check(gfx, "first", 2, *sizes, index_bits=64, **HALF)) == [4]
 
 
 @pytest.mark.parametrize("gfx", EMULATED)

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from amdjax.tile import Block, Buffer, Builder, Kernel, TileError, TileType, ops, verify
+from amdjax.tile.attributes import Side, Sides
 from amdjax.tile.parse import parse_kernel
 
 HEAD = "kernel test(x: in f32, y: out f32, n: size index, c: inout u32) grid=1 {"
@@ -111,6 +112,14 @@ CONTRACT = [
     "  yield %10", " } (%11: index) {", "  yield %11", " } (%12: index) {", "  yield %12",
     " } (%13: index) {", "  yield %13", "}",
 ]  # fmt: skip
+
+
+def test_sides_of_products_are_text():
+    x = Buffer("x", "f32", "in")
+    plain, edge = Side(x, "depth", 4), Side(x, "lines", 2, 16, (-1, 9), (0, 1), edge=1)
+    text = Sides().show((plain, edge), {"x": x})
+    assert text == "(x depth×4) (x lines×2 run=16 limits=(-1, 9) shifts=(0, 1) edge=1)"
+    assert Sides().read(text, {"x": x}) == (plain, edge)
 
 
 def test_products_are_collected():

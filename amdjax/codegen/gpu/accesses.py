@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from amdjax import tile
 from amdjax.codegen import llvm
@@ -22,9 +22,9 @@ from amdjax.codegen.gpu.registers import from_memory, joined, register, splat, t
 from amdjax.codegen.llvm import I32, I64, Type, Value
 
 __all__ = [
-    "BlockPointer", "Guards", "Masks", "Pointers", "VectorAccess", "element_pointers", "gathered",
-    "guarded", "load_tile", "overwrite", "pointer", "read", "scattered", "store_element",
-    "store_tile", "tile_pointers",
+    "BlockPointer", "Guards", "Masks", "Places", "Pointers", "VectorAccess", "element_pointers",
+    "gathered", "guarded", "load_tile", "overwrite", "pointer", "read", "scattered",
+    "store_element", "store_tile", "tile_pointers",
 ]  # fmt: skip
 
 Guards = Sequence[Value | None]
@@ -32,12 +32,21 @@ Guards = Sequence[Value | None]
 Masks = Sequence[Value] | Value | None
 #: Writes the address of a register's element.
 Pointers = Callable[[int], Value]
+#: What names a buffer, see `Buffers.resource`, and offsets from its address in place of addresses.
+Bounded = tuple[Value, Pointers]
 #: Accesses that are not worth a question for all of them.
 FEW = 4
 _WIDEST = 16
 _REACH = 1 << 31
 #: The block with which a kernel begins.
 _FIRST = "body"
+_ZERO = Value(LDS, "null")
+
+
+class Places(Protocol):
+    """Writes the address of a register's element; `from_zero` as in `BlockPointer`."""
+
+    def __call__(self, r: int, from_zero: bool = False) -> Value: ...
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,7 @@ class BlockPointer:
       divisibility: a power of two that divides the offset.
       in_offsets: whether the offset is not negative, and better added to those of threads than to
         the buffer's address.
+      from_zero: whether addresses are wanted that are offsets from the buffer's, as those in LDS.
     """
 
     buffer: tile.Buffer
@@ -57,6 +67,7 @@ class BlockPointer:
     strides: tuple[int | Value, ...]
     divisibility: int = 1
     in_offsets: bool = False
+    from_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,9 +88,9 @@ class VectorAccess:
 # Addresses
 
 
-def pointer(g: GpuEmitter, buffer: tile.Buffer, offset: Value) -> Value:
-    """The address of one element, or of many."""
-    base = g.buffers.address(buffer)
+def pointer(g: GpuEmitter, buffer: tile.Buffer, offset: Value, from_zero: bool = False) -> Value:
+    """The address of one element, or of many; `from_zero` as in `BlockPointer`."""
+    base = _ZERO if from_zero else g.buffers.address(buffer)
     kind = g.types.memory(buffer.dtype)
     if base.type == LDS:
         return g.f.gep(base, g.f.int_resize(offset, "i32", True), kind)
@@ -122,7 +133,7 @@ def _dynamic_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> 
         for p, (_, stride) in zip(place, strides, strict=True):
             if p.base is not None:
                 total = f.add(total, f.mul(f.int_resize(p.base, index.elem, False), stride))
-        return f.gep(g.buffers.address(where.buffer), total, kind)
+        return f.gep(_ZERO if where.from_zero else g.buffers.address(where.buffer), total, kind)
 
     def split(place: Sequence[Place]) -> tuple[Any, tuple[int, ...], int]:
         """Bases, steps along strides known at run time, and elements along the others."""
@@ -160,14 +171,15 @@ def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> P
     """
     f, strides = g.f, [s for s in where.strides if isinstance(s, int)]
     size = g.types.bytes(where.buffer.dtype)
-    base, offset = g.buffers.address(where.buffer), where.offset
+    base = _ZERO if where.from_zero else g.buffers.address(where.buffer)
+    offset = where.offset
     lds = base.type == LDS
     shared: Value | None = None
     if where.in_offsets and isinstance(offset, Value) and not lds:
         scale = lambda: f.mul(offset, llvm.const(I32, size))
         shared = g.once_in_block(("scaled", offset.ref, size), scale)
     else:
-        base = g.buffers.element(where.buffer, offset)
+        base = f.gep(base, offset, g.types.memory(where.buffer.dtype))
     places = g.layouts.places(layout)
 
     def at(r: int) -> Value:
@@ -236,11 +248,11 @@ def _vectorized(g: GpuEmitter, where: BlockPointer, layout: AnyLayout, size: int
 
 def element_pointers(
     g: GpuEmitter, buffer: tile.Buffer, offsets: Value
-) -> tuple[Pointers, VectorAccess]:
+) -> tuple[Places, VectorAccess]:
     """Addresses of elements at the offsets that a thread holds, which move one by one."""
 
-    def at(r: int) -> Value:
-        return pointer(g, buffer, register(g.f, offsets, r))
+    def at(r: int, from_zero: bool = False) -> Value:
+        return pointer(g, buffer, register(g.f, offsets, r), from_zero)
 
     return at, VectorAccess(1, g.types.bytes(buffer.dtype))
 
@@ -281,6 +293,16 @@ def _are_few(access: VectorAccess, guards: Guards, most: int = 1) -> bool:
     return sum(access.width // n for _, n in _merged(access, guards)) <= most
 
 
+def _guards_whole(access: VectorAccess, guards: Guards) -> bool:
+    """Whether there are guards, each of all registers that move at once."""
+    return any(guards) and _are_few(access, guards, len(guards) // access.width)
+
+
+def _bounded(g: GpuEmitter, buffer: tile.Buffer, offsets: Callable[[], Pointers]) -> Bounded | None:
+    resource = g.buffers.resource(buffer)
+    return None if resource is None else (resource, offsets())
+
+
 def read(
     g: GpuEmitter,
     pointers: Pointers,
@@ -290,14 +312,15 @@ def read(
     other: Value,
     ends: Sequence[int] = (),
     base: Value | None = None,
+    bounded: Bounded | None = None,
 ) -> Value:
     """Load registers, where guards are true; `other` is one element.
 
     The guards at `ends`, where there are some, imply the others. Where a guard is false elements
-    may be read from `base`, which takes no branch.
+    may be read from `base`, which takes no branch. Nor do loads of a buffer that is `bounded`.
     """
     f, registers, width = g.f, len(guards), access.width
-    size = kind.bits // 8
+    size, zero, undefined = kind.bits // 8, llvm.zero(kind), llvm.undef(kind)
 
     def wide() -> list[Value]:
         part = kind.with_lanes(width if width > 1 else 0)
@@ -309,6 +332,12 @@ def read(
         if guard is None:
             return f.load(part, pointers(r), align)
         filling = splat(f, other, n)
+        if bounded is not None:
+            resource, offsets = bounded
+            offset = f.op(f"ptrtoint {offsets(r)} to i32", I32)
+            offset = g.isa.offset_if(f, guard, offset)
+            found = g.isa.load_bounded(f, part, resource, offset)
+            return found if other in (undefined, zero) else f.select(guard, found, filling)
         if base is not None:
             return f.select(guard, f.load(part, f.select(guard, pointers(r), base), align), filling)
         (x,) = g.when(guard, lambda: [f.load(part, pointers(r), align)], lambda: [filling])
@@ -317,12 +346,18 @@ def read(
     def single() -> list[Value]:
         steps = _merged(access, guards)
         parts = [[one(r + i, n) for i in range(0, width, n)] for r, n in steps]
+        if bounded is not None and base is None:  # lest LLVM wait for some before it issues others
+            g.isa.begin_region(f)
         return [joined(f, part) for part in parts]
 
     every = _every(g, [*([guards[i] for i in ends] or guards), access.aligned])
     if every is None:
         return joined(f, wide())
-    if _are_few(access, guards, 1 if base is None else FEW if ends else registers):
+    if base is None:
+        most = 1 if bounded is None else registers
+    else:
+        most = FEW if ends and bounded is None else registers
+    if _are_few(access, guards, most):
         return joined(f, single())
     return joined(f, g.when(every, wide, single))
 
@@ -387,9 +422,13 @@ def load_tile(
     pointers = tile_pointers(g, where, layout)
     guards = guarded(g, g.layouts.guards(layout), mask)
     access = _vectorized(g, where, layout, memory.bits // 8)
-    filling = llvm.const(memory, other) if mask is not None else llvm.undef(memory)
     base = g.buffers.address(where.buffer) if eager and mask is not None else None
-    loaded = read(g, pointers, memory, access, guards, filling, ends, base)
+    bounded = None
+    if base is not None or _guards_whole(access, guards):
+        offsets = lambda: tile_pointers(g, replace(where, from_zero=True), layout)
+        bounded = _bounded(g, where.buffer, offsets)
+    filling = llvm.const(memory, other) if mask is not None else llvm.undef(memory)
+    loaded = read(g, pointers, memory, access, guards, filling, ends, base, bounded)
     return from_memory(g.f, g.types, loaded, dtype)
 
 
@@ -429,7 +468,7 @@ def _by_owner(g: GpuEmitter, layout: AnyLayout, write: Callable[[], None]) -> No
 def gathered(
     g: GpuEmitter,
     buffer: tile.Buffer,
-    pointers: Pointers,
+    places: Places,
     access: VectorAccess,
     layout: AnyLayout,
     mask: Masks = None,
@@ -439,7 +478,10 @@ def gathered(
     kind = g.types.memory(buffer.dtype)
     guards = guarded(g, g.layouts.guards(layout), mask)
     fill = llvm.undef(kind) if mask is None else llvm.const(kind, other)
-    loaded = read(g, pointers, kind, access, guards, fill)
+    bounded = None
+    if _guards_whole(access, guards):
+        bounded = _bounded(g, buffer, lambda: functools.partial(places, from_zero=True))
+    loaded = read(g, places, kind, access, guards, fill, bounded=bounded)
     return from_memory(g.f, g.types, loaded, buffer.dtype)
 
 

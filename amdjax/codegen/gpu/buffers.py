@@ -10,7 +10,7 @@ from amdjax.codegen.gpu.barriers import Access, Barriers, Kind
 from amdjax.codegen.gpu.isa import Isa
 from amdjax.codegen.gpu.layout import Threads
 from amdjax.codegen.gpu.registers import Types
-from amdjax.codegen.llvm import I64, Function, Module, Type, Value
+from amdjax.codegen.llvm import I32, I64, Function, Module, Type, Value
 from amdjax.core.integers import ceil_div
 
 __all__ = ["GLOBAL", "LDS", "Buffers"]
@@ -48,6 +48,7 @@ class Buffers:
         self.barriers = Barriers()
         self._addresses: dict[str, Value] = {}
         self._low: dict[str, Value] = {}
+        self._resources: dict[str, Value] = {}
         self._shifted: set[str] = set()
         self._sizes: dict[str, int] = {}
         self._turn = 0
@@ -86,6 +87,19 @@ class Buffers:
     def is_shifted(self, buffer: tile.Buffer) -> bool:
         """Whether a parameter begins elsewhere here, and may be accessed in front of that."""
         return buffer.name in self._shifted
+
+    def resource(self, buffer: tile.Buffer) -> Value | None:
+        """What names a parameter for loads of which those at `isa.OUTSIDE` bring zeros, if any can.
+
+        LLVM has to know that it is the same in all lanes.
+        """
+        small = self.types.index == I32 and self.address(buffer).type == GLOBAL
+        if not (self.isa.checks_bounds and small) or self.is_shifted(buffer):
+            return None
+        if buffer.name not in self._resources:
+            make = lambda: self.isa.resource(self.f, self.address(buffer))
+            self._resources[buffer.name] = self.threads.at_head(make)
+        return self._resources[buffer.name]
 
     def low_bits(self, buffer: tile.Buffer) -> Value:
         """The low half of a parameter's address."""

@@ -14,11 +14,16 @@ from typing import ClassVar
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu import amdgpu_object
-from amdjax.codegen.llvm import I1, I32, VOID, Function, Type, Value
+from amdjax.codegen.llvm import I1, I32, I64, VOID, Function, Type, Value
 from amdjax.codegen.pointwise import dot_words
 from amdjax.targets import GpuTarget
 
-__all__ = ["Isa", "by_words", "isa_of"]
+__all__ = ["OUTSIDE", "ZERO_BYTE", "Isa", "by_words", "isa_of"]
+
+#: In bytes, behind all buffers whose elements have numbers of 32 bits.
+OUTSIDE = 1 << 31
+#: Number of a byte that is zero, of those of two words; see `Isa.picked`.
+ZERO_BYTE = 0x0C
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,10 @@ class Isa(ABC):
     def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
         """A word of bytes of two; 0 to 3 are those of `x`, 4 to 7 those of `y`."""
 
+    def picked(self, f: Function, low: Value, high: Value, selector: Value) -> Value:
+        """As `bytes_of`, with the numbers of bytes in a word; that of a zero is `ZERO_BYTE`."""
+        raise NotImplementedError
+
     #: Whether loads add offsets of 32 bits, one of each lane, to an address that all share.
     adds_offsets = False
 
@@ -135,6 +144,25 @@ class Isa(ABC):
         rows, word by word for each eight, a lane gets neighbors in one column: it is `lane // 4`,
         the rows are `lane % 4 * 2` and the next.
         """
+        raise NotImplementedError
+
+    @property
+    def checks_bounds(self) -> bool:
+        """Whether `resource`, `offset_if` and `load_bounded` are there."""
+        return False
+
+    def resource(self, f: Function, address: Value) -> Value:
+        """What names memory of `OUTSIDE` bytes from an address on; loads behind it bring zeros."""
+        raise NotImplementedError
+
+    def offset_if(self, f: Function, guard: Value, offset: Value) -> Value:
+        """An offset for `load_bounded`; `OUTSIDE` where a guard is false."""
+        raise NotImplementedError
+
+    def load_bounded(
+        self, f: Function, kind: Type, resource: Value, offset: Value, more: int = 0
+    ) -> Value:
+        """Load from an offset in bytes, to which all lanes add `more`, with any alignment."""
         raise NotImplementedError
 
     def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:  # noqa: B027
@@ -316,7 +344,10 @@ class Amdgcn(Isa):
 
     def bytes_of(self, f: Function, x: Value, y: Value, order: tuple[int, int, int, int]) -> Value:
         selector = llvm.const(I32, sum(byte << 8 * i for i, byte in enumerate(order)))
-        return f.call("llvm.amdgcn.perm", I32, y, x, selector)
+        return self.picked(f, x, y, selector)
+
+    def picked(self, f: Function, low: Value, high: Value, selector: Value) -> Value:
+        return f.call("llvm.amdgcn.perm", I32, high, low, selector)
 
     def computed_here(self, f: Function, x: Value) -> Value:
         bits = max(x.type.lanes, 1) * x.type.bits
@@ -327,6 +358,41 @@ class Amdgcn(Isa):
         words = f.bitcast(x, I32.with_lanes(bits // 32 if bits > 32 else 0))
         words = f.op(f'call {words.type} asm sideeffect "", "=v,0"({words})', words.type)
         return f.bitcast(words, x.type)
+
+    @property
+    def checks_bounds(self) -> bool:
+        return self.target.buffer_word is not None
+
+    def resource(self, f: Function, address: Value) -> Value:
+        assert self.target.buffer_word is not None
+        stride, size = llvm.const(Type("i16"), 0), llvm.const(I64, OUTSIDE)
+        parts = address, stride, size, llvm.const(I32, self.target.buffer_word)
+        kind = Type("ptr addrspace(8)")
+        return f.intrinsic("amdgcn.make.buffer.rsrc", kind, *parts, overload=[kind, address.type])
+
+    def offset_if(self, f: Function, guard: Value, offset: Value) -> Value:
+        at = f.select(guard, offset, llvm.const(I32, OUTSIDE))
+        # LLVM would let accesses add constants to what is negative without them, which is OUTSIDE.
+        return f.op(f'call i32 asm "", "=v,0"({at})', I32)
+
+    def load_bounded(
+        self, f: Function, kind: Type, resource: Value, offset: Value, more: int = 0
+    ) -> Value:
+        bits, scalar = max(kind.lanes, 1) * kind.bits, llvm.const(I32, 0)
+        most = self.target.max_load_bytes
+        if bits > 8 * most:
+            half = kind.with_lanes(kind.lanes // 2)
+            low, high = (
+                self.load_bounded(f, half, resource, offset, more + at) for at in (0, bits // 16)
+            )
+            return f.shuffle(low, high, range(kind.lanes))
+        if more < self.target.buffer_reach:
+            offset = f.add(offset, llvm.const(I32, more)) if more else offset
+        else:  # a scalar register, in place of an addition for each lane
+            scalar = llvm.const(I32, more)
+        words = Type(f"i{bits}") if bits <= 32 else Type("i32", bits // 32)
+        operands = resource, offset, scalar, llvm.const(I32, 0)
+        return f.bitcast(f.intrinsic("amdgcn.raw.ptr.buffer.load", words, *operands), kind)
 
     def keep_lds_reads(self, f: Function, arithmetic: bool = False) -> None:
         crossing = _NEITHER_LDS_NOR_LANES if arithmetic else _ALL_BUT_LDS

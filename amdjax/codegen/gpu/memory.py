@@ -11,7 +11,7 @@ from amdjax.codegen.emitter import Lowerings
 from amdjax.codegen.gpu.accesses import (
     BlockPointer,
     Masks,
-    Pointers,
+    Places,
     VectorAccess,
     element_pointers,
     gathered,
@@ -230,7 +230,7 @@ def _store_transposed(g: GpuEmitter, op: ops.Store) -> None:
 # Elements at offsets of their own
 
 
-def _places(g: GpuEmitter, op: ops.LoadAt | ops.StoreAt) -> tuple[Pointers, VectorAccess]:
+def _places(g: GpuEmitter, op: ops.LoadAt | ops.StoreAt) -> tuple[Places, VectorAccess]:
     """Addresses of the elements at a tile of offsets, and how many neighbors move at once."""
     buffer, v = op.buffer, op.offsets
     layout = g.layouts.of(v.shape)
@@ -243,10 +243,10 @@ def _places(g: GpuEmitter, op: ops.LoadAt | ops.StoreAt) -> tuple[Pointers, Vect
     while width > 1 and g.isa.alignment(width * size, size) > known:
         width //= 2
 
-    def at(r: int) -> Value:
+    def at(r: int, from_zero: bool = False) -> Value:
         group, step = divmod(r, layout.width)
         place = firsts[group]
-        return pointer(g, buffer, g.f.add(place, llvm.const(place.type, step)))
+        return pointer(g, buffer, g.f.add(place, llvm.const(place.type, step)), from_zero)
 
     return at, VectorAccess(width, max(size, g.isa.alignment(width * size, size)))
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 from amdjax.codegen import llvm
 from amdjax.codegen.gpu.emitter import GpuEmitter
+from amdjax.codegen.gpu.isa import ZERO_BYTE
 from amdjax.codegen.gpu.matrix import emit_digits, i32, joined_words, lds_address, log2
 from amdjax.codegen.gpu.operand_formats import float_parts, rounded_to_xf32
 from amdjax.codegen.gpu.registers import register
@@ -73,13 +74,13 @@ class Operand:
 
         def address(
             offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
-        ) -> tuple[Value, Value | None]:
+        ) -> _Place:
             step = f.add(depth, llvm.const(k.type, more))
             offset = f.add(offset, f.mul(step, run) if run else self.depth(f.add(k, step))[0])
             if side.run is not None and side.run >= 0:
                 # Not negative: a register besides an address that all threads share.
                 offset = f.int_resize(offset, "i64", False)
-            return f.gep(origin, offset, element), None
+            return _Place(f.gep(origin, offset, element))
 
         return address
 
@@ -97,9 +98,10 @@ class Operand:
         if run is not None:
             start, *moved = self.depth(k)
             first = f.add(first, start)
-        known: dict[tuple[str, str], tuple[Value, Value]] = {}
+        resource = g.buffers.resource(side.buffer)
+        known: dict[tuple[str, str], _Place] = {}
 
-        def place(offset: Value, coords: list[Value], step: Value) -> tuple[Value, Value]:
+        def place(offset: Value, coords: list[Value], step: Value) -> _Place:
             shifts = moved
             if run is not None:
                 offset = f.add(offset, f.mul(step, run))
@@ -111,29 +113,50 @@ class Operand:
                 along, *shifts = self.depth(f.add(k, step))
                 offset = f.add(offset, along)
             valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
-            for coordinate, shift, extent in zip(coords, shifts, self.limits, strict=True):
+            behind: Value | None = None
+            for j, (coordinate, shift, extent) in enumerate(
+                zip(coords, shifts, self.limits, strict=True)
+            ):
+                at = f.add(coordinate, shift)
+                if j == side.edge:  # the nearest neighbors of which all are inside
+                    more = llvm.const(index, side.vector - 1)
+                    last = f.sub(extent, llvm.const(index, side.vector))
+                    start = f.intrinsic("smax", index, at, llvm.zero(index))
+                    behind = f.sub(at, f.intrinsic("smin", index, start, last))
+                    offset = f.sub(offset, behind)
+                    at, extent = f.add(at, more), f.add(extent, more)
                 # Negative numbers are large unsigned ones: one comparison for both ends.
-                inside = f.icmp("ult", f.add(coordinate, shift), extent)
+                inside = f.icmp("ult", at, extent)
                 valid = inside if valid is None else f.and_(valid, inside)
             assert valid is not None
+            if resource is not None:
+                at = f.shl(f.add(first, offset), i32(log2(itemsize(side.buffer.dtype))))
+                at = g.isa.offset_if(f, valid, at)
+                return _Place(_InResource(resource, at), None, behind)
             if not g.isa.adds_offsets:
                 found = f.gep(f.gep(self.address, first, element), offset, element)
-                return f.select(valid, found, self.address), valid
+                return _Place(f.select(valid, found, self.address), valid, behind)
             at = f.select(valid, f.add(first, offset), llvm.zero(index))
             # Bytes of a buffer need no more bits than its elements.
             at = f.op(f"shl nuw nsw {at}, {log2(itemsize(side.buffer.dtype))}", index)
-            return f.gep(self.address, f.int_resize(at, "i64", False), I8), valid
+            return _Place(f.gep(self.address, f.int_resize(at, "i64", False), I8), valid, behind)
 
         def address(
             offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
-        ) -> tuple[Value, Value | None]:
+        ) -> _Place:
             if not alike:
                 return place(offset, coords, f.add(depth, llvm.const(k.type, more)))
             key = offset.ref, depth.ref
             if key not in known:
                 known[key] = place(offset, coords, depth)
-            found, valid = known[key]
-            return f.gep(found, more * by_run, element) if more else found, valid
+            found, steps = known[key].address, more * by_run
+            if isinstance(found, _InResource):
+                there: Value | _InResource = replace(
+                    found, more=steps * itemsize(side.buffer.dtype)
+                )
+            else:
+                there = f.gep(found, steps, element) if more else found
+            return known[key]._replace(address=there)
 
         return address
 
@@ -148,7 +171,7 @@ class Operand:
 
         def address(
             offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
-        ) -> tuple[Value, Value | None]:
+        ) -> _Place:
             step, behind = f.add(depth, llvm.const(k.type, more)), behind + more
             before = last.get(offset.ref)
             if before is None:
@@ -159,20 +182,49 @@ class Operand:
                 )
             last[offset.ref] = found, behind
             if limit is None:
-                return found, None
+                return _Place(found)
             valid = f.icmp("slt", f.add(k, step), limit)
-            return f.select(valid, found, self.address), valid
+            return _Place(f.select(valid, found, self.address), valid)
 
         return address
 
 
+@dataclass(frozen=True)
+class _InResource:
+    """A place in a buffer from which zeros come where nothing is.
+
+    Args:
+      resource: what names the buffer.
+      offset: in bytes.
+      more: bytes behind that.
+    """
+
+    resource: Value
+    offset: Value
+    more: int = 0
+
+
+class _Place(NamedTuple):
+    """Where a step of a line is, and whether something is there.
+
+    Args:
+      address: of it.
+      valid: the condition; None for always.
+      behind: by how many elements neighbors that are wanted lie behind those that are there.
+    """
+
+    address: Value | _InResource
+    valid: Value | None = None
+    behind: Value | None = None
+
+
 class Address(Protocol):
-    """Where a step of a line is, and whether something is there."""
+    """Finds a step of a line."""
 
     def __call__(
         self, offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
-    ) -> tuple[Value, Value | None]:
-        """The address and the condition; None for always.
+    ) -> _Place:
+        """Where it is.
 
         Args:
           offset, coords: of the line.
@@ -231,15 +283,45 @@ class Staging(ABC):
     def load(self, k: Value, limit: Value | None) -> list[Load]:
         """The thread's part of the tile whose depth begins at `k`, on its way."""
         f, side = self.f, self.side
-        place = self.operand.tile(self.g, k, limit)
+        place, known = self.operand.tile(self.g, k, limit), dict[str, list[Value]]()
         kind = self.g.types.memory(side.buffer.dtype).with_lanes(side.vector)
         out = []
         for slot in self.slots:
             for x in range(0, self.depth_steps, self.step):
-                address, valid = place(slot.offset, slot.coords, slot.depth, slot.behind, x)
-                loaded = f.load(kind, address, side.vector * itemsize(side.buffer.dtype))
-                out.append(Load(loaded, valid))
+                address, valid, behind = place(slot.offset, slot.coords, slot.depth, slot.behind, x)
+                if isinstance(address, _InResource):
+                    at = address.resource, address.offset, address.more
+                    loaded = self.g.isa.load_bounded(f, kind, *at)
+                else:
+                    together = side.vector if side.edge is None else 1
+                    loaded = f.load(kind, address, together * itemsize(side.buffer.dtype))
+                if behind is not None and behind.ref not in known:
+                    known[behind.ref] = self._selectors(behind)
+                out.append(Load(loaded, valid, known[behind.ref] if behind is not None else ()))
         return out
+
+    def _selectors(self, behind: Value) -> list[Value]:
+        """Of bytes of neighbors those that are so many elements behind; zeros where none are.
+
+        For each word that is wanted the operand of `picked`: numbers of bytes, shifted past each
+        other, with that of a zero before and behind them.
+        """
+        f, size = self.f, itemsize(self.side.buffer.dtype)
+        kind = Type(f"i{8 * size * self.side.vector}")
+        zeros = int.from_bytes(bytes([ZERO_BYTE] * (kind.bits // 8)), "little")
+        numbers = int.from_bytes(bytes(range(kind.bits // 8)), "little")
+        table, none = llvm.const(kind, numbers ^ zeros), llvm.zero(behind.type)
+        before = f.sub(none, behind)
+        for shift, by in ((f.lshr, behind), (f.shl, before)):
+            by = f.intrinsic("smax", by.type, by, none)
+            by = f.shl(by, llvm.const(by.type, log2(8 * size)))
+            # As many bits as there are, and more, are shifted where nothing is inside.
+            by = f.and_(by, llvm.const(by.type, kind.bits - 1))
+            table = shift(table, f.int_resize(by, kind.elem, False))
+        words = f.bitcast(
+            f.xor(table, llvm.const(kind, zeros)), I32.with_lanes(kind.bits // 64 * 2)
+        )
+        return [register(f, words, i) for i in range(kind.bits // 32)]
 
     @property
     def nbytes(self) -> int:
@@ -261,6 +343,12 @@ class Staging(ABC):
             value = self.g.isa.computed_here(f, x.value)
             if x.valid is not None:
                 value = f.select(x.valid, value, llvm.zero(value.type))
+            if x.selectors:
+                words = f.bitcast(value, I32.with_lanes(len(x.selectors) // 2 * 2))
+                parts = [register(f, words, i) for i in range(len(x.selectors))]
+                low, high = parts[0], parts[-1]
+                picked = [self.g.isa.picked(f, low, high, y) for y in x.selectors]
+                value = f.bitcast(joined_words(f, picked, words.type), value.type)
             values.append(value)
         if self.parts < self.g.workgroup:  # threads that repeat the loads of others
             own = self.f.icmp("ult", self.g.threads.number, i32(self.parts))
@@ -459,10 +547,12 @@ class Load:
     Args:
       value: what comes; anything where it is not valid.
       valid: whether it is of the operand; None for always.
+      selectors: for each word that is wanted, of which bytes of those that come it consists.
     """
 
     value: Value
     valid: Value | None
+    selectors: Sequence[Value] = ()
 
     @property
     def values(self) -> list[Value]:

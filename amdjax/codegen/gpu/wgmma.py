@@ -382,7 +382,8 @@ class _Copies:
         f = self.f
         places = replace(self.operand, base=base).tile(self.g, k, limit)
         for offset, coords, depth, behind, target in self.slots:
-            address, valid = places(offset, coords, depth, behind)
+            address, valid, _ = places(offset, coords, depth, behind)
+            assert isinstance(address, Value)
             read = size if valid is None else f.select(valid, size, i32(0))
             to = lds_address(f, stage, target, self.origin)
             f.call("llvm.nvvm.cp.async.cg.shared.global.16.s", VOID, to, address, read)

@@ -29,6 +29,8 @@ class _BufferAccess(WaveAccess):
     def __init__(self, h: Lanes, access: Access, which: int) -> None:
         super().__init__(h, access, which)
         f = h.f
+        if access.kind != "atomic":  # elements of resources of bytes may lie anywhere
+            self.aligned = 1
         resource = h.at(h.wave, h.slot(RESOURCE))
         word = lambda index: f.load(I32, h.at(resource, 4 * index), 4)
         high = f.and_(word(1), const(I32, 0xFFFF))

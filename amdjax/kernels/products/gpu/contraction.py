@@ -179,9 +179,9 @@ def _warpgroup_atoms(target: GpuTarget, problem: Contraction, format: str) -> li
         return []
 
     def fits(atom: MmaAtom) -> bool:
-        found = [contiguity(x, atom) for x in (problem.a, problem.b)]
-        whole = all(vector == atom.cell for _, vector in found)
-        return whole and (atom.operand_bytes == 2 or all(x == "depth" for x, _ in found))
+        found = [contiguity(x, atom, target) for x in (problem.a, problem.b)]
+        whole = all(x.vector == atom.cell for x in found)
+        return whole and (atom.operand_bytes == 2 or all(x.axis == "depth" for x in found))
 
     found = warpgroup_atoms(target, format)
     return [atom for atom in found if atom.accumulator == problem.accumulate and fits(atom)]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from amdjax import tile
 from amdjax.core.dims import Dim, divisor, is_multiple
 from amdjax.kernels.products.contraction import Axis, Source
 from amdjax.kernels.products.program import Program
+from amdjax.targets import GpuTarget
 from amdjax.targets.mma import MmaAtom
 from amdjax.tile import TOLD, Side, itemsize
 
 Value = tile.Value
 
 MOST_LINES_TOGETHER = 4
+EDGE_BYTES = 8
 
 
 class SourcePlaces:
@@ -40,10 +43,11 @@ class SourcePlaces:
         #: Those that are known when the kernel runs.
         self.told = [k.const("index", n) for n in extents if isinstance(n, Dim)]
         limits = tuple(TOLD if isinstance(n, Dim) else n for n in extents)
-        along, vector = contiguity(source, atom)
+        along, vector, edge = contiguity(source, atom, program.ctx.gpu)
         run = run_of_tiles(source, depth)
         shifts = tuple(map(int, source.depth[-1].shifts)) if source.depth else (0,) * len(limits)
-        self.side = Side(buffer, along, vector, run, limits, shifts if run is not None else ())
+        shifts = shifts if run is not None else ()
+        self.side = Side(buffer, along, vector, run, limits, shifts, edge)
         base = k.const("index", source.offset)
         self.starts = [k.const("index", limit.start) for limit in source.limits]
         base, self.starts = self._moved(source.batch, batch, base, self.starts)
@@ -98,7 +102,21 @@ def _times(k: tile.Builder, x: Value, n: int) -> Value:
     return x if n == 1 else x * n
 
 
-def contiguity(source: Source, atom: MmaAtom) -> tuple[str, int]:
+class Neighbors(NamedTuple):
+    """What lies side by side in an operand.
+
+    Args:
+      axis: steps in `depth` or `lines`.
+      vector: how many are read at once.
+      edge: see `Side`.
+    """
+
+    axis: str
+    vector: int
+    edge: int | None = None
+
+
+def contiguity(source: Source, atom: MmaAtom, target: GpuTarget) -> Neighbors:
     """Whether steps in depth or lines lie side by side, and how many are read at once."""
     most = max(1, 16 // itemsize(source.dtype))
     inner = {"depth": source.depth[-1:], "lines": source.lines[-1:]}
@@ -109,10 +127,29 @@ def contiguity(source: Source, atom: MmaAtom) -> tuple[str, int]:
             together = min(most, limit, aligned(axis.extent, most))
             if source.cut == along:
                 together = min(together, aligned(source.granularity, most))
-            return along, min(together, _groups_inside(source, axis, most))
+            whole = min(together, _groups_inside(source, axis, most))
+            if target.loads_unaligned:
+                parts, edge = _groups_at_edges(source, axis, together)
+                if parts > whole:
+                    return Neighbors(along, parts, edge)
+            return Neighbors(along, whole)
     strides = {name: axes[0].stride if axes else 0 for name, axes in inner.items()}
     by_lines = 0 < strides["lines"] < strides["depth"] or not strides["depth"]
-    return ("lines" if by_lines else "depth"), 1
+    return Neighbors("lines" if by_lines else "depth", 1)
+
+
+def _groups_at_edges(source: Source, axis: Axis, most: int) -> tuple[int, int]:
+    """Neighbors along an axis of which parts may be inside of a limit, and which; none of others.
+
+    They are a word or two, which are turned in registers.
+    """
+    together = min(most, EDGE_BYTES // itemsize(source.dtype))
+    moved = [j for j, shift in enumerate(axis.shifts) if shift]
+    if len(moved) != 1 or axis.shifts[moved[0]] != 1:
+        return 0, 0
+    extent = source.limits[moved[0]].extent
+    fits = isinstance(extent, int) and extent >= together and together * itemsize(source.dtype) >= 4
+    return (together, moved[0]) if fits else (0, 0)
 
 
 def _groups_inside(source: Source, axis: Axis, most: int) -> int:

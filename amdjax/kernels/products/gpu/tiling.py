@@ -233,7 +233,7 @@ def _runs(problem: Contraction, depth: int) -> list[bool]:
 
 
 def _fits(target: GpuTarget, problem: Contraction, tiling: Tiling, registers: int) -> bool:
-    lds = _operand_bytes(problem, tiling) + target.lds_reserved
+    lds = _operand_bytes(target, problem, tiling) + target.lds_reserved
     return _registers(target, problem, tiling) <= registers and lds <= target.lds_bytes
 
 
@@ -243,10 +243,11 @@ def _loads(
     """Of each operand: loads of a lane in a tile, words of each, transfers that turn a word."""
     threads = tiling.wave_count * target.wave_size
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        (along, vector), size = contiguity(source, tiling.atom), itemsize(source.dtype)
-        turned = along == "lines" and not tiling.atom.across
+        along, vector, edge = contiguity(source, tiling.atom, target)
+        turned, size = along == "lines" and not tiling.atom.across, itemsize(source.dtype)
         loads = max(lines * tiling.depth // (threads * vector), 1)
-        yield loads, ceil_div(vector * size, 4), {1: 2, 2: 1}.get(size, 0) if turned else 0
+        turns = {1: 2, 2: 1}.get(size, 0) if turned else 0
+        yield loads, ceil_div(vector * size, 4), turns + (edge is not None)
 
 
 def _registers(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
@@ -266,7 +267,7 @@ def _brought_bytes(target: GpuTarget, problem: Contraction, tiling: Tiling) -> i
     """
     total = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        (along, _), nbytes = contiguity(source, tiling.atom), lines * itemsize(source.dtype)
+        along, nbytes = contiguity(source, tiling.atom, target)[0], lines * itemsize(source.dtype)
         total += max(nbytes, target.costs.line) if along == "lines" else nbytes
     return total * tiling.depth
 
@@ -387,14 +388,14 @@ PRODUCTS: Family[ProductProblem, GpuTarget, Plan] = Family(
 )
 
 
-def _operand_bytes(problem: Contraction, tiling: Tiling) -> int:
+def _operand_bytes(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     """Bytes of LDS that both operands take in one stage."""
     atom = tiling.atom
     if atom.from_lds:
         return (tiling.rows + tiling.columns) * tiling.depth * atom.operand_bytes * atom.parts
     cells = 0
     for source, lines in ((problem.a, tiling.rows), (problem.b, tiling.columns)):
-        along, vector = contiguity(source, atom)
+        along, vector, _ = contiguity(source, atom, target)
         interleave = vector if along == "lines" and not atom.across else 1
         slices = tiling.depth // atom.cell_depth
         cells += SharedLayout(lines, slices, interleave, atom.cell_lines).cells
@@ -434,7 +435,7 @@ def prefetches_tiles(target: GpuTarget, problem: Contraction, tiling: Tiling) ->
     tiles, steps = tile_count(problem, tiling), problem.depth // tiling.depth
     each = 2 if problem.out.dtype in ("f16", "bf16") else tiling.atom.accumulator_bytes
     sums = tiling.rows * PREFETCH_COLUMNS * each
-    lds = _operand_bytes(problem, tiling) * tiling.stages + sums + 2 * target.lds_reserved
+    lds = _operand_bytes(target, problem, tiling) * tiling.stages + sums + 2 * target.lds_reserved
     return (
         tiling.stages <= steps < target.costs.program / PREFETCH_CLOCKS
         and tiles > target.compute_units
@@ -446,7 +447,7 @@ def prefetches_tiles(target: GpuTarget, problem: Contraction, tiling: Tiling) ->
 def _resident(target: GpuTarget, problem: Contraction, tiling: Tiling) -> int:
     """Programs that a compute unit holds at once, as far as LDS and sums in registers go."""
     atom = tiling.atom
-    operands = _operand_bytes(problem, tiling)
+    operands = _operand_bytes(target, problem, tiling)
     result = atom.m * tiling.columns * atom.accumulator_bytes
     lds = max(operands * tiling.stages, result) + target.lds_reserved
     waves = target.vgpr_file // (tiling.accumulator_registers + 64) * target.simds
