@@ -58,14 +58,10 @@ def stop_gradient(x: Any) -> Any:
     """
 
     def stop(leaf: Any) -> Any:
-        if not _is_array(leaf):
+        if not is_valid_value(leaf):
             raise TypeError(
                 f"stop_gradient: argument {leaf!r} of type {type(leaf)} is not a valid JAX type"
             )
         return leaf if isinstance(leaf, bool) else stop_gradient_p.bind(leaf)
 
     return tree_map(stop, x)
-
-
-def _is_array(x: Any) -> bool:
-    return is_valid_value(x)

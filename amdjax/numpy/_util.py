@@ -112,14 +112,10 @@ def convert(x: Any, dtype: DTypeLike, weak: bool = False) -> Array:
     return from_numpy(np.asarray(x).astype(dtype), bool(weak))
 
 
-def _floating(dtype: Any) -> Any:
-    return dtypes.to_inexact_dtype(dtype)
-
-
 # What each family of functions does with the promoted dtype.
 _ADJUST: dict[str, Callable[[Any], Any]] = {
     "any": lambda dtype: dtype,
-    "inexact": _floating,
+    "inexact": dtypes.to_inexact_dtype,
     "numeric": dtypes.to_numeric_dtype,
 }
 

@@ -115,7 +115,7 @@ def svd(
         )
         return SVDResult(*result) if compute_uv else result
     w, v = lax.linalg.eigh(a)[::-1] if compute_uv else (eigvalsh(a), None)
-    order = manipulation.flip(_argsort(lax.abs(w)), -1)
+    order = manipulation.flip(argsort(lax.abs(w)), -1)
     s = selecting.take_along_axis(lax.abs(w), order, -1)
     if v is None:
         return s
@@ -125,10 +125,6 @@ def svd(
         v, lax.expand_dims(lax.convert_element_type(signs, v.dtype), (signs.ndim - 1,))
     )
     return SVDResult(u, s, adjoint(v))
-
-
-def _argsort(x: Array) -> Array:
-    return argsort(x)
 
 
 def svdvals(x: ArrayLike, /) -> Array:

@@ -172,7 +172,7 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
     if m < 0:
         raise ValueError("Order of integral must be positive (see polyder)")
     k = 0 if k is None else k
-    p, k = promote_dtypes_inexact(p, _array(k))
+    p, k = promote_dtypes_inexact(p, asarray(k))
     if not p.ndim:
         raise TypeError("polyint: p must be a vector, got a scalar")
     k = lax.reshape(k, (k.size,))
@@ -188,10 +188,6 @@ def polyint(p: ArrayLike, m: int = 1, k: ArrayLike | None = None) -> Array:
         divided = lax.div(result, _factors(_downwards(n, result), result))
         result = concatenate([divided, lax.slice_in_dim(k, i, i + 1)])
     return result
-
-
-def _array(x: Any) -> Array:
-    return asarray(x)
 
 
 def poly(seq_of_zeros: ArrayLike) -> Array:

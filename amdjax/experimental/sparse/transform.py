@@ -410,17 +410,13 @@ def _scan(
 @_rule("cond")
 def _cond(index: Any, *operands: Any, branches: Sequence[ClosedJaxpr], **_: Any) -> list[Any]:
     functions = [functools.partial(lambda b, *xs: _call(b, xs), b) for b in branches]
-    kinds = [tree_structure(_shape_of(f, operands)) for f in functions]
+    kinds = [tree_structure(eval_shape(f, *operands)) for f in functions]
     if len(set(kinds)) > 1:
         raise TypeError(
             "sparsified true_fun output must have same type structure as sparsified false_fun "
             f"output, got {kinds[-1]} and {kinds[0]}"
         )
     return lax.switch(index, functions, *operands)
-
-
-def _shape_of(f: Callable[..., Any], args: Sequence[Any]) -> Any:
-    return eval_shape(f, *args)
 
 
 _public_surface(globals())
