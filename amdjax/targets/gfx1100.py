@@ -6,15 +6,8 @@ rows of lanes 0..15. Products whose accumulator is f16 or bf16 use every second 
 
 from dataclasses import replace
 
-from amdjax.targets.gpu import (
-    RDNA_BUFFER_WORD,
-    RDNA_COSTS,
-    Device,
-    DotInstruction,
-    GpuTarget,
-    Layout,
-    wmma,
-)
+from amdjax.targets import gfx1030
+from amdjax.targets.gpu import RDNA_BUFFER_WORD, Device, DotInstruction, Layout, wmma
 
 _LAYOUT: Layout = "wmma_rdna3"
 
@@ -34,32 +27,20 @@ DOTS = (
     DotInstruction("llvm.amdgcn.udot8", "i4", False, 8, "i32"),
 )
 
-_GFX1100 = GpuTarget(
+_GFX1100 = replace(
+    gfx1030.TARGETS[0],
     name="gfx1100",
     elf_machine=0x41,
     isa="rdna3",
     family="RDNA3",
     device=Device("Radeon RX 7900 XTX", 96, 960, 2500, 24),
-    wave_size=32,
-    lds_bytes=64 << 10,
-    lds_per_cu=128 << 10,
-    lds_granule=1024,
-    vgprs=256,
-    agprs=0,
-    sgprs=106,
-    max_waves=16,
-    simds=4,
-    costs=RDNA_COSTS,
     lds_wait=0xFC07,
     vgpr_file=1536,
     vgpr_granule=24,
-    max_workgroups=32,
     buffer_word=RDNA_BUFFER_WORD,
     matrix=MATRIX,
     matrix_rate={"f16": 512, "bf16": 512, "i8": 512, "i4": 1024},
     vector_rate=256,
-    f64_rate=8,
-    packed=("f16",),
     dots=DOTS,
     atomics=("fadd_f32", "fmin_f32", "fmax_f32"),
 )
