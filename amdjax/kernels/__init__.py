@@ -21,6 +21,7 @@ def register_for_gpus() -> None:
     # late: programs for CPUs need none of them
     import amdjax.kernels.attention.gpu
     import amdjax.kernels.attention.gpu_gradient
+    import amdjax.kernels.chains.gpu
     import amdjax.kernels.products.gpu.dispatch
     import amdjax.kernels.scatter.gpu
     import amdjax.kernels.transfers

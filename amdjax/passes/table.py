@@ -22,6 +22,7 @@ from amdjax.passes.memory_spaces import place_in_memory
 from amdjax.passes.narrow_operands import read_narrow_operands
 from amdjax.passes.offloading import offload_copy
 from amdjax.passes.paddings import pad_in_convolutions
+from amdjax.passes.product_chains import LEAST_IN_LOOPS, fuse_product_chains
 from amdjax.passes.results import repeat_results
 from amdjax.passes.reversals import read_reversed_kernels
 from amdjax.passes.rules import relax_functions, simplify, use_one_complex_dtype
@@ -118,6 +119,13 @@ def _chains(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return closed if facts.caches is None else run_chains_in_cache(closed, facts.caches)
 
 
+def _product_chains(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
+    if facts.cost_again is None:
+        return closed
+    least = 0 if facts.is_whole else LEAST_IN_LOOPS
+    return fuse_product_chains(closed, facts.has_kernels, facts.cost_again, least)
+
+
 def _offload_copy(closed: ClosedJaxpr, facts: Facts) -> ClosedJaxpr:
     return offload_copy(closed, facts.overwritten) if facts.is_whole else closed
 
@@ -160,6 +168,8 @@ PASSES: tuple[Pass, ...] = (
          "passes/attention/rewriting.py"),
     Pass("read_views", "attention reads queries, keys and values that are slices where they lie",
          _views, "passes/attention/views.py", only="gpu"),
+    Pass("fuse_product_chains", "products and what lies between them become one kernel",
+         _product_chains, "passes/product_chains.py", only="gpu"),
     Pass("join_scatters", "updates of one array, one after the other, become one",
          _plain(join_scatters), "passes/scatters.py"),
     Pass("remove_barriers", "optimization barriers go that keep nothing apart any more",

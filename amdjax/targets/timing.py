@@ -193,6 +193,14 @@ def memory_rate(target: GpuTarget) -> float:
     return peak * timing_of(target).efficiency
 
 
+def left_rate(target: GpuTarget, nbytes: int) -> float:
+    """Bytes that a device reads or writes in a clock, of so many that a kernel left or leaves."""
+    for level in timing_of(target).levels:
+        if level.rate and level.keeps and nbytes <= level.nbytes:
+            return level.rate * target.compute_units
+    return memory_rate(target) * target.compute_units
+
+
 def simds_of_cu(target: GpuTarget) -> int:
     """SIMDs of a CU; those of RDNA share LDS with as many of another one."""
     return target.simds if target.wave_size == 64 else target.simds // 2

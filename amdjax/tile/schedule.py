@@ -19,11 +19,13 @@ class Schedule:
       workgroup: threads of a program; 0 for one wave.
       vector: neighboring elements of a tile that a thread holds side by side.
       index_bits: width of an `index`; 32 where every buffer is smaller than 2 GiB.
+      places: in LDS, that right operands of products of tiles take in turn; 0 for one each.
     """
 
     workgroup: int = 0
     vector: int = 1
     index_bits: int = 64
+    places: int = 0
 
     def __str__(self) -> str:
         usual = Schedule()

@@ -255,6 +255,8 @@ def test_scratch_beyond_lds_becomes_workspace(families_for_cpus):
     for k in kernels:
         used = sum(b.size * tile.itemsize(b.dtype) for b in k.scratch)
         assert used <= scratch_limit(cramped)
+        lines = tile.listing(k)[1]  # which debug information names
+        assert all(id(op.source) in lines for op in tile.nested_ops(k.body))
     np.testing.assert_array_equal(run_schedules(jnp.sort, x, target=cramped), np.sort(x))
 
 

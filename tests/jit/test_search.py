@@ -15,6 +15,7 @@ from amdjax.core.jaxpr import Var
 from amdjax.jit.schedule import Schedule
 from amdjax.kernels import register_for_gpus
 from amdjax.passes import prepare
+from amdjax.passes.product_chains import product_chain_p
 from amdjax.schedule import search
 from amdjax.schedule.fusion import fuse
 from amdjax.schedule.gpu import regions as gpu_regions  # noqa: F401  (has families)
@@ -80,6 +81,16 @@ def attention_gradient(q, k, v):
     return amdjax.vjp(nn.dot_product_attention, q * 0, k, v)[1](q)
 
 
+def between_products(q, k, v):
+    """Squares of products, divided by the sums of their rows, times values."""
+
+    def chain(q, k, v):
+        w = lax.max(lax.batch_matmul(q, lax.transpose(k, (0, 2, 1))), 0.0) ** 2
+        return lax.batch_matmul(w / (w.sum(-1, keepdims=True) + 1), v)
+
+    return product_chain_p.bind(q, k, v, jaxpr=prepare(amdjax.make_jaxpr(chain)(q, k, v)))
+
+
 #: By kind of problems, a program with several plans, and the shapes of its arguments.
 PROGRAMS = {
     "map": (lambda x, y: lax.transpose(x, (1, 0)) + y, [(90, 300), (300, 90)]),
@@ -99,6 +110,7 @@ PROGRAMS = {
     "depthwise convolution": (lambda x, w: conv(x, w, groups=16), [(2, 9, 9, 16), (3, 3, 1, 16)]),
     "attention": (attend, [(1, 300, 2, 16)] * 3),
     "gradient of attention": (attention_gradient, [(1, 256, 2, 16), *[(1, 64, 2, 16)] * 2]),
+    "chain of products": (between_products, [(512, 128, 64), *[(512, 256, 64)] * 2]),
     "gradient of a depthwise kernel": (kernel_gradient, [(2, 12, 12, 16), (2, 12, 12, 16)]),
     "convolution": (kernel_gradient, [(2, 12, 12, 16), (2, 12, 12, 16)]),
 }  # fmt: skip

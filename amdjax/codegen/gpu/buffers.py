@@ -51,7 +51,7 @@ class Buffers:
         self._resources: dict[str, Value] = {}
         self._shifted: set[str] = set()
         self._sizes: dict[str, int] = {}
-        self._turn = 0
+        self._turn, self._places = 0, kernel.schedule.places
         #: Of the blocks that are open; the emitter forgets those of a block at its end.
         self.reservations = 0
         for p, argument in zip(kernel.params, arguments, strict=True):
@@ -127,8 +127,8 @@ class Buffers:
         return tile.Buffer(name, dtype, "scratch", elements)
 
     def reserved(self, nbytes: int) -> tile.Buffer:
-        """LDS that one operation of a block has for itself."""
-        name = f"own.{self.reservations}"
+        """LDS that one operation of a block has for itself, or takes in turn with others."""
+        name = f"own.{self.reservations % self._places if self._places else self.reservations}"
         self.reservations += 1
         self._sizes[name] = max(nbytes, self._sizes.get(name, 0))
         self._addresses[name] = Value(LDS, f"@{name}")

@@ -161,15 +161,14 @@ class Blocking:
         return out + (", some registers in memory" if self.spills else "")
 
 
-def multiplied(problem: Attention, target: GpuTarget) -> str:
+def multiplied(dtype: str, formats: Sequence[str], target: GpuTarget) -> str:
     """What operands are multiplied as: those of eight bits as float16, which has all.
 
     So weights, which are operands of the second product, are rounded no further either. Where only
     lanes multiply, float32, and that in the fastest format that may stand for it.
     """
-    dtype = problem.dtype
     if dtype == "f32":
-        whole = (x for x in problem.formats if x[-2] != "x")  # no sums of parts
+        whole = (x for x in formats if x[-2] != "x")  # no sums of parts
         return max((dtype, *whole), key=lambda x: _rate(target, x))
     dtype = "f16" if dtype.startswith(("f8_e3", "f8_e4", "f8_e5")) else dtype
     return dtype if tile_atoms(target, dtype, compute_dtype(dtype)) else "f32"
@@ -276,7 +275,9 @@ def _kinds(problem: Attention, target: GpuTarget, rows: int) -> Iterator[list[Bl
     wide = max(problem.features, problem.value_features)
     if wide > MOST_FEATURES or problem.accumulate != "f32":
         return
-    atoms = tile_atoms(target, multiplied(problem, target), problem.accumulate)
+    atoms = tile_atoms(
+        target, multiplied(problem.dtype, problem.formats, target), problem.accumulate
+    )
     of_warps = [x for x in atoms if not x.from_lds]
     # Larger ones read less for what they multiply, where all waves have rows.
     large = [x for x in of_warps if x.m * WAVES < 2 * rows][:1] or of_warps[-1:]

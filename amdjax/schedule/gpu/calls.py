@@ -130,7 +130,8 @@ class _Mover:
                 param = replace(self.params[buffer.name], dtype=buffer.dtype)
                 attrs = {**attrs, "buffer": param}
             blocks = tuple(self._block(b, renamed) for b in op.blocks)
-            written.append(op.with_(operands=operands, attrs=attrs, blocks=blocks))
+            parts = operands, attrs, op.results, blocks, op.origin  # the kernel's text has it so
+            written.append(type(op)(*parts))
         return Block(block.args, written, tuple(renamed.get(v.number, v) for v in block.yields))
 
     def _shifted(self, to: list[Op], offset: Value, buffer: Buffer) -> Value:

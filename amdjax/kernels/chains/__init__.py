@@ -1,0 +1,1 @@
+"""Products and what lies between them as one kernel."""
