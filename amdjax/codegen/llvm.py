@@ -77,7 +77,8 @@ class Value:
     ref: str
 
     def __str__(self) -> str:
-        return f"{self.type} {self.ref}"
+        lanes, elem = self.type.lanes, self.type.elem
+        return f"<{lanes} x {elem}> {self.ref}" if lanes else f"{elem} {self.ref}"
 
 
 def _float_literal(elem: str, x: float) -> str:
@@ -96,6 +97,8 @@ def _float_literal(elem: str, x: float) -> str:
 
 def const(type: Type, x: float | int | bool) -> Value:
     """A constant of `type`; a vector type gets `x` in every lane."""
+    if type.elem == "i64" and not type.lanes and isinstance(x, int) and abs(x) < 1 << 63:
+        return Value(type, str(int(x)))  # as most are
     if type.is_float:
         literal = _float_literal(type.elem, float(x))
     elif type.elem == "i1":
@@ -124,7 +127,8 @@ def is_number(x: Value) -> bool:
 
 def integer(x: Value) -> int | None:
     """The number that a scalar integer is, None if it is no constant."""
-    return int(x.ref) if x.ref.lstrip("-").isdigit() else None
+    ref = x.ref
+    return int(ref) if ref[0] != "%" and ref.lstrip("-").isdigit() else None
 
 
 def vector(elem: str, xs: Sequence[float | int]) -> Value:

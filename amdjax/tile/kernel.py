@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from amdjax.core.dims import Dim
@@ -51,6 +51,7 @@ class Kernel:
     sizes: tuple[Dim, ...] = ()
     runs_once: bool = False
     _has_micro_kernel: bool | None = field(default=None, init=False, repr=False, compare=False)
+    _kinds: Set[type[Op]] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return listing(self)[0]
@@ -64,6 +65,12 @@ class Kernel:
     def given(self) -> list[Buffer]:
         """The parameters that are no symbolic dimensions."""
         return self.params[: len(self.params) - len(self.sizes)]
+
+    def has(self, *kinds: type[Op]) -> bool:
+        """Whether an operation of one of some classes is in it, which is known when asked again."""
+        if self._kinds is None:
+            self._kinds = {type(op) for op in nested_ops(self.body)}
+        return any(issubclass(kind, kinds) for kind in self._kinds)
 
     @property
     def has_micro_kernel(self) -> bool:

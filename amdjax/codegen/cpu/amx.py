@@ -30,11 +30,6 @@ _SUMS, _LEFT, _RIGHT = 0, 4, 6  # first register of each kind
 _CONFIGURATION = (1, 0, 0x0040_0040_0040_0040, 0x0040_0040_0040_0040, 0, 0, 0x1010101010101010, 0)
 
 
-def uses_amx(block: tile.Block) -> bool:
-    """Whether a program multiplies on the matrix unit."""
-    return any(isinstance(op, ops.AmxProduct) for op in tile.nested_ops(block))
-
-
 def configure(f: Function) -> None:
     """Give all registers their full size."""
     words = f.alloca(I64, len(_CONFIGURATION))

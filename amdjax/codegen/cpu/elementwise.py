@@ -16,9 +16,9 @@ LOWERINGS = Lowerings()
 def lower_elementwise(c: CpuEmitter, op: ops.Elementwise) -> list[Rep]:
     result = op.results[0].type
     dtype = op.operands[-1].dtype  # `select` has its condition first
-    operands = [c.rep(v) for v in op.operands]
     if dtype == "index" and not result.shape:
-        return [c.index(op.name, *map(c.scalar, op.operands))]
+        return [c.index(op.name, *[c.scalar(v) for v in op.operands])]
+    operands = [c.rep(v) for v in op.operands]
     if isinstance(op, ops.Comparison) and op.positional:
         operands[-1] = _hidden(c, operands[-1])
 

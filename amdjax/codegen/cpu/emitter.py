@@ -105,7 +105,7 @@ class CpuEmitter(Emitter[Rep]):
         known = folded(name, xs)
         if known is not None:
             return known
-        key = name, *(x.ref for x in xs)
+        key = name, *[x.ref for x in xs]
         return self.once(key, lambda: lower_pointwise(self.f, name, "index", *xs))
 
     def once(self, key: tuple[str, ...], write: Callable[[], Value]) -> Value:

@@ -66,14 +66,14 @@ def emit_kernel(module: Module, kernel: tile.Kernel, name: str | None = None) ->
         # Its addresses are moved once a round as they are written: reducing their strength changes
         # nothing that can be measured, and takes a third of the time to compile.
         attributes = f"{attributes} {NO_STRENGTH_REDUCTION}"
-    if not any(isinstance(op, ops.While) for op in tile.nested_ops(kernel.body)):
+    if not kernel.has(ops.While):
         attributes = f"{attributes} {ROTATED}"
     if kernel.runs_once:
         attributes = f"{attributes} {RUNS_ONCE}"
     f = module.function(name or kernel.name, arguments, attributes=attributes)
     kernel = passes.run(kernel, PASSES)
     c = CpuEmitter(f, kernel, LOWERINGS)
-    on_amx = amx.uses_amx(kernel.body)
+    on_amx = kernel.has(ops.AmxProduct)
     if on_amx:
         amx.configure(f)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Block, Op, Trait, Value, nested_ops
+from amdjax.tile.ir import Block, Op, Trait, Value
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import all_blocks, constant_of, makers, rewritten
 from amdjax.tile.types import itemsize
@@ -23,7 +23,7 @@ def join_gathers(kernel: Kernel) -> Kernel:
     Nothing is joined across what may write memory, and no gather that has a mask.
     """
     # What few kernels have is not searched for in all of them.
-    if not any(isinstance(op, ops.LoadAt) for op in nested_ops(kernel.body)):
+    if not kernel.has(ops.LoadAt):
         return kernel
     made = makers(kernel.body)
     joined: dict[int, ops.LoadRows | None] = {}  # by number of a gather's result; None: is read

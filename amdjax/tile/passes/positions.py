@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from amdjax.tile import ops
-from amdjax.tile.ir import Op, nested_ops
+from amdjax.tile.ir import Op
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import rewritten
 
@@ -15,7 +15,7 @@ _OTHERS = (ops.Load, ops.LoadAt, ops.Atomic, ops.ReduceBy, ops.For, ops.While, o
 
 def mark_positional_comparisons(kernel: Kernel) -> Kernel:
     """Mark comparisons of tiles that differ between elements by their positions."""
-    if not any(isinstance(op, ops.Iota) for op in nested_ops(kernel.body)):
+    if not kernel.has(ops.Iota):
         return kernel
     positional: set[int] = set()
 

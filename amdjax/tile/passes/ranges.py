@@ -47,7 +47,9 @@ def clamp_conversions(kernel: Kernel) -> Kernel:
     Clamps pass NaN on, and a conversion saturates; here neither is seen.
     """
     # What few kernels have is not searched for in all of them.
-    if not any(isinstance(op, ops.Convert) and op.x.shape for op in nested_ops(kernel.body)):
+    if not kernel.has(ops.Convert) or not any(
+        isinstance(op, ops.Convert) and op.x.shape for op in nested_ops(kernel.body)
+    ):
         return kernel
     made = makers(kernel.body)
 
@@ -98,7 +100,7 @@ def narrow_offsets(kernel: Kernel) -> Kernel:
 
     Vectors of these take half the registers, and 64-bit integers lack instructions.
     """
-    if not any(isinstance(op, ops.LoadAt | ops.LoadRows) for op in nested_ops(kernel.body)):
+    if not kernel.has(ops.LoadAt, ops.LoadRows):
         return kernel
     made = makers(kernel.body)
     narrowed: dict[int, list[Op]] = {}  # what takes the place of a gather, by its first result
