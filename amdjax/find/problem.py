@@ -34,11 +34,6 @@ from amdjax.schedule.regions import plan_region
 from amdjax.schedule.search import Decision, Decisions, deciding
 from amdjax.schedule.writer import Machine
 
-__all__ = [
-    "Problem", "Step", "decided", "equation_of", "is_independent", "problem_of", "sizes_of",
-    "steps",
-]  # fmt: skip
-
 #: What the planner plans: an equation with what is fused behind it, or a region of a program.
 Step = ShapedContext | tuple[Region, Fusion]
 

@@ -21,8 +21,6 @@ from amdjax.schedule.horizontal import are_few
 from amdjax.targets import GpuTarget
 from amdjax.tile.generalize import generalize, structure, with_strides_told
 
-__all__ = ["number", "together_on_cpu", "together_on_gpu"]
-
 
 def number(n: Any) -> View:
     """A number, or a size, as an operand."""

@@ -19,8 +19,6 @@ from amdjax.jit.plan_keys import PlanKey, is_told
 from amdjax.runtime.cache import object_cache
 from amdjax.runtime.memory import Buffer
 
-__all__ = ["keep_constants", "kept_constants", "kept_key"]
-
 #: Bytes below which it is made as fast.
 LEAST = 1 << 18
 

@@ -24,8 +24,6 @@ from amdjax.schedule.fusion import fuse
 from amdjax.targets import GpuTarget
 from amdjax.targets.cpu import CpuTarget
 
-__all__ = ["keep_within"]
-
 PLANS = 8  # that are made to find one within the limit
 SHARES = (0.25, 0.5, 0.75, 1.0)  # of what may be in the host's memory
 ROUNDS = 3  # in which all that may leaves: then most is in memory elsewhere

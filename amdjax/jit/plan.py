@@ -783,6 +783,3 @@ def _is_parallel(launches: Sequence[Launch]) -> Word:
     parallel = Parallel(programs, nanoseconds)
     known = not isinstance(programs, Dim) and not isinstance(nanoseconds, Estimate)
     return parallel.at({}) if known else parallel
-
-
-__all__ = ["Planner", "plan_program"]

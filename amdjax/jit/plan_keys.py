@@ -32,8 +32,6 @@ from amdjax.jit.finding import choices_known
 from amdjax.jit.stored_plans import CARRIED
 from amdjax.runtime.cache import compiler_version, package_digest
 
-__all__ = ["PlanKey", "is_told", "plan_key"]
-
 #: Operations, those of loops and branches counted, below which planning takes no longer than
 #: looking for a plan.
 LEAST = 12

@@ -14,8 +14,6 @@ from amdjax.jit.horizontal import number
 from amdjax.jit.instructions import Instruction, first_operand
 from amdjax.tile.generalize import generalize, outline, structure
 
-__all__ = ["SharedKernels", "may_share"]
-
 
 def may_share(kernel: tile.Kernel) -> bool:
     """Whether a kernel takes long to compile, and numbers that are read cost nothing in it."""

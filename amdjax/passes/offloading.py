@@ -14,8 +14,6 @@ from amdjax.passes.cleanup import eliminate_dead_code
 from amdjax.passes.liveness import Liveness
 from amdjax.transforms.transfers import device_put_p, transfer
 
-__all__ = ["SMALL", "offload_copy", "offload_residuals"]
-
 SMALL = 1 << 12  # bytes of arguments up to which a copy costs more than the memory
 
 

@@ -42,10 +42,6 @@ from amdjax.codegen.restricted import Source
 from amdjax.core.config import LOADED_AT, config
 from amdjax.core.integers import round_up
 
-__all__ = [
-    "ObjectCache", "compile_cached", "compiler_version", "entry_key", "key_for", "object_cache",
-]  # fmt: skip
-
 #: What has entries that are taken before any other; `jit.kernels.kernels_from` sets it.
 SOURCE: ContextVar[Mapping[bytes, bytes] | None] = ContextVar("source", default=None)
 

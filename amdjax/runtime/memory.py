@@ -27,11 +27,6 @@ from amdjax.core.integers import round_up
 from amdjax.core.pages import private_pages
 from amdjax.runtime.environment import memory_bytes
 
-__all__ = [
-    "ALIGNMENT", "Block", "Buffer", "BufferPart", "BufferPool", "LateBuffer", "PoolStats",
-    "SmallBuffer", "buffer_pool",
-]  # fmt: skip
-
 ALIGNMENT = 64
 _SMALL = 64 << 10
 _SLAB = 1 << 20

@@ -21,8 +21,6 @@ from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.registers import joined
 from amdjax.codegen.llvm import I32, Value
 
-__all__ = ["FEWEST", "divided"]
-
 #: Elements from which a reciprocal and the questions asked of divisor and elements pay.
 FEWEST = 4
 #: Exponents of divisors. Quotients of elements are normal then.

@@ -18,8 +18,6 @@ from amdjax.codegen.llvm import I1, I32, I64, VOID, Function, Type, Value
 from amdjax.codegen.pointwise import dot_words
 from amdjax.targets import GpuTarget
 
-__all__ = ["OUTSIDE", "ZERO_BYTE", "Isa", "by_words", "isa_of"]
-
 #: In bytes, behind all buffers whose elements have numbers of 32 bits.
 OUTSIDE = 1 << 31
 #: Number of a byte that is zero, of those of two words; see `Isa.picked`.

@@ -28,17 +28,6 @@ from amdjax.codegen.gpu.registers import from_memory, joined, register, splat, t
 from amdjax.codegen.llvm import I32, Type, Value
 from amdjax.tile import ops
 
-__all__ = [
-    "LOWERINGS",
-    "element_of",
-    "moved",
-    "put",
-    "row_major",
-    "take",
-    "transposed",
-    "transposed_rep",
-]
-
 LOWERINGS = Lowerings()
 
 #: Registers of a tile from which a scalar operand of all is better read into a scalar register.

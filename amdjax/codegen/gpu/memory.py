@@ -31,8 +31,6 @@ from amdjax.codegen.llvm import I32, Value
 from amdjax.tile import ops
 from amdjax.tile.axis_info import minor_axis
 
-__all__ = ["LOWERINGS"]
-
 LOWERINGS = Lowerings()
 
 _Access = ops.Load | ops.Store | ops.LoadAt | ops.StoreAt

@@ -32,8 +32,6 @@ from amdjax.codegen.llvm import I1, I32, Value
 from amdjax.tile import ops
 from amdjax.tile.identities import identity
 
-__all__ = ["LOWERINGS", "filled"]
-
 LOWERINGS = Lowerings()
 
 #: An element of each tile that is reduced, or registers of each.

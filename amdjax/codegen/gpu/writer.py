@@ -35,8 +35,6 @@ from amdjax.tile.passes import (
     fold_masked_selects,
 )
 
-__all__ = ["LOWERINGS", "PASSES", "kernel_ir"]
-
 #: What is found out of a kernel before it is written.
 PASSES = (fold_masked_selects, annotate_accesses, annotate_divisions, annotate_reductions)
 

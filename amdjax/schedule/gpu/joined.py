@@ -18,8 +18,6 @@ from amdjax.schedule.gpu.row_plan import EACH
 from amdjax.targets import GpuTarget
 from amdjax.tile import Buffer, Builder, Value
 
-__all__ = ["WORD", "Candidate", "groups_to_join", "join", "threads_of"]
-
 WORD = 8  # bytes of an argument
 
 

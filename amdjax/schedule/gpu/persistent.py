@@ -26,11 +26,6 @@ from amdjax.targets import GpuTarget, occupancy
 from amdjax.targets.mma import CELL_BYTES
 from amdjax.tile import Buffer, Builder, Value, ops
 
-__all__ = [
-    "STILL", "LaunchedRounds", "PersistentPlan", "Shift", "Stage", "Wait", "multiplies",
-    "plan_persistent",
-]  # fmt: skip
-
 MOST_STAGES = 16  # of a round: the code of all is one kernel
 MOST_ARRIVALS = 1 << 31  # at all grid barriers of a launch, which are counted in 32 bits
 AT_ONCE = 1 << 14  # rounds of a launch that a flag ends: then others have their turn

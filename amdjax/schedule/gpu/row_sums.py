@@ -26,8 +26,6 @@ from amdjax.schedule.row_plan import reductions_of
 from amdjax.schedule.values import El, flat_parts, regroup
 from amdjax.targets import GpuTarget
 
-__all__ = ["ApartPlan", "RowSumsPlan", "plan_row_sums"]
-
 TURNS = 8  # tiles of rows that a program has at least, where there are many
 PROGRAMS = 4  # for each compute unit at most
 REGISTERS = 64  # of a thread for parts that are read before they are added

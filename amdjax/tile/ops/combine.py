@@ -6,8 +6,6 @@ from amdjax.tile.attributes import Attribute, Flag, Found, Word
 from amdjax.tile.ir import Op, Operand, Trait, expect
 from amdjax.tile.types import TileType
 
-__all__ = ["COMBINATIONS", "Cumulative", "Reduce", "ReduceBy"]
-
 COMBINATIONS = frozenset({"add", "mul", "min", "max", "and", "or", "xor"})
 
 

@@ -8,11 +8,6 @@ from amdjax.tile.attributes import Attribute, Constant, Flag, Found, Word
 from amdjax.tile.ir import Op, Operand, TileError, Trait, expect
 from amdjax.tile.types import FLOATS, INTEGERS, Number, TileType
 
-__all__ = [
-    "CLAMPED", "COMPARISONS", "ELEMENTWISE", "NARROW", "RELAXED", "Bitcast", "Comparison", "Const",
-    "Contractible", "Convert", "ConvertClamped", "Elementwise", "Select",
-]  # fmt: skip
-
 _NUMBERS = frozenset((*FLOATS, *INTEGERS))
 _ALL = _NUMBERS | {"bool"}
 _BITS = INTEGERS | {"bool"}

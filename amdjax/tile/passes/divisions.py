@@ -7,8 +7,6 @@ from amdjax.tile.ir import Op, nested_ops
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import readers, rewritten
 
-__all__ = ["annotate_divisions"]
-
 
 def annotate_divisions(kernel: Kernel) -> Kernel:
     """Say of divisions of floats along which axes the divisor was broadcast, and who reads them."""

@@ -10,8 +10,6 @@ from amdjax.tile.kernel import Kernel
 from amdjax.tile.passes.rewriting import makers, readers, rewritten
 from amdjax.tile.types import FLOATS
 
-__all__ = ["annotate_reductions"]
-
 _SPREADS = ops.Broadcast, ops.Expand
 
 #: NaN if an operand is, element by element.
