@@ -176,7 +176,7 @@ PASSES: tuple[Pass, ...] = (
          _plain(remove_barriers), "passes/barriers.py", is_needed=True),
     Pass("recompute_in_loops", "a loop computes cheaply what another would stack for it",
          _in_loops, "passes/loop_residuals.py"),
-    Pass("join_group_sums", "scaled sums of products of groups are one product of few rows",
+    Pass("join_group_sums", "sums of products of few rows by groups or elements are one product",
          _plain(join_group_sums), "passes/group_sums.py", only="cpu"),
     Pass("read_narrow_operands", "products read operands as they are stored, not converted",
          _plain(read_narrow_operands), "passes/narrow_operands.py", only="cpu"),

@@ -17,20 +17,14 @@ from typing import Any, NamedTuple
 from amdjax.core.dims import Dim
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Pointwise
-from amdjax.passes.group_sums import FEW_ROWS
+from amdjax.passes.group_sums import FEW_ROWS, LEAST_COLUMNS
 from amdjax.schedule.equations import is_bitcast, is_inlinable
 from amdjax.schedule.index import Index, LoopVar, changes, delinear, quotients
 from amdjax.schedule.reads import Tracer
 from amdjax.schedule.values import short_dtype
 
-__all__ = [
-    "ComputedOperand", "computable_operand", "computed_operand", "four_bits",
-    "made_of",
-]  # fmt: skip
-
 LEAST_ELEMENTS = 1 << 14  # of an operand, from which it is worth not being stored
 MOST_READ = 3 / 4  # of its bytes, that what it is computed of may have
-LEAST_COLUMNS = 16  # in lanes
 MOST_PARTS = 4  # of the columns, whose tiles take turns
 BLOCKS = (16, 32, 24, 20, 28, 12, 8)  # steps in depth between which factors may change
 LINE_BLOCKS = (128, 64, 32, 16)  # the same where they are in lanes
@@ -306,9 +300,16 @@ class _Analysis:
         if self._is_number(atom):
             return frozenset((atom,))
         eqn = self.producers.get(atom)
-        if eqn is None or not _keeps_places(eqn):
+        if eqn is None:
+            return None
+        if eqn.primitive.name == "broadcast_in_dim" and isinstance(eqn.invars[0], Literal):
+            return frozenset()
+        if not _keeps_places(eqn):
             return None
         found = [self._numbers(x) for x in eqn.invars]
+        sizes = [x.aval.size for x, numbers in zip(eqn.invars, found) if numbers]
+        if any(n != atom.aval.size for n in sizes):  # one along an axis
+            return None
         return frozenset().union(*(x for x in found if x)) if None not in found else None
 
     def _is_number(self, atom: Any) -> bool:
@@ -351,10 +352,7 @@ def _equal_parts(starts: Sequence[int]) -> int:
 
 
 def _keeps_places(eqn: JaxprEqn) -> bool:
-    """Whether elements are computed of those at the same position, and numbers."""
-    size = eqn.outvars[0].aval.size
-    if any(isinstance(x, Var) and x.aval.size != size for x in eqn.invars):
-        return False  # an axis of theirs has one element
+    """Whether elements are computed of those at the same place, or of one along some axes."""
     place_by_place = isinstance(eqn.primitive.lowering, Pointwise) or is_bitcast(eqn)
     return place_by_place or eqn.primitive.name == "bitcast_convert_type"
 

@@ -136,6 +136,58 @@ def test_scales_of_sums(scale):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.parametrize("rows", [1, 4, 8])
+@pytest.mark.parametrize("bits_each", [2, 4, 8])
+@pytest.mark.parametrize("scaled", ["sum", "parts", "differently"])
+def test_sums_by_element(rows, bits_each, scaled):
+    """Rows times weights in few bits as one sum over elements, with scales of all numbers of a byte
+    or of each place in it.
+    """
+    per, groups, columns = 8 // bits_each, 8, 96
+    size = 32 // per
+    x, q = activations(rows, 32 * groups), bits((columns, groups, size), np.uint8)
+    s, t = scales(columns, groups), scales(columns, groups) * 3
+
+    def parts(q, s, t, np):
+        mask = np.uint8((1 << bits_each) - 1)
+        for i in range(per):
+            w = ((q >> np.uint8(i * bits_each)) & mask).astype("f") - (s * 8)[..., None]
+            yield {
+                "sum": w,
+                "parts": w * s[..., None],
+                "differently": w * (t if i % 2 else s)[..., None],
+            }[scaled]
+
+    def f(x, q, s, t):
+        rows = x.reshape(-1, 1, groups, 32)
+        total = sum(rows[..., i::per] * w for i, w in enumerate(parts(q, s, t, jnp)))
+        return jnp.sum(total * s[..., None], (-2, -1))
+
+    found, schedule = results_and_schedule(f, x, q, s, t)
+    assert "computed lines" in schedule, schedule
+    w = np.stack([*parts(q, s, t, np)], -1) * s[..., None, None]
+    assert_close(found, x, w.reshape(columns, -1).T)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, q: jnp.sum(x[:, None, :] * q.astype("f"), 2),
+        lambda x, q: jnp.sum(x[:, None, :] * q.astype("f") + q.astype("f"), 2),
+        lambda x, q: jnp.sum(x[:, None, :] * q.astype("f") * x[:, None, :], 2),
+        lambda x, q: jnp.sum((y := x[:, None, :] * q.astype("f")), 2) + y[:, :, 0],
+        lambda x, q: jnp.sum(x[:, None, :] * q.astype("f"), 1),
+        lambda x, q: jnp.sum(x[:, None, :] * jnp.float32(q[:, :1]), 2),
+    ],
+    ids=["product", "sum", "square", "read again", "over columns", "spread"],
+)
+def test_sums_of_other_products(f):
+    x, q = activations(3, 256), bits((128, 256), np.int8)
+    found = amdjax.jit(f)(x, q)
+    wanted = f(jnp.asarray(x, np.float32), jnp.asarray(q))
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=5e-3)
+
+
 @pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4, np.uint8, np.int16], ids=str)
 @pytest.mark.parametrize("wide", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64], ids=str)
 def test_dtypes(dtype, wide):

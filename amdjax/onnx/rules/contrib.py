@@ -232,10 +232,11 @@ def matmul_n_bits(
     rows = math.prod(a.shape[:-1])
     if groups is None and isinstance(rows, int) and rows <= _FEW_ROWS:
         y = _few_rows(a, b, scales, zeros, bits)
-    else:
-        w = _unpacked(b, bits).reshape(N, -1)[:, :K].astype(a.dtype)
-        # Columns that were quantized in another order say which block is theirs.
-        block = np.arange(K) // block_size if groups is None else groups.reshape(-1)[:K]
+    elif groups is None:
+        w = (_unpacked(b, bits).astype(a.dtype) - zeros[..., None]) * scales[..., None]
+        y = jnp.matmul(a, w.reshape(N, -1)[:, :K].T)
+    else:  # columns that were quantized in another order say which block is theirs
+        w, block = _unpacked(b, bits).reshape(N, -1)[:, :K].astype(a.dtype), groups.reshape(-1)[:K]
         y = jnp.matmul(a, ((w - zeros[:, block]) * scales[:, block]).T)
     return y if bias is None else y + bias
 
