@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from amdjax.core.dims import Dim, choosing, size_hint, surely_equal
+from amdjax.core.dims import Dim, cheapest, choosing, size_hint, surely_equal
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.core.jaxpr import Var
 from amdjax.schedule.domain import Domain
@@ -145,17 +145,50 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
     """Schedules of a region without reductions on a CPU: in squares, or with one loop in lanes."""
     if not domain.vars:
         return [CpuMapPlan(domain)]
-    lane_var, plans = lane_loop(domain), []
+    lane_var = _lanes(domain)
+    square = _in_squares(domain, target, lane_var)
+    return [*([] if square is None else [square]), *_in_lanes(domain, target, lane_var)]
+
+
+def usual_map_plan(domain: Domain, target: Machine) -> CpuMapPlan:
+    """The first of these that takes least: squares, of which nothing is asked but whether they are.
+
+    No other one is estimated to take as little.
+    """
+    if not domain.vars:
+        return CpuMapPlan(domain)
+    lane_var = _lanes(domain)
+    square = _in_squares(domain, target, lane_var)
+    if square is not None:
+        return square
+    plans = _in_lanes(domain, target, lane_var)
+    with choosing():
+        return plans[cheapest([cpu_map_cost(domain, plan, target) for plan in plans])]
+
+
+def _lanes(domain: Domain) -> LoopVar:
+    """The loop in lanes."""
+    lane_var = lane_loop(domain)
     second = domain.vars[max(len(domain.vars) - 2, 0)]
     with choosing():
         long = second.extent >= LANES
-    if long and lane_var is unrolled_loop(domain, second, domain.stores):
-        lane_var = second
+    is_short = long and lane_var is unrolled_loop(domain, second, domain.stores)
+    return second if is_short else lane_var
+
+
+def _in_squares(domain: Domain, target: Machine, lane_var: LoopVar) -> CpuMapPlan | None:
+    """The schedule in squares, where operands are contiguous along another loop than results."""
+    across = crossing_loop(domain, lane_var)
+    if across is None:
+        return None
+    others = tuple(v for v in domain.vars if v is not lane_var and v is not across)
+    square = _transposition(domain, target, lane_var, across)
+    return CpuMapPlan(domain, lane_var, outer=others, transposition=square)
+
+
+def _in_lanes(domain: Domain, target: Machine, lane_var: LoopVar) -> list[CpuMapPlan]:
+    """Schedules with a loop in lanes."""
     outer = tuple(v for v in domain.vars if v is not lane_var)
-    if (across := crossing_loop(domain, lane_var)) is not None:
-        others = tuple(v for v in outer if v is not across)
-        square = _transposition(domain, target, lane_var, across)
-        plans.append(CpuMapPlan(domain, lane_var, outer=others, transposition=square))
     flat = is_flat(domain)
     unrolled = unrolled_loop(domain, lane_var, domain.stores)
     steps = unrolled.extent if unrolled is not None else 1
@@ -179,6 +212,7 @@ def cpu_map_plans(domain: Domain, target: Machine) -> list[CpuMapPlan]:
         )
     least = target.vectors.vector_bits // max(domain.widest, 8)
     ranges, count = _lane_ranges(domain, lane_var, count, least)
+    plans = []
     for chunk, inner in ways:
         rest = outer[: len(outer) - len(inner)]
         span = _span(rest, extent(inner) * chunk, most, 4 * target.vectors.threads)
@@ -205,7 +239,7 @@ def cpu_map_cost(domain: Domain, plan: CpuMapPlan, target: Machine) -> float:
 
 
 CPU_MAPS: Family[Domain, Machine, CpuMapPlan] = Family(
-    "map on a CPU", Solver("map", cpu_map_plans, cpu_map_cost)
+    "map on a CPU", Solver("map", cpu_map_plans, cpu_map_cost, usual=usual_map_plan)
 )
 
 

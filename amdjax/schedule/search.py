@@ -227,6 +227,17 @@ def remembering() -> Iterator[None]:
         _state.known = before
 
 
+def remembered(key: Hashable, make: Callable[[], T]) -> T:
+    """What `make` makes for a key, once in a context of `remembering`."""
+    known: dict[Any, Any] | None = getattr(_state, "known", None)
+    if known is None:
+        return make()
+    if key not in known:
+        known[key] = make()
+    made: T = known[key]
+    return made
+
+
 def renamed(x: Any, names: Mapping[Any, Any]) -> Any:
     """A plan, or a part of one, with other variables."""
     if isinstance(x, (tuple, list)):

@@ -52,12 +52,18 @@ class Visible(dict[Any, Any]):
         del self._added[mark:]
 
 
+#: Kinds of most attributes, and of what tuples among them have.
+_PLAIN = frozenset((int, bool, str, float, type(None), Buffer, Number))
+
+
 def _settle(attrs: dict[str, Any]) -> None:
     """Make integers of symbolic dimensions: attributes are part of the code, the same for all."""
     for name, value in attrs.items():
+        if type(value) in _PLAIN or (type(value) is tuple and _PLAIN.issuperset(map(type, value))):
+            continue
         if isinstance(value, Dim):
             attrs[name] = int(value)
-        elif type(value) is tuple and any(isinstance(x, Dim) for x in value):
+        elif type(value) is tuple:
             attrs[name] = tuple(int(x) if isinstance(x, Dim) else x for x in value)
 
 
@@ -131,10 +137,13 @@ class Builder:
         if types is None:
             types = op.result_types()
             assert types is not None
-        first = self._count + 1
-        self._count += len(types)
-        op.results = tuple([Value(self, first + i, t) for i, t in enumerate(types)])
         self._block.ops.append(op)
+        first, made = self._count + 1, len(types)
+        self._count += made
+        if made == 1:  # of most
+            op.results = (Value(self, first, types[0]),)
+        elif made:
+            op.results = tuple([Value(self, first + i, t) for i, t in enumerate(types)])
         return op.results
 
     def _pure_op(

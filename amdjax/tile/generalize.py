@@ -13,12 +13,11 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from amdjax.tile import ops
 from amdjax.tile.attributes import Side
-from amdjax.tile.ir import OPERATIONS, Block, Op, Trait, Value, highest_number, nested_ops
+from amdjax.tile.ir import Block, Op, Value, highest_number, nested_ops
 from amdjax.tile.kernel import Kernel
 from amdjax.tile.ops.memory import Strided
 from amdjax.tile.passes.rewriting import rewritten
@@ -90,12 +89,7 @@ def _without_run(side: Side) -> Side:
 
 
 def _is_pure(op: Op) -> bool:
-    return not op.blocks and _has_no_effects(op.name)
-
-
-@cache
-def _has_no_effects(name: str) -> bool:
-    return Trait.PURE in OPERATIONS[name].traits
+    return op.is_pure and not op.blocks
 
 
 def _is_size(op: Op) -> bool:

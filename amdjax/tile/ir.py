@@ -142,11 +142,13 @@ class Op:
     #: Of an element of the result, as schedules reckon; an addition costs 1.
     cost: ClassVar[float] = 1.0
     traits: ClassVar[Trait] = Trait.NONE
+    #: Whether `PURE` is among the traits, which is asked of every operation.
+    is_pure: ClassVar[bool] = False
     attributes: ClassVar[tuple[Attribute[Any], ...]] = ()
 
     def __init_subclass__(cls, name: str = "", traits: Trait | None = None) -> None:
         if traits is not None:
-            cls.traits = traits
+            cls.traits, cls.is_pure = traits, Trait.PURE in traits
         own = [x for x in vars(cls).values() if isinstance(x, Attribute)]
         cls.attributes = tuple(
             sorted([*cls.attributes, *own], key=lambda attribute: isinstance(attribute, Found))
@@ -182,8 +184,11 @@ class Op:
 
     def with_(self, **changes: Any) -> Op:
         """The same operation with other `operands`, `attrs`, `results` or `blocks`."""
-        parts = {name: changes.get(name, getattr(self, name)) for name in Op.__slots__}
-        return type(self)(**parts)
+        get = changes.get
+        return type(self)(
+            get("operands", self.operands), get("attrs", self.attrs), get("results", self.results),
+            get("blocks", self.blocks), get("origin", self.origin), get("source", self.source),
+        )  # fmt: skip
 
     def buffers(self) -> Iterator[Buffer]:
         """The memory that its attributes name."""

@@ -149,7 +149,8 @@ class _Printer:
         head = op.name
         if op.attrs:
             for attribute in op.attributes:
-                if text := attribute.text(op, self.buffers):
+                # Those that are not there have their defaults, which are not written.
+                if attribute.name in op.attrs and (text := attribute.text(op, self.buffers)):
                     head = f"{head} {text}"
         if op.operands:
             head = f"{head} {', '.join([names[v.number] for v in op.operands])}"

@@ -19,7 +19,7 @@ from typing import Any
 
 from amdjax.tile import ops
 from amdjax.tile.attributes import Attribute
-from amdjax.tile.ir import Block, Op, TileError, Trait, Value, expect
+from amdjax.tile.ir import Block, Op, TileError, Value, expect
 from amdjax.tile.kernel import Kernel, listing
 from amdjax.tile.types import Buffer
 
@@ -109,7 +109,7 @@ class _Verifier:
         """Bodies that threads run for themselves."""
         for block in op.blocks:
             for inner in block.ops:
-                alike = bool(inner.traits & Trait.PURE) and not inner.blocks
+                alike = inner.is_pure and not inner.blocks
                 scalar = all(not v.shape for v in (*inner.operands, *inner.results))
                 expect(alike and scalar, "{} in a body of {}, made of scalars", inner.name, op.name)
 

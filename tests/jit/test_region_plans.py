@@ -13,7 +13,8 @@ from amdjax import ShapeDtypeStruct, jit
 from amdjax.jit.plan import plan_program
 from amdjax.jit.schedule import Schedule, epilogue, is_shaped
 from amdjax.kernels.shaped import ShapedContext, plan_shaped
-from amdjax.schedule import maps, rows
+from amdjax.schedule import map_plan, maps, rows
+from amdjax.schedule.domain import Domain
 from amdjax.schedule.fusion import Region, Single, fuse
 from amdjax.schedule.regions import plan_region
 from amdjax.targets import get
@@ -41,6 +42,29 @@ def schedule(name, target):
 def test_plans(name, target):
     (found,) = schedule(name, TARGETS[target])
     assert str(found).splitlines()[-1].strip() == GOLDEN[name, target]
+
+
+MAPS = {
+    "square": (lambda x: x.T, (70, 96)), "few rows": (lambda x: x.T, (9, 4)),
+    "crossing": (lambda x: x + x.T, (64, 64)), "flat": (lambda x: x * 2, (5000,)),
+    "broadcast": (lambda x: x[:, None, :] * x[None], (30, 50)),
+    "batch": (lambda x: jnp.swapaxes(x, 1, 2), (3, 40, 24)), "number": (lambda x: x + 1, ()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MAPS)
+@pytest.mark.parametrize("bits", (128, 256, 512))
+def test_the_usual_map_is_the_first_of_least_cost(name, bits):
+    """Squares are taken without a look at others: none is estimated to take as little."""
+    f, shape = MAPS[name]
+    fusion = fuse(jit(f).trace(ShapeDtypeStruct(shape, np.float32)).jaxpr.jaxpr)
+    (step,) = fusion.steps
+    domain, target = Domain(step, fusion), CpuTarget(vector_bits=bits, threads=4)
+    plans = map_plan.cpu_map_plans(domain, target)
+    costs = [map_plan.cpu_map_cost(domain, plan, target) for plan in plans]
+    assert map_plan.usual_map_plan(domain, target) == plans[costs.index(min(costs))]
+    if name in ("square", "crossing", "batch"):
+        assert len(plans) > 1 and plans[0].transposition and costs[0] < min(costs[1:])
 
 
 def test_each_region_has_its_plan_below_it():

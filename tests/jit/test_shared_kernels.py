@@ -9,9 +9,11 @@ import amdjax
 import amdjax.numpy as jnp
 from amdjax import lax
 from amdjax.core.config import State, disabled_passes
+from amdjax.jit.cpu.kernels import kernel_text
 from amdjax.jit.instructions import View
 from amdjax.jit.plan import Planner, plan_program
 from amdjax.jit.stored_plans import read_plan, written_plan
+from amdjax.kernels.products.cpu import packing
 from amdjax.targets.cpu import CpuTarget
 
 CPU = CpuTarget(vector_bits=512, threads=1)
@@ -175,3 +177,65 @@ def test_kernels_are_compiled_before_launches_are_written(monkeypatch, effort):
     assert any(k.has_micro_kernel for k in before) and any(k.runs_once for k in given)
     if effort == 0:
         assert {id(k) for k in before} == {id(k) for k in given if not k.runs_once}
+
+
+def packs(f, *args, monkeypatch):
+    """How many kernels that pack are written, of how many launches; all are as if each was."""
+    written, original, count = [], packing.PanelPacker._written, [0]
+    call = packing.PanelPacker.call
+
+    def noted(self, *args):
+        written.append(1)
+        return original(self, *args)
+
+    def checked(self):
+        made, before = call(self), len(written)
+        count[0] += 1
+        with monkeypatch.context() as patched:
+            patched.setattr(packing, "remembered", lambda key, make: make())
+            wanted = call(self)
+        del written[before:]
+        assert kernel_text(made.kernel) == kernel_text(wanted.kernel)
+        assert (made.args, made.grid) == (wanted.args, wanted.grid)
+        assert made.nanoseconds == wanted.nanoseconds
+        return made
+
+    with monkeypatch.context() as patched:
+        patched.setattr(packing.PanelPacker, "_written", noted)
+        patched.setattr(packing.PanelPacker, "call", checked)
+        plan_program(amdjax.make_jaxpr(f)(*args), CPU)
+    return len(written), count[0]
+
+
+def chain(x, *ws):
+    for w in ws:
+        x = jnp.tanh(x @ (w.T if w.shape[0] != x.shape[1] else w))
+    return x
+
+
+@pytest.mark.parametrize("dtype", (np.float32, np.float64, np.float16))
+def test_packing_is_written_once_for_all_sizes(dtype, monkeypatch):
+    """Operands by rows and by columns, of several widths."""
+    shapes = [(512, 640), (640, 768), (1024, 768), (1024, 544), (560, 544), (560, 512)]
+    with amdjax.enable_x64(True):
+        ws = [draw(*s).astype(dtype) for s in shapes]
+        written, launches = packs(chain, draw(300, 512).astype(dtype), *ws, monkeypatch=monkeypatch)
+    assert 2 <= written < launches
+
+
+def test_packing_for_convolutions_is_written_once(monkeypatch):
+    written, launches = packs(
+        stages, draw(2, 40, 40, 48), *weights(48, 64, 96, 128, 160, 192), monkeypatch=monkeypatch
+    )
+    assert launches > 2 and written < launches
+
+
+def test_packing_on_several_lines_is_told_apart(monkeypatch):
+    """Kernels say which line of the user they are made from."""
+
+    def lines(x, a, b):
+        x = jnp.tanh(x @ a)
+        return jnp.tanh(x @ b)
+
+    args = draw(300, 640), draw(640, 768), draw(768, 1024)
+    assert packs(lines, *args, monkeypatch=monkeypatch) == (2, 2)

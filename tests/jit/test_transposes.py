@@ -12,6 +12,7 @@ from amdjax.jit.cpu.program import cpu_target
 from amdjax.jit.kernels import clear_loaded
 from amdjax.jit.plan import plan_program
 from amdjax.jit.stored_plans import read_plan, written_plan
+from amdjax.schedule import transposes
 from amdjax.tile.kernel import Kernel
 from tests.support.jit_helpers import on_machine
 
@@ -47,6 +48,17 @@ def test_values(shape, dtype):
         got = amdjax.jit(turned(*((w, order) for order in orders)))(0.0)[1:]
     for x, order in zip(got, orders, strict=True):
         np.testing.assert_array_equal(np.asarray(x), w.transpose(order))
+
+
+def test_few_sizes_are_planned_for(monkeypatch):
+    """What is taken of sizes is what the kernel and its launch depend on."""
+    written, original = [], transposes.lower_region
+    monkeypatch.setattr(
+        transposes, "lower_region", lambda *args: written.append(1) or original(*args)
+    )
+    shapes = [(16, 9), (64, 16), (24, 64), (72, 24), (120, 40), (240, 9), (480, 80), (960, 160)]
+    planned(turned(*((drawn(s), (1, 0)) for s in shapes)), 0.0)
+    assert 0 < len(written) <= 2
 
 
 def test_one_kernel_serves_all_sizes():

@@ -108,6 +108,11 @@ class Source:
         """Whether elements of a line lie side by side, as far as its innermost loop goes."""
         return bool(self.depth) and self.depth[-1].stride == 1
 
+    @property
+    def lines_contiguous(self) -> bool:
+        """Whether elements of a step in depth do, as far as the innermost loop of lines goes."""
+        return bool(self.lines) and self.lines[-1].stride == 1
+
     def packed(self, k: Builder, x: Value, dtype: str) -> Value:
         """An element as it stands where it was copied to."""
         x = k.convert(x, dtype)

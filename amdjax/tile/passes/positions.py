@@ -20,7 +20,7 @@ def mark_positional_comparisons(kernel: Kernel) -> Kernel:
     positional: set[int] = set()
 
     def change(op: Op) -> Op:
-        depends = not positional.isdisjoint([v.number for v in op.operands])
+        depends = bool(positional) and not positional.isdisjoint([v.number for v in op.operands])
         if isinstance(op, ops.Iota) or (depends and not isinstance(op, _OTHERS)):
             positional.update(v.number for v in op.results)
         if depends and isinstance(op, ops.Comparison) and op.result.shape:

@@ -78,13 +78,16 @@ class _Rewriter:
     def block(self, block: Block) -> Block:
         written: list[Op] = []
         for op in block.ops:
-            operands = self._current(op.operands)
-            found = self.change(op if operands == op.operands else op.with_(operands=operands))
-            if isinstance(found, Value):
+            if self.renamed and (operands := self._current(op.operands)) != op.operands:
+                op = op.with_(operands=operands)
+            found = self.change(op)
+            if found is op:  # as most are
+                written.append(self._inside(op) if op.blocks else op)
+            elif isinstance(found, Value):
                 self.renamed[op.result.number] = found
-                continue
-            for new in [found] if isinstance(found, Op) else found:
-                written.append(self._inside(new) if new.blocks else new)
+            else:
+                for new in [found] if isinstance(found, Op) else found:
+                    written.append(self._inside(new) if new.blocks else new)
         yields = self._current(block.yields)
         if _same(written, block.ops) and _same(yields, block.yields):
             return block

@@ -8,7 +8,7 @@ outside an operand's limits is stored as zero; lines past the last one repeat it
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,9 +16,10 @@ from amdjax import tile
 from amdjax.core.dims import Dim, divisor, size_hint
 from amdjax.core.integers import ceil_div, round_up
 from amdjax.kernels.products.contraction import Contraction, Source, product
-from amdjax.kernels.products.cpu.reading import LanesPlace, Part, Reader, steps
+from amdjax.kernels.products.cpu.reading import LanesPlace, Part, Reader, numbers_of, steps
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, ShapedContext, Temp
+from amdjax.schedule.search import remembered
 from amdjax.targets.cpu import CpuTarget
 from amdjax.tile import itemsize
 from amdjax.tile.types import CACHE_LINE
@@ -271,18 +272,45 @@ class PanelPacker:
         # Sizes are parameters, so that products share this code, unless they are unrolled.
         loops = len(source.depth) <= 1 or self.granularity == 1
         plain = not source.limits and len(source.lines) <= 1 and loops
-        program = Program(self.ctx, "pack", runtime=plain)
-        k = program.k
-        reader = Reader(program, source, "b")
-        side_by_side = plain and reader.lines_contiguous and not self.is_complex
+        side_by_side = plain and source.lines_contiguous and not self.is_complex
         group = divisor(self.panels, GROUP) if side_by_side else 1
-        target = program.buffer(self.result, self.dtype, "out")
-        depth = program.num("depth", self.steps)
-        padded = program.num("padded", self.depth)
-        groups = program.num("groups", self.panels // group)
         length = self._chunk(group)
-        chunks = ceil_div(self.steps, length)
-        count, size = program.num("chunks", chunks), program.num("length", length)
+        numbers = {
+            "depth": self.steps, "padded": self.depth, "groups": self.panels // group,
+            "chunks": ceil_div(self.steps, length), "length": length,
+        }  # fmt: skip
+        elements = self.batches * self.panels * self.depth * self.columns
+        grid = self.batches * self.panels // group * numbers["chunks"]
+        write = lambda: self._written(plain, group, numbers).launch(grid, 0.3 * elements)
+        told = numbers | numbers_of(source, "b") | {"b.offset": source.offset}
+        if not plain or source.cut or any(isinstance(n, Dim) for n in told.values()):
+            return write()
+        call = remembered(self._alike(group), write)
+        given = {"in": source.owner, "out": self.result}
+        args = [told[p.name] if p.role == "size" else given[p.role] for p in call.kernel.params]
+        return Call(call.kernel, args, grid, 0.3 * elements)
+
+    def _alike(self, group: int) -> Hashable:
+        """What the code depends on that is told all sizes."""
+        source = self.source
+        strides = tuple(
+            tuple(axis.stride if axis.stride in (0, 1) else None for axis in axes)
+            for axes in (source.batch, source.lines, source.depth)
+        )
+        owner = source.owner.dtype if isinstance(source.owner, Temp) else source.owner.aval.dtype
+        eqn = self.ctx.eqn
+        line = eqn.primitive.name, eqn.source.file, eqn.source.line  # which people are told
+        return (
+            "pack", line, owner, source.dtype, source.flip, strides, self.dtype, self.is_complex,
+            self.columns, self.lanes, self.granularity, group,
+        )  # fmt: skip
+
+    def _written(self, plain: bool, group: int, numbers: Mapping[str, int]) -> Program:
+        program = Program(self.ctx, "pack", runtime=plain)
+        k, source = program.k, self.source
+        reader = Reader(program, source, "b")
+        target = program.buffer(self.result, self.dtype, "out")
+        depth, padded, groups, count, size = (program.num(n, x) for n, x in numbers.items())
         pid = k.program_id()
         start = (pid % count) * size
         stop = k.min(start + size, depth)
@@ -292,8 +320,7 @@ class PanelPacker:
         part = Part.of(reader, batch, first * self.columns, start, stop)
         panels = [n * padded * self.columns for n in range(1, group)]
         self.pack(part, target, (pid * group * padded + start) * self.columns, (0, *panels))
-        elements = self.batches * self.panels * self.depth * self.columns
-        return program.launch(self.batches * self.panels // group * chunks, 0.3 * elements)
+        return program
 
     def _chunk(self, group: int) -> int:
         """Depth that one program packs of its panels."""

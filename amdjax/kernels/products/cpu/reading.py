@@ -40,6 +40,17 @@ def steps(axes: Sequence[Axis], limits: int) -> list[tuple[int, tuple[int, ...]]
     return out
 
 
+def numbers_of(source: Source, name: str) -> dict[str, int]:
+    """The sizes that a source is read by, by their names."""
+    numbers = {f"{name}.lines": source.line_count}
+    for group in ("batch", "lines", "depth"):
+        for i, axis in enumerate(getattr(source, group)):
+            numbers[f"{name}.{group}{i}.extent"] = axis.extent
+            if axis.stride != 1:
+                numbers[f"{name}.{group}{i}.stride"] = axis.stride
+    return numbers
+
+
 class Reader:
     """Writes the address arithmetic of a source.
 
@@ -53,21 +64,11 @@ class Reader:
         self.program, self.source, self.name = program, source, name
         self.k = program.k
         self.buffer = program.buffer(source.owner, source.dtype)
-        program.declare(self._numbers())
+        program.declare(numbers_of(source, name))
         # Where things begin is all that tells the phases of a convolution apart.
         self.origin = program.param(f"{name}.offset", source.offset)
         starts = (limit.start for limit in source.limits)
         self.starts = [program.param(f"{name}.start{j}", x) for j, x in enumerate(starts)]
-
-    def _numbers(self) -> dict[str, int]:
-        s, name = self.source, self.name
-        numbers = {f"{name}.lines": s.line_count}
-        for group in ("batch", "lines", "depth"):
-            for i, axis in enumerate(getattr(s, group)):
-                numbers[f"{name}.{group}{i}.extent"] = axis.extent
-                if axis.stride != 1:
-                    numbers[f"{name}.{group}{i}.stride"] = axis.stride
-        return numbers
 
     def _scaled(self, group: str, i: int, digit: Value) -> Value | None:
         stride = getattr(self.source, group)[i].stride
@@ -234,7 +235,7 @@ class Reader:
 
     @property
     def lines_contiguous(self) -> bool:
-        return bool(self.source.lines) and self.source.lines[-1].stride == 1
+        return self.source.lines_contiguous
 
     @property
     def depth_contiguous(self) -> bool:
