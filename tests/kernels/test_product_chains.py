@@ -24,6 +24,9 @@ from tests.support.turns import in_turn
 F16, F32, BF16 = np.float16, np.float32, ml_dtypes.bfloat16
 #: Half a unit in the last place of numbers about one.
 ROUNDING = {F16: 2.0**-11, BF16: 2.0**-8, F32: 2.0**-24}
+#: Roundings of what is between products and of results; in float32 also of sums of a hundred terms
+#: each, whose errors add up as a random walk does.
+ROUNDINGS = {F16: 4, BF16: 4, F32: 4 + 10}
 
 
 def sigmoid(xp, x):
@@ -118,7 +121,8 @@ def check(f, shapes, dtype, gfx, choose=None):
     runner = GpuRunner(product_chain_p, given, eqn.params, gfx, lower=plan.emit)
     want = f(np, *(x.astype(np.float64) for x in args))
     got = runner(*given).astype(np.float64)
-    np.testing.assert_allclose(got, want, rtol=0, atol=4 * ROUNDING[dtype] * abs(want).max())
+    bound = ROUNDINGS[dtype] * ROUNDING[dtype] * abs(want).max()
+    np.testing.assert_allclose(got, want, rtol=0, atol=bound)
 
 
 @pytest.mark.parametrize(("gfx", "name"), in_turn(itertools.product(DISTINCT, FORMS), 3))
@@ -184,7 +188,9 @@ def test_an_equation_is_the_program_it_stands_for(name):
     check_jaxpr(closed.jaxpr)
     (got,) = jaxpr_as_fun(closed)(*args)
     want = f(np, *(x.astype(np.float64) for x in args))
-    np.testing.assert_allclose(got, want, rtol=0, atol=8 * ROUNDING[F32] * abs(want).max())
+    np.testing.assert_allclose(
+        got, want, rtol=0, atol=ROUNDINGS[F32] * ROUNDING[F32] * abs(want).max()
+    )
 
 
 def test_products_belong_to_one_chain():
