@@ -13,11 +13,13 @@ from amdjax.core.check import check_jaxpr
 from amdjax.core.config import disabled_passes
 from amdjax.core.jaxpr import jaxpr_as_fun
 from amdjax.kernels.chains import gpu
-from amdjax.kernels.chains.gpu import CHAINS, ChainProblem, chain_plans
+from amdjax.kernels.chains.gpu import CHAINS, ChainProblem, chain_cost, chain_plans, plan_chain
 from amdjax.kernels.chains.problem import Chain
+from amdjax.kernels.shaped import ShapedContext
 from amdjax.passes import prepare
 from amdjax.passes.product_chains import fuse_product_chains, product_chain_p
 from amdjax.schedule.equations import cost_again
+from amdjax.schedule.search import deciding
 from tests.support.gpu_runner import DISTINCT, EMULATED, GpuRunner
 from tests.support.turns import in_turn
 
@@ -202,6 +204,21 @@ def test_products_belong_to_one_chain():
     names = [e.primitive.name for e in closed.eqns]
     assert names == ["product_chain", "tanh", "dot_general"]
     np.testing.assert_allclose(jaxpr_as_fun(closed)(*args)[0], f(*args), rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_decided_is_taken():
+    """However long it takes, where a chain pays; and none where it does not."""
+    target, f = targets.get("gfx942"), lambda *xs: normalized(jnp, *xs)
+    shapes = [(16, 128, 16, 64), *[(16, 256, 16, 64)] * 2]
+    eqn, problem, _ = problem_of(f, *operands(shapes, F16))
+    context = ShapedContext(eqn, target)
+    assert plan_chain(context) == CHAINS.best(problem, target)
+    worst = max(chain_plans(problem, target), key=lambda p: chain_cost(problem, p, target))
+    (solver,) = CHAINS.solvers
+    with deciding([CHAINS.decision(solver, worst)]):
+        assert plan_chain(context) == worst
+    eqn, _, _ = problem_of(lambda *xs: centered(jnp, *xs), *operands(FORMS["centered"][1:], F16))
+    assert plan_chain(ShapedContext(eqn, target)) is None
 
 
 def weights(q, k):

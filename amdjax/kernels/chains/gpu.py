@@ -13,6 +13,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Literal
 
 from amdjax import tile
@@ -29,11 +30,11 @@ from amdjax.kernels.attention.gpu_blocks import (
 )
 from amdjax.kernels.chains.problem import Chain, Factor, Operand
 from amdjax.kernels.gpu_loops import every
-from amdjax.kernels.products.contraction import Axis
+from amdjax.kernels.products.contraction import Axis, Contraction
 from amdjax.kernels.products.dot import dot_contraction
 from amdjax.kernels.products.formats import operand_formats
 from amdjax.kernels.products.gpu.contraction import TileWriter, product_atoms
-from amdjax.kernels.products.gpu.tiling import PRODUCTS, ProductProblem, plan_cost
+from amdjax.kernels.products.gpu.tiling import ProductProblem, candidates, plan_cost
 from amdjax.kernels.products.program import Program
 from amdjax.kernels.shaped import Call, KernelPlan, ShapedContext, shaped
 from amdjax.schedule.gpu.combine import combine_axes
@@ -309,9 +310,22 @@ def _run(atom: MmaAtom) -> int:
     return run
 
 
+@lru_cache(256)  # a network's layers are alike, and asked for when programs change and when planned
+def _usual_plan(problem: ChainProblem, target: GpuTarget) -> ChainPlan | None:
+    plans = chain_plans(problem, target)
+    return min(plans, key=lambda plan: chain_cost(problem, plan, target), default=None)
+
+
 CHAINS: Family[ChainProblem, GpuTarget, ChainPlan] = Family(
-    "chain of products on a GPU", Solver("blocks", chain_plans, chain_cost)
+    "chain of products on a GPU", Solver("blocks", chain_plans, chain_cost, _usual_plan)
 )
+
+
+@lru_cache(256)
+def _product_clocks(problem: Contraction, target: GpuTarget) -> float:
+    product = ProductProblem(problem, product_atoms(target, problem))
+    costs = (plan_cost(product, plan, target) for plan in candidates(product, target))
+    return min(costs) if product.atoms else math.inf
 
 
 def apart_cost(chain: Chain, target: GpuTarget) -> float:
@@ -319,10 +333,9 @@ def apart_cost(chain: Chain, target: GpuTarget) -> float:
     total = 0.0
     for eqn in chain.products:
         problem = dot_contraction(ShapedContext(eqn, target)).merged()
-        product = ProductProblem(problem, product_atoms(target, problem))
-        if not product.atoms:
-            return math.inf
-        total += plan_cost(product, PRODUCTS.best(product, target), target)
+        a, b = replace(problem.a, owner=None), replace(problem.b, owner=None)
+        out = replace(problem.out, owner=None)  # variables of equal layers differ
+        total += _product_clocks(replace(problem, a=a, b=b, out=out), target)
     moved = []
     if chain.reductions:
         moved.append(sum(v.aval.nbytes for v in (*chain.factors, chain.weights[0])))
@@ -338,12 +351,11 @@ def plan_chain(ctx: ShapedContext) -> KernelPlan | None:
     able = ctx.gpu.is_amdgpu and ctx.gpu.wave_size in MOST_ELEMENTS
     chain = Chain.of(ctx.eqn) if able else None
     problem = None if chain is None else ChainProblem.of(chain)
-    if chain is None or problem is None or not chain_plans(problem, ctx.gpu):
+    if chain is None or problem is None or (usual := _usual_plan(problem, ctx.gpu)) is None:
         return None
-    plan = CHAINS.best(problem, ctx.gpu)
     share = PAYS[ctx.gpu.wave_size]
-    pays = chain_cost(problem, plan, ctx.gpu) < share * apart_cost(chain, ctx.gpu)
-    return plan if pays else None
+    pays = chain_cost(problem, usual, ctx.gpu) < share * apart_cost(chain, ctx.gpu)
+    return CHAINS.find(problem, ctx.gpu) if pays else None
 
 
 class _ChainKernel:
