@@ -49,8 +49,8 @@ def merged(found: Iterable[Layer]) -> Layer:
 def _roots(step: Region | Single) -> Iterator[JaxprEqn]:
     if isinstance(step, Single):
         yield step.eqn
-        if step.epilogue is not None:
-            yield from _roots(step.epilogue)
+        for region in (step.epilogue, step.sums):
+            yield from _roots(region) if region is not None else ()
     else:
         yield from (root.eqn for region in step.parts for root in region.roots)
 

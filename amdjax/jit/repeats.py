@@ -18,6 +18,7 @@ from amdjax.core.dims import divisor
 from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.kernels.shaped import ShapedContext
 from amdjax.schedule.calls import Call, Copy
+from amdjax.schedule.domain import region_producers
 from amdjax.schedule.fusion import Fusion, Region, Single
 from amdjax.schedule.gpu.partition import Resident
 
@@ -61,15 +62,21 @@ class Repeats:
 
     def single(self, single: Single, ctx: ShapedContext, lower: Callable[[], Calls]) -> Calls:
         """The launches of a shaped kernel and what is fused behind it."""
-        epilogue, computed = ctx.epilogue, ctx.computed
+        epilogue, computed, sums = ctx.epilogue, ctx.computed, ctx.sums
         producers = {**epilogue.producers} if epilogue else {}
         producers |= computed.producers if computed else {}
+        roots = sums.region.roots if sums else []
+        producers |= region_producers(sums.region, sums.fusion) if sums else {}
+        producers |= {v: r.eqn for r in roots for v in r.vars}
         step = _Step(producers.get, self.by_line)
         step.equation(single.eqn)
         step.code.append((ctx.resident, *(x in ctx.fixed for x in single.eqn.invars)))
         step.code += [tuple(x.aval for x in e.invars) for e in ctx.neighbors]
         for v in epilogue.stored if epilogue else ():
             step.code.append(step.number(v))
+        for r in roots:
+            step.code.append((r.domain, r.axes, r.level, r.row))
+            step.code += [(step.number(v), sums and v in sums.fusion.stored) for v in r.vars]
         return self._calls(step, lower)
 
     def _calls(self, step: _Step, lower: Callable[[], Calls]) -> Calls:

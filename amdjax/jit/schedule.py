@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from amdjax.core.config import config, disabled_passes
 from amdjax.core.jaxpr import JaxprEqn, Var
 from amdjax.core.lowering import Shaped
-from amdjax.kernels.shaped import Epilogue, ShapedContext, plan_shaped
+from amdjax.kernels.shaped import Epilogue, ShapedContext, Sums, plan_shaped
 from amdjax.schedule.domain import region_producers
 from amdjax.schedule.equations import is_bitcast
 from amdjax.schedule.fusion import Fusion, Region, Single, step_writes
@@ -22,7 +22,8 @@ def epilogue(step: Single, fusion: Fusion) -> Epilogue | None:
     """What a shaped kernel computes on its tiles before it stores them."""
     if step.epilogue is None:
         return None
-    stored = [v for v in step_writes(step) if v in fusion.stored]
+    made = [*step.eqn.outvars, *step_writes(step.epilogue)]
+    stored = [v for v in made if v in fusion.stored]
     return Epilogue(stored, region_producers(step.epilogue, fusion))
 
 
@@ -35,7 +36,8 @@ def shaped_context(
     if len({tuple(x.aval.shape for x in e.invars) for e in neighbors}) == 1:
         neighbors = []
     fused = epilogue(step, fusion)
-    more = tuple(neighbors), step.computed
+    sums = None if step.sums is None else Sums(step.sums, fusion)
+    more = tuple(neighbors), step.computed, sums
     return ShapedContext(step.eqn, target, fused, fixed, resident, *more)
 
 

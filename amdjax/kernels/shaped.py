@@ -26,7 +26,9 @@ from amdjax.core.jaxpr import JaxprEqn, Literal, Var
 from amdjax.core.lowering import Shaped
 from amdjax.schedule.calls import Call, Copy, Temp
 from amdjax.schedule.computed import ComputedOperand
+from amdjax.schedule.fusion import Fusion, Region
 from amdjax.schedule.gpu.partition import Resident
+from amdjax.schedule.regions import lower_region, plan_region
 from amdjax.schedule.search import estimated, planned
 from amdjax.schedule.values import short_dtype
 from amdjax.targets import GpuTarget
@@ -57,6 +59,11 @@ class InOrder:
 
     def emit(self, ctx: ShapedContext) -> Calls:
         return [call for plan in self.plans for call in plan.emit(ctx)]
+
+    def with_sums(self, ctx: ShapedContext) -> KernelPlan | None:
+        """The plan with sums of what is stored; None where they have to be launches."""
+        with_sums = getattr(self.plans[0], "with_sums", None) if len(self.plans) == 1 else None
+        return with_sums(ctx) if with_sums else None
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.plans)) or "no elements"
@@ -119,7 +126,26 @@ def plan_shaped(ctx: ShapedContext) -> KernelPlan:
     Raises:
       NotImplementedError: no family has the name that its primitive asks for.
     """
-    return planned(ctx, ctx.machine, lambda: _plan_shaped(ctx))
+    plan = planned(ctx, ctx.machine, lambda: _plan_shaped(ctx))
+    if ctx.sums is None:
+        return plan
+    with_sums = getattr(plan, "with_sums", None)
+    joint: KernelPlan | None = with_sums(ctx) if with_sums else None
+    return joint or InOrder((plan, _SumsBehind(ctx.sums, ctx.machine)))
+
+
+@dataclass(frozen=True)
+class _SumsBehind:
+    """Sums of what is stored, by launches of their own."""
+
+    sums: Sums
+    machine: CpuTarget | GpuTarget
+
+    def emit(self, ctx: ShapedContext) -> Calls:
+        return lower_region(self.sums.region, self.sums.fusion, self.machine)
+
+    def __str__(self) -> str:
+        return str(plan_region(self.sums.region, self.sums.fusion, self.machine))
 
 
 def _plan_shaped(ctx: ShapedContext) -> KernelPlan:
@@ -174,6 +200,19 @@ class Epilogue:
 
 
 @dataclass
+class Sums:
+    """Reductions of what a shaped kernel stores, over blocks of its rows, and what follows.
+
+    Args:
+      region: what is computed.
+      fusion: of the program.
+    """
+
+    region: Region
+    fusion: Fusion
+
+
+@dataclass
 class ShapedContext:
     """One equation to lower.
 
@@ -186,6 +225,7 @@ class ShapedContext:
       resident: of that loop, if it is one launch, whose programs keep what is in LDS.
       neighbors: equations that share the launch, itself included, if their sizes differ.
       computed: the operand that the kernel computes, if it does.
+      sums: of what is stored. A plan that computes them is made by `with_sums` of another.
     """
 
     eqn: JaxprEqn
@@ -195,6 +235,7 @@ class ShapedContext:
     resident: Resident | None = None
     neighbors: Sequence[JaxprEqn] = ()
     computed: ComputedOperand | None = None
+    sums: Sums | None = None
 
     @property
     def rule(self) -> Shaped:

@@ -156,14 +156,21 @@ class Region:
 
 @dataclass(eq=False)
 class Single:
-    """An equation that is a step of its own, the elementwise region fused behind it, and what its
-    kernel computes in front of it.
+    """An equation that is a step of its own, and what its kernel computes beside it.
+
+    Attributes:
+      eqn: the equation.
+      number: of the step.
+      epilogue: elementwise work on its result.
+      computed: an operand that is made of less.
+      sums: what reduces blocks of rows of what is stored, and goes on with the results.
     """
 
     eqn: JaxprEqn
     number: int = 0
     epilogue: Region | None = None
     computed: ComputedOperand | None = None
+    sums: Region | None = None
 
     @property
     def reads(self) -> list[Any]:
@@ -706,7 +713,7 @@ def _stored(jaxpr: Jaxpr, steps: list[Region | Single]) -> set[Var]:
 def _regions(step: Region | Single) -> list[Region]:
     if isinstance(step, Region):
         return step.parts
-    return [step.epilogue] if step.epilogue else []
+    return [region for region in (step.epilogue, step.sums) if region is not None]
 
 
 def step_reads(step: Region | Single) -> list[Any]:
@@ -843,7 +850,7 @@ def describe(fusion: Fusion) -> str:
 def _contents(step: Region | Single) -> str:
     """What a step computes, in the names of primitives."""
     if isinstance(step, Single):
-        behind = f" then {_contents(step.epilogue)}" if step.epilogue else ""
+        behind = "".join(f" then {_contents(region)}" for region in _regions(step))
         made = step.computed and step.computed.producers[step.computed.var].primitive.name
         return step.eqn.primitive.name + (f" of {made}" if made else "") + behind
     inner = " ".join(r.eqn.primitive.name for r in step.roots)

@@ -118,7 +118,8 @@ def _large(reads: set[Any]) -> set[Any]:
 
 
 def _is_product(step: Single) -> bool:
-    return step.eqn.primitive.name == "dot_general" and 0 not in step.eqn.outvars[0].aval.shape
+    product = step.eqn.primitive.name == "dot_general" and step.sums is None
+    return product and 0 not in step.eqn.outvars[0].aval.shape
 
 
 def _are_alike(one: Region | Single, other: Region | Single) -> bool:

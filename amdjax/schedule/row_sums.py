@@ -1,8 +1,11 @@
-"""Sums over rows of what a region computes row by row, as of the gradients of a norm's parameters.
+"""Sums of what another kernel has in registers, which that kernel computes.
 
-A region with reductions has its rows in registers. What else only reads them, to reduce over the
-rows what that region reduces along them, is computed by the same kernel: its programs take several
-rows one after the other, and leave what these add up to.
+A region with reductions has its rows there. What else only reads them, to reduce over the rows what
+that region reduces along them, as of the gradients of a norm's parameters, is computed by the same
+kernel: its programs take several rows one after the other, and leave what these add up to.
+
+A product has a tile. What reduces blocks of its rows, as the moments of batch norm, is computed of
+slices of the tile that are such blocks.
 """
 
 from __future__ import annotations
@@ -12,13 +15,12 @@ from dataclasses import replace
 
 from amdjax.core.dims import Dim
 from amdjax.core.jaxpr import Literal, Var
+from amdjax.core.lowering import Shaped
 from amdjax.passes import is_on
 from amdjax.schedule.equations import size_of
 from amdjax.schedule.fusion import LARGE, Fusion, Region, Root, Single, step_reads, step_writes
-from amdjax.schedule.index import Index, placed
+from amdjax.schedule.index import Index, linear, placed
 from amdjax.schedule.reduction import Reduction
-
-__all__ = ["attach_sums"]
 
 LEAST_ROWS = 64  # of which several are one program's
 MOST_SUMS = 4  # they stay in registers beside a row
@@ -30,7 +32,14 @@ def attach_sums(fusion: Fusion) -> Fusion:
         return fusion
     order = {step: i for i, step in enumerate(fusion.steps)}
     makers = {v: i for step, i in order.items() for v in step_writes(step)}
-    for sums in [s for s in fusion.steps if isinstance(s, Region) and _are_sums(s)]:
+    for sums in [s for s in fusion.steps if isinstance(s, Region) and _are_of_blocks(s)]:
+        at = {makers[v] for v in _reads(sums) if v in makers}
+        product = fusion.steps[max(at)] if at else None
+        if isinstance(product, Single) and product in order and _has_blocks(product, sums):
+            product.sums = sums
+            makers.update((v, order[product]) for v in step_writes(sums))
+            del order[sums]
+    for sums in [s for s in order if isinstance(s, Region) and _are_sums(s)]:
         readers = (i for s, i in order.items() if not _reads(s).isdisjoint(step_writes(sums)))
         end = min(readers, default=len(order))
         begin = max((makers[v] for v in _reads(sums) if v in makers), default=-1)
@@ -45,6 +54,39 @@ def attach_sums(fusion: Fusion) -> Fusion:
 
 def _reads(step: Region | Single) -> set[Var]:
     return {v for v in step_reads(step) if not isinstance(v, Literal)}
+
+
+def _are_of_blocks(region: Region) -> bool:
+    """Whether a region reduces an axis before the last one, of several, and stores only that."""
+    if region.axes is None or any(isinstance(n, Dim) for n in region.domain):
+        return False
+    reductions = [r for r in region.roots if r.is_reduction]
+    return (
+        len(region.domain) > 1
+        and region.axes == (len(region.domain) - 2,)
+        and size_of(region.domain) >= LARGE
+        and all(Reduction(r.eqn).is_simple for r in reductions)
+        and all(r.row for r in region.roots if not r.is_reduction)
+        and not any(x.aval.dtype.kind == "c" for r in reductions for x in r.eqn.invars)
+    )
+
+
+def _has_blocks(product: Single, sums: Region) -> bool:
+    """Whether a product or convolution stores all that is summed, in the order of the sums."""
+    rule = product.eqn.primitive.lowering
+    if not isinstance(rule, Shaped) or not rule.epilogue or product.sums is not None:
+        return False
+    made, own, found = set(step_writes(product)), set(step_writes(sums)), False
+    for r in sums.roots:
+        position = linear(tuple(map(Index.of, r.dims)), r.domain)
+        for v, index in r.reads:
+            if v in made:
+                if v.aval.size != size_of(sums.domain) or linear(index, v.aval.shape) != position:
+                    return False
+                found = True
+            elif isinstance(v, Var) and v not in own and v.aval.size >= LARGE:
+                return False
+    return found
 
 
 def _are_sums(region: Region) -> bool:

@@ -141,3 +141,13 @@ def test_sums_over_rows_in_a_loop():
     found = jit(f).lower(x, g, b).compile("gfx942").profile(x, g, b).results
     for got, want in zip(found, f(x, g, b), strict=True):
         np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=2e-5, atol=2e-5)
+
+
+def test_rows_beyond_the_last_add_nothing():
+    """Tiles hold several rows, the last one fewer; what is read instead of others is zero."""
+    x = -abs(data((333, 100))[0]) - 1
+    f = lambda x: (nn.softmax(x), jnp.exp(x).sum(0), x.max(0))
+    found = jit(f).lower(x).compile("gfx942")
+    assert "sums over rows by" in found.as_text("schedule")
+    for got, want in zip(found.profile(x).results, f(x), strict=True):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=5e-6)

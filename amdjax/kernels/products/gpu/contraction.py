@@ -30,6 +30,7 @@ from amdjax.core.integers import ceil_div, power_of_two, round_up
 from amdjax.kernels.products.contraction import Contraction, Sink
 from amdjax.kernels.products.gpu.operands import SourcePlaces, aligned, contiguity
 from amdjax.kernels.products.gpu.rounding import Rounding, rounded
+from amdjax.kernels.products.gpu.tile_sums import TileSums, rows_of_sums
 from amdjax.kernels.products.gpu.tiling import (
     PARTS_TOGETHER,
     PREFETCH_COLUMNS,
@@ -79,18 +80,30 @@ class MatrixPlan:
       problem: the contraction, merged.
       cut: how it is divided.
       rounded: operands that are rounded before.
+      block: rows of which it computes sums, too; 0 if it does not.
     """
 
     problem: Contraction
     cut: Plan
     rounded: Sequence[Rounding] = ()
+    block: int = 0
 
     def emit(self, ctx: ShapedContext) -> list[Call]:
         before = [x.call(ctx) for x in self.rounded]
-        return [*before, *GpuContraction(ctx, self.problem, self.cut).calls()]
+        return [*before, *GpuContraction(ctx, self.problem, self.cut, self.block).calls()]
+
+    def with_sums(self, ctx: ShapedContext) -> MatrixPlan | None:
+        """The plan with sums of what is stored; None where they have to be launches."""
+        assert ctx.sums is not None
+        tiling = self.cut.tiling
+        each = tiling.rows * tiling.columns // (tiling.wave_count * ctx.gpu.wave_size)
+        vector = _store_vector(self.problem.out, each)
+        block = rows_of_sums(ctx.sums, self.problem, self.cut, ctx.gpu, vector)
+        return replace(self, block=block) if block and ctx.resident is None else None
 
     def __str__(self) -> str:
-        return f"product of {self.problem}, {self.cut}"
+        sums = f", sums of {self.block} rows" if self.block else ""
+        return f"product of {self.problem}, {self.cut}{sums}"
 
 
 def plan_product(
@@ -206,8 +219,8 @@ class Following(NamedTuple):
 class GpuContraction:
     """A merged contraction as launches."""
 
-    def __init__(self, ctx: ShapedContext, problem: Contraction, plan: Plan):
-        self.ctx, self.problem, self.plan = ctx, problem, plan
+    def __init__(self, ctx: ShapedContext, problem: Contraction, plan: Plan, block: int = 0):
+        self.ctx, self.problem, self.plan, self.block = ctx, problem, plan, block
         self.tiling = plan.tiling
 
     def calls(self) -> list[Call]:
@@ -240,7 +253,7 @@ class GpuContraction:
         bases = [first, column * tiling.columns]
         digits = batch if part is None else [part, *batch]
         role = "inout" if adds_parts(p, plan) else "out"
-        self.compute(TileWriter(program, sink, digits, role), bases, batch, part)
+        self.compute(TileWriter(program, sink, digits, role, self.block), bases, batch, part)
         if role == "inout":
             number = (rest * wide + column) * high + row
             self._combine_last(sink, number, rest, bases)
@@ -351,6 +364,8 @@ class GpuContraction:
         waited for in each.
         """
         tiling, schedule, epilogue = self.tiling, self.k.schedule, self.ctx.epilogue
+        if self.block:  # a slice has all of which it computes sums
+            return tiling.rows // self.block
         cost = sum(map(own_cost, epilogue.producers.values())) if epilogue else 0
         most = LONG_SLICE if cost < SHORT_EPILOGUE else SHORT_SLICE
         if self._most_rows <= tiling.rows // FEW_OF:  # of the other slices nothing is stored
@@ -560,11 +575,15 @@ class TileWriter:
       sink: where the result goes, merged.
       batch: the place along each batch loop.
       role: of the buffer if the result goes to a temporary.
+      block: rows of a tile, if it has all of which sums are computed.
     """
 
-    def __init__(self, program: Program, sink: Sink, batch: Sequence[Value], role: str = "out"):
+    def __init__(
+        self, program: Program, sink: Sink, batch: Sequence[Value], role: str = "out",
+        block: int = 0,
+    ):  # fmt: skip
         self.program, self.k, self.sink, self.batch = program, program.k, sink, batch
-        self.role = role
+        self.role, self.block = role, block
         fused = program.ctx.epilogue
         self.epilogue = None if isinstance(sink.owner, Temp) else fused
 
@@ -598,7 +617,8 @@ class TileWriter:
             digits = delinear(here, tuple(axis.extent for axis in loop))
             for axis, place in zip(loop, digits, strict=True):
                 position = position + place * axis.stride
-        if self.epilogue is None:
+        sums = self.program.ctx.sums if self.block else None
+        if self.epilogue is None and sums is None:
             dtype = (
                 {"f32": "c64", "f64": "c128"}[sink.dtype] if len(accumulators) > 1 else sink.dtype
             )
@@ -614,6 +634,10 @@ class TileWriter:
         narrow = [k.convert(x, part) for x in accumulators]
         result = El(dtype, *(k.convert(x, compute_dtype(part)) for x in narrow))
         b.special = lambda var, index: result if var is out else None
-        for stored in self.epilogue.stored:
+        values = {out: result}
+        for stored in self.epilogue.stored if self.epilogue else (out,):
             index = delinear(position, stored.aval.shape)
-            b.store(self.program.kernel.output(stored), position, b.value(stored, index))
+            values[stored] = b.value(stored, index)
+            b.store(self.program.kernel.output(stored), position, values[stored])
+        if sums is not None:
+            TileSums(self.program, sums, values).store(axes[1], bases, extents)
