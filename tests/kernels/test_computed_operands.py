@@ -295,6 +295,18 @@ def test_narrower_vectors(by_line, dtype, monkeypatch):
     assert_close(found, x, turned(np.asarray(q.dequantize())))
 
 
+@pytest.mark.parametrize("depth", [512, 500])
+@pytest.mark.parametrize("dtype", ["int4", "int8"])
+def test_what_comes_from_afar_is_asked_for(depth, dtype, monkeypatch):
+    """Also behind the end, where nothing is read."""
+    on_machine(monkeypatch, l2_bytes=1 << 15)
+    w = np.random.default_rng(0).standard_normal((depth, 256)).astype(np.float32)
+    q, x = quantize_array(w, dtype, axis=0, group=32), activations(2, depth)
+    found = amdjax.jit(lambda x, q: x @ q.dequantize()).lower(x, q).compile()
+    assert "prefetch" in found.as_text("tiles")
+    assert_close(found(x, q), x, q.dequantize())
+
+
 def test_what_follows_is_in_the_same_kernel():
     q, s, b = bits((256, 96), np.int8), scales(4, 96), scales(96)
     x = activations(2, 256)

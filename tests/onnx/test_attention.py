@@ -201,9 +201,9 @@ def test_what_is_not_supported_is_said():
 @pytest.mark.parametrize("zeros", ["usual", "packed", "floats"])
 @pytest.mark.parametrize("bits", [2, 4, 8])
 @pytest.mark.parametrize("count", [3, 5])
-def test_weights_of_few_bits(count, bits, zeros):
+@pytest.mark.parametrize("rows, columns, block", [(6, 40, 16), (24, 1000, 32)])
+def test_weights_of_few_bits(rows, columns, block, count, bits, zeros):
     rng = np.random.default_rng(6)
-    rows, columns, block = 6, 40, 16
     blocks = -(-columns // block)
     w = rng.integers(0, 1 << bits, (rows, blocks * block))
     at = rng.integers(0, 1 << bits, (rows, blocks))

@@ -130,6 +130,8 @@ class ComputedColumns(PlainProduct):
         #: columns of a part
         self.columns = plan.problem.columns // plan.computed.parts
         self.blocks = ceil_div(plan.problem.depth, plan.computed.block)
+        nbytes = sum(v.aval.nbytes for v in plan.computed.reads)
+        self.is_far = nbytes > private_cache(ctx.target)
 
     def _product(self, sink: Sink) -> Call:
         p, shape, plan = self.problem, self.shape, self.plan
@@ -218,6 +220,11 @@ class ComputedColumns(PlainProduct):
                 k.broadcast(self.load(self.a, a_base + at * a_step + r * a_line, 1, ()), lanes)
                 for r in range(shape.rows)
             ]
+            if self.is_far:  # hardware alone asks too late for what comes next
+                later = first + depth + block
+                b.prefetch_reads(
+                    lambda: [self._value(self.computed.core, later, c) for c in columns]
+                )
             ys = (self._value(self.computed.core, first + depth, column) for column in columns)
             pairs = ((x, y) for y in ys for x in xs)
             return [multiply_add(k, *pair, total) for pair, total in zip(pairs, sums, strict=True)]

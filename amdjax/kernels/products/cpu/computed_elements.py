@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amdjax import tile
 from amdjax.core.jaxpr import Var
 from amdjax.kernels.products.contraction import Contraction
@@ -41,6 +43,11 @@ class ComputedElements(ElementBuilder):
         """Elements of a term in all lanes."""
         found = self.value(term.atom, self.computed.index(term, depth, column)).value
         return self.k.broadcast(self.k.convert(found, dtype), (count,))
+
+    def prefetch_reads(self, read: Callable[[], object]) -> None:
+        """Ask for what is read, of that which lies side by side in lanes."""
+        for place in dict.fromkeys(self.places_of(self.computed.reads, read)):
+            self.prefetch(place)
 
     def _table(self, var: Var, number: Var) -> Value:
         """The values of a variable by the bits of the number that it follows from."""
