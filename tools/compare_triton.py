@@ -631,15 +631,9 @@ def _both(ours: str, triton: str) -> str:
 
 # Rows that need more instructions than Triton's, by a part of their name, and why.
 CAUSES: dict[str, str] = {
-    "causal": "the workgroup whose time is estimated stands for all, although they have unequal "
-    "work: in Triton's grid it is the first of its head, with the fewest keys",
-    "add, 1M": "a thread has four elements where Triton's has sixteen; what a wave does besides is "
-    "the same for either",
-    "softmax": "maxima pass NaN on, which takes an unordered comparison for each two elements, and "
-    "quotients are rounded as IEEE asks; Triton's do neither",
     "layer norm gradient": "rows and sums over rows are two launches that read both arrays, where "
-    "a program of Triton's keeps sums of the rows it has; the second shares its rows among waves",
-    "layer norm": "waves that share a row meet in LDS twice, where one of Triton's has whole rows",
+    "a program of Triton's keeps sums of the rows it has; the last program of some columns adds what "
+    "the others have summed",
     "product": "of plans the one of the fewest estimated cycles is taken, not that of the fewest "
     "instructions: shallower tiles or smaller ones of more waves, which wait for less",
 }

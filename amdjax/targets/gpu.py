@@ -386,6 +386,11 @@ class GpuTarget:
         return self.is_amdgpu and self.vector_rate == 256 and "f32" not in self.packed
 
     @property
+    def rounds_to_bf16(self) -> bool:
+        """Whether an instruction rounds f32 to bf16."""
+        return not self.is_amdgpu or self.family in ("CDNA4", "gfx1250")
+
+    @property
     def usual_workgroup(self) -> int:
         """Threads of a program, where nothing speaks for more or fewer."""
         return min(256, self.max_workgroup)

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import amdjax.kernels  # noqa: F401
+import amdjax.kernels
 from amdjax.lax.dot import dot_general_p
 from amdjax.targets import get
 from tests.kernels.test_gpu_conv import make as make_conv
@@ -80,3 +80,11 @@ def test_one_tile_is_no_larger_than_the_result(gfx, rows, columns):
     x, y = np.ones((rows, 16), np.float16), np.ones((16, columns), np.float16)
     (kernel,) = GpuRunner(dot_general_p, [x, y], params(), gfx).compiled()
     assert kernel.workgroup == get(gfx).wave_size and "16x16x16" in kernel.llvm
+
+
+@pytest.mark.parametrize("gfx", ["gfx90a", "gfx942"])
+def test_rounding_large_tiles_spills_nothing(gfx):
+    """Sums become bfloat16 without a mask of lanes for each that might be NaN."""
+    x = amdjax.ShapeDtypeStruct((4096, 4096), ml_dtypes.bfloat16)
+    (kernel,) = amdjax.jit(lambda a, b: a @ b).lower(x, x).compile(gfx).kernels
+    assert kernel.vgpr_spills == kernel.sgpr_spills == 0

@@ -38,6 +38,8 @@ Bounded = tuple[Value, Pointers]
 FEW = 4
 _WIDEST = 16
 _REACH = 1 << 31
+#: Bytes that accesses add as a constant, on most targets.
+_CONSTANTS = 4096
 #: The block with which a kernel begins.
 _FIRST = "body"
 _ZERO = Value(LDS, "null")
@@ -184,25 +186,26 @@ def _static_pointers(g: GpuEmitter, where: BlockPointer, layout: AnyLayout) -> P
 
     def at(r: int) -> Value:
         bases = [p.base for p in places[r]]
-        lanes = _lane_offset(g, bases, [s * size for s in strides], lds, shared)
-        start = base if lanes is None else f.gep(base, lanes, Type("i8"))
         step = sum(s * p.step for s, p in zip(strides, places[r], strict=True)) * size
-        return f.gep(start, step, Type("i8")) if step else start
+        far = step // _CONSTANTS * _CONSTANTS if shared is not None and step > 0 else 0
+        lanes = _lane_offset(g, bases, [s * size for s in strides], lds, shared, far)
+        start = base if lanes is None else f.gep(base, lanes, Type("i8"))
+        return f.gep(start, step - far, Type("i8")) if step - far else start
 
     return at
 
 
 def _lane_offset(
     g: GpuEmitter, bases: Sequence[Value | None], strides: Sequence[int], lds: bool,
-    shared: Value | None,
+    shared: Value | None, more: int = 0,
 ) -> Value | None:  # fmt: skip
     """Bytes that depend on the thread: 32 bits, widened, which the address units add.
 
-    `shared` of them all threads have.
+    `shared` of them all threads have, and `more` besides.
     """
     terms = [(b, s) for b, s in zip(bases, strides, strict=True) if b is not None and s]
     if not terms:
-        return None if shared is None else g.f.cast("zext", shared, "i64")
+        return None if shared is None else g.f.cast("zext", _plus(g, shared, more), "i64")
     # More than any position of a thread along an axis.
     most = 2 * g.workgroup * max(g.layouts.vector, 1)
     far = g.types.index == I64 and not lds and any(s * most >= _REACH for _, s in terms)
@@ -217,9 +220,14 @@ def _lane_offset(
         x = g.f.add(total, shared)
         if g.f.block != _FIRST:  # LLVM would widen it where another block does, and add 64 bits
             x = g.isa.computed_here(g.f, x)
-        return g.f.cast("zext", x, "i64")
+        return x
 
-    return g.once_in_block(("offset", total.ref, shared.ref), write)
+    offset = g.once_in_block(("offset", total.ref, shared.ref), write)
+    return g.f.cast("zext", _plus(g, offset, more), "i64")
+
+
+def _plus(g: GpuEmitter, offset: Value, more: int) -> Value:
+    return g.f.op(f"add nuw {offset}, {more}", I32) if more else offset
 
 
 def _vectorized(g: GpuEmitter, where: BlockPointer, layout: AnyLayout, size: int) -> VectorAccess:

@@ -13,8 +13,8 @@ from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.matrix import emit_digits, i32, lds_address, log2
 from amdjax.codegen.gpu.positions import Deferred
 from amdjax.codegen.gpu.registers import joined
+from amdjax.codegen.gpu.rounding import converted_together, together
 from amdjax.codegen.llvm import Value
-from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets.mma import CELL_BYTES, Digits, Tiling
 from amdjax.tile import TileType
 
@@ -177,6 +177,7 @@ class Accumulators(Deferred):
         high_waves, wide_waves = product.tiling.waves
         run, dtypes = self._run, (atom.accumulator, self._dtypes[0])
         ours = range(self._column, self._column + self.slicing.columns)
+        each = together(product.g, run, *dtypes)
 
         def write() -> list[Value]:
             row = emit_digits(f, atom.row, product.lane)
@@ -184,7 +185,14 @@ class Accumulators(Deferred):
                 row = f.add(row, f.mul(high, i32(atom.m)))
             column = f.add(emit_digits(f, atom.column, product.lane), f.mul(wide, i32(atom.n)))
             place = self._places(row, column)
-            width = product.tiling.fragments[1]
+            width, runs = product.tiling.fragments[1], list[tuple[Value, Value]]()
+
+            def store() -> None:
+                found = converted_together(product.g, [x for x, _ in runs], *dtypes)
+                for x, (_, to) in zip(found, runs, strict=True):
+                    f.store(x, to, math.gcd(run * self.size, CELL_BYTES))
+                runs.clear()
+
             for i, j in itertools.product(range(self.slicing.fragments), range(width)):
                 c = self.fragments[(first + i) * width + j]
                 for e in range(0, len(atom.elements), run):
@@ -193,9 +201,10 @@ class Accumulators(Deferred):
                     if at not in ours:
                         continue
                     x = f.shuffle(c, None, range(e, e + run)) if c.type.lanes else c
-                    to = lds_address(f, memory, *place(r, at - self._column))
-                    x = lower_convert(f, x, *dtypes)
-                    f.store(x, to, math.gcd(run * self.size, CELL_BYTES))
+                    runs.append((x, lds_address(f, memory, *place(r, at - self._column))))
+                    if len(runs) == each:
+                        store()
+            store()
             return []
 
         if only is None:
@@ -211,15 +220,19 @@ class Accumulators(Deferred):
         place = self._places(row, column)
         each = min(self.slicing.vector, CELL_BYTES // self.size)  # of one cell
         kind = self.product.g.types.vector(self._dtypes[0], each if self.slicing.vector > 1 else 1)
-        out = []
+        each_time = together(self.product.g, self.slicing.vector, *self._dtypes)
+        out, some = list[Value](), list[Value]()
         for e in range(0, self.slicing.height * columns, self.slicing.stride):
             r, c = divmod(e, columns)
             parts = [
                 f.load(kind, lds_address(f, memory, *place(r, c + x)), each * self.size)
                 for x in range(0, self.slicing.vector, each)
             ]
-            out.append(lower_convert(f, joined(f, parts), *self._dtypes))
-        return out
+            some.append(joined(f, parts))
+            if len(some) == each_time:
+                out += converted_together(self.product.g, some, *self._dtypes)
+                some = []
+        return out + converted_together(self.product.g, some, *self._dtypes)
 
     def _places(self, row: Value, column: Value) -> Callable[[int, int], tuple[Value, int]]:
         """`at(r, c)`: where the element `r` rows and `c` columns on is, in bytes.

@@ -13,9 +13,10 @@ from amdjax.codegen.gpu.emitter import GpuEmitter
 from amdjax.codegen.gpu.layout import Place
 from amdjax.codegen.gpu.positions import Coordinates, Held, Positional, Rep
 from amdjax.codegen.gpu.registers import elementwise, joined, register
+from amdjax.codegen.gpu.rounding import converted
 from amdjax.codegen.llvm import Value
 from amdjax.codegen.math.narrow import div as narrow_div
-from amdjax.codegen.pointwise import dot_words, lower_convert as converted
+from amdjax.codegen.pointwise import dot_words
 from amdjax.tile import ops
 
 __all__ = ["LOWERINGS"]
@@ -94,7 +95,7 @@ def lower_convert(g: GpuEmitter, op: ops.Convert) -> list[Rep]:
         g.types.index.elem if d == "index" else d
         for d in (op.operands[0].dtype, op.results[0].dtype)
     )
-    return _each(g, op, lambda x: converted(g.f, x, source, to))
+    return _each(g, op, lambda x: converted(g, x, source, to))
 
 
 @LOWERINGS.of(ops.Bitcast)

@@ -77,6 +77,8 @@ class GpuEmitter(Emitter[Rep]):
         self.buffers = Buffers(
             self.f, isa, kernel, self.workgroup, self.types, self.threads, arguments
         )
+        #: Whether tiles are multiplied.
+        self.has_dots = any(isinstance(op, ops.Dot) for op in tile.nested_ops(kernel.body))
         #: Tiles that are no registers but places in LDS.
         #: Offsets of tiles that are better added to those of threads than to addresses: not
         #: negative, and in no loop, in which scalars move beside what vectors do.

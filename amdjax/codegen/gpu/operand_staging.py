@@ -18,6 +18,9 @@ from amdjax.codegen.pointwise import lower_convert
 from amdjax.targets.mma import CELL_BYTES, WARPGROUP_ROW_BYTES, SharedLayout, Tiling
 from amdjax.tile import Side, itemsize
 
+#: Bytes that accesses add as a constant, on every target.
+_REACH = 2048
+
 #: `fn(number) -> (offset, coordinates …)` of a line or a step in depth, written for each thread.
 Places = Callable[[Value], Sequence[Value]]
 
@@ -34,6 +37,7 @@ class Operand:
       last: the last line that exists, counted from the tile's first.
       limits: extents of the coordinates.
       run: elements from one step in depth to the next in a tile; None where steps are no run.
+      is_linear: whether it is the same from tile to tile.
     """
 
     side: Side
@@ -44,6 +48,7 @@ class Operand:
     last: Value
     limits: Sequence[Value]
     run: Value | None
+    is_linear: bool = False
 
     def line(self, f: Function, number: Value) -> tuple[Value, list[Value]]:
         """Offset and coordinates of a line, or of the first of a group that lies side by side.
@@ -279,6 +284,53 @@ class Staging(ABC):
             line = self.f.mul(number, i32(self.side.vector))
             self._lines[number.ref] = line, self.operand.line(self.f, line)
         return self._lines[number.ref]
+
+    def offsets(self) -> list[Value]:
+        """Bytes from a tile's begin to what the thread loads, as far apart as constants reach.
+
+        Empty where accesses do not add them, where something may not be there, or steps are no run.
+        """
+        side, run = self.side, self.side.run
+        added = self.g.isa.adds_offsets and self.operand.base.type == I32
+        if not added or side.limits or run is None or run < 0 or not self.operand.is_linear:
+            return []
+        f, steps = self.f, [x for x, more in self._steps(run) if not more]
+        slots = [(s.offset, f.mul(s.depth, i32(run))) for s in self.slots]
+        return [
+            self._bytes(f.add(f.add(line, depth), i32(x * run)))
+            for line, depth in slots
+            for x in steps
+        ]
+
+    def _steps(self, run: int) -> list[tuple[int, int]]:
+        """Steps in depth of a slot's loads, and bytes from the last one with an own offset."""
+        size, found, first = itemsize(self.side.buffer.dtype), list[tuple[int, int]](), 0
+        for x in range(0, self.depth_steps, self.step):
+            if (x - first) * run * size >= _REACH:
+                first = x
+            found.append((x, (x - first) * run * size))
+        return found
+
+    def _bytes(self, elements: Value) -> Value:
+        """Elements from a buffer's start as bytes; these take 32 bits, too."""
+        return self.f.op(f"shl nuw {elements}, {log2(itemsize(self.side.buffer.dtype))}", I32)
+
+    def load_at(self, k: Value, offsets: Sequence[Value]) -> list[Load]:
+        """What `load` does of a tile that is all there, by what `offsets` made."""
+        f, side, run = self.f, self.side, self.side.run
+        assert run is not None
+        kind = self.g.types.memory(side.buffer.dtype)
+        first = self._bytes(self.operand.depth(k)[0])
+        origin = f.gep(self.operand.address, self.operand.base, kind)
+        origin = f.gep(origin, f.cast("zext", first, "i64"), I8)
+        starts, steps, out = iter(offsets), self._steps(run), list[Load]()
+        for _, more in steps * len(self.slots):
+            if not more:
+                start = f.gep(origin, f.cast("zext", next(starts), "i64"), I8)
+            address = f.gep(start, more, I8) if more else start
+            loaded = f.load(kind.with_lanes(side.vector), address, side.vector * (kind.bits // 8))
+            out.append(Load(loaded, None))
+        return out
 
     def load(self, k: Value, limit: Value | None) -> list[Load]:
         """The thread's part of the tile whose depth begins at `k`, on its way."""

@@ -67,9 +67,10 @@ def lower_contract(g: GpuEmitter, op: ops.Contract) -> list[Rep]:
         base, last = origins[2 * i : 2 * i + 2]
         limits = [next(told) if n == tile.TOLD else llvm.const(base.type, n) for n in side.limits]
         run = None if side.run is None else llvm.const(base.type, side.run)
-        if run is None and not limits and _is_linear(g, op.blocks[2 + i]):
+        is_linear = _is_linear(g, op.blocks[2 + i])
+        if run is None and not limits and is_linear:
             run, *_ = depth(llvm.const(base.type, 1))
-        operands.append(Operand(side, address, lines, depth, base, last, limits, run))
+        operands.append(Operand(side, address, lines, depth, base, last, limits, run, is_linear))
     tiling = _tiling(g, op.tiling, op.result.dtype)
     if next_tile is not None:
         product: Product = WarpgroupProduct(g, tiling, operands, next_tile)
@@ -186,18 +187,29 @@ class _RegisterProduct(Product):
         self._store(self._load(start, limit), i32(0))
         zeros = [llvm.zero(accumulator_type(self.atom))] * math.prod(self.tiling.fragments)
         last, peeled = f.sub(stop, step), self._is_short(start, stop)
+        offsets = [[] if ragged else x.offsets() for x in self.stagings]
+        moving = [x for part in offsets for x in part]
+
+        def load(k: Value, places: list[Value]) -> list[list[Load]]:
+            found, loads = iter(places), []
+            for x, part in zip(self.stagings, offsets, strict=True):
+                own = [next(found) for _ in part]
+                loads.append(x.load_at(k, own) if own else x.load(k, limit))
+            return loads
 
         def body(k: Value, carried: list[Value]) -> list[Value]:
-            stage, *sums = carried
+            stage, *sums = carried[: 1 + len(zeros)]
+            # LLVM would have an address of 64 bits move for each of them, in every lane.
+            places = [isa.computed_here(f, x) for x in carried[1 + len(zeros) :]]
             following = f.add(k, step)
             if not (ragged or peeled):  # the last tile once more rather than what lies behind it
                 following = f.intrinsic("smin", k.type, following, last)
             if waits:  # for loads too
                 self.barrier()
-                cells = self._load(following, limit)
+                cells = load(following, places)
                 isa.begin_region(f)
             else:
-                cells = self._load(following, limit)  # before it, lest LLVM issue them late
+                cells = load(following, places)  # before it, lest LLVM issue them late
                 self.barrier()
             before = sums
             sums = self._multiply(zeros if self.atom.sums_tiles else sums, stage)
@@ -211,10 +223,11 @@ class _RegisterProduct(Product):
             else:
                 stage = f.xor(stage, i32(self.stage))
             self._store(cells, stage)
-            return [stage, *sums]
+            return [stage, *sums, *places]
 
-        carried, end = [i32(0), *zeros], last if peeled else stop
-        stage, *sums = f.loop(start, end, step, carried, body, metadata=self.g.not_unrolled())
+        carried, end = [i32(0), *zeros, *moving], last if peeled else stop
+        stage, *rest = f.loop(start, end, step, carried, body, metadata=self.g.not_unrolled())
+        sums = rest[: len(zeros)]
         if not peeled:
             return sums
         self.barrier()
