@@ -180,9 +180,11 @@ class Side:
         runs; the place of a tile is then that of its first step.
       limits: extents of the coordinates that lines and depth move; zero is read outside. One of
         `TOLD` is an operand.
-      shifts: by how much a step of a run moves each of them.
+      shifts: by how much a step of a run or granule moves each of them.
       edge: the number of the coordinate that counts neighbors, where groups are not aligned and
         parts of them may be inside of its limit, which is as long as a group at least.
+      granule: steps in depth, from multiples of that on, which are a run where tiles are none.
+      stride: elements from one step of a granule to the next.
     """
 
     buffer: Buffer
@@ -192,12 +194,14 @@ class Side:
     limits: tuple[int, ...] = ()
     shifts: tuple[int, ...] = ()
     edge: int | None = None
+    granule: int = 1
+    stride: int = 0
 
 
 _SIDE = re.compile(
     r"\((?P<buffer>[^ ]+) (?P<axis>depth|lines)×(?P<vector>\d+)(?: run=(?P<run>-?\d+))?"
     r"(?: limits=(?P<limits>\([^)]*\)))?(?: shifts=(?P<shifts>\([^)]*\)))?"
-    r"(?: edge=(?P<edge>\d+))?\)"
+    r"(?: edge=(?P<edge>\d+))?(?: granule=(?P<granule>\d+) stride=(?P<stride>-?\d+))?\)"
 )
 
 
@@ -215,6 +219,7 @@ class Sides(Attribute[tuple[Side, Side]]):
         limits = f" limits={x.limits}" if x.limits else ""
         limits += f" shifts={x.shifts}" if any(x.shifts) else ""
         limits += "" if x.edge is None else f" edge={x.edge}"
+        limits += f" granule={x.granule} stride={x.stride}" if x.granule > 1 else ""
         return f"({_shown(x.buffer, buffers)} {x.axis}×{x.vector}{run}{limits})"
 
     def read(self, text: str, buffers: Buffers) -> tuple[Side, Side]:
@@ -225,11 +230,12 @@ class Sides(Attribute[tuple[Side, Side]]):
     def _side(m: re.Match[str], buffers: Buffers) -> Side:
         limits = ast.literal_eval(m["limits"] or "()")
         run = None if m["run"] is None else int(m["run"])
-        still = () if run is None else (0,) * len(limits)
+        granule, stride = int(m["granule"] or 1), int(m["stride"] or 0)
+        still = () if run is None and granule == 1 else (0,) * len(limits)
         shifts = ast.literal_eval(m["shifts"]) if m["shifts"] else still
         edge = None if m["edge"] is None else int(m["edge"])
         buffer, vector = _seen(m["buffer"], buffers), int(m["vector"])
-        return Side(buffer, m["axis"], vector, run, limits, shifts, edge)
+        return Side(buffer, m["axis"], vector, run, limits, shifts, edge, granule, stride)
 
 
 def _shown(buffer: Buffer, buffers: Buffers) -> str:

@@ -276,11 +276,15 @@ def test_features_innermost(gfx, features, size, window, strides, padding, optio
     assert names(runner)[:2] == ["arrange", "product"]
 
 
+def sides(runner):
+    """The operands of its products."""
+    found = [op for c in runner.calls for op in tile.nested_ops(c.kernel.body)]
+    return [side for op in found if isinstance(op, tile.ops.Contract) for side in op.sides]
+
+
 def edges(runner):
     """Neighbors that are read at once where only parts of them may be inside, by operand."""
-    found = [op for c in runner.calls for op in tile.nested_ops(c.kernel.body)]
-    sides = [side for op in found if isinstance(op, tile.ops.Contract) for side in op.sides]
-    return [side.vector for side in sides if side.edge is not None]
+    return [side.vector for side in sides(runner) if side.edge is not None]
 
 
 @pytest.mark.parametrize("gfx", DISTINCT)
@@ -323,6 +327,20 @@ def test_gradients_at_edges(gfx, size, positions, dtype, together):
         gfx, "first gradient", 24, size, (3, 16), size, (1, 1), padding, dtype=dtype, out=out
     )
     assert edges(runner) == [together]
+
+
+@pytest.mark.parametrize("gfx", DISTINCT)
+@pytest.mark.parametrize("layout", ["first gradient", "gradient"])
+@pytest.mark.parametrize(
+    "size, window, dilation, dtype, granule",
+    [((6, 16), (3, 8), (2, 2), np.float16, 8), ((5, 6), (5, 6), (1, 1), np.float32, 2)],
+)
+def test_steps_of_gradients(gfx, layout, size, window, dilation, dtype, granule):
+    """Positions of a row, which are summed over, share where they are."""
+    sizes = 24, size, (3, 16), window, (1, 1), [(1, 0), (1, 0)]
+    runner = check(gfx, layout, *sizes, dtype=dtype, window_dilation=dilation)
+    steps = {(side.granule, side.stride) for side in sides(runner)}
+    assert layout == "gradient" or steps == {(granule, 1), (granule, dilation[1])}
 
 
 @pytest.mark.parametrize("gfx", ["gfx942", "gfx1201"])

@@ -120,6 +120,10 @@ def test_sides_of_products_are_text():
     text = Sides().show((plain, edge), {"x": x})
     assert text == "(x depth×4) (x lines×2 run=16 limits=(-1, 9) shifts=(0, 1) edge=1)"
     assert Sides().read(text, {"x": x}) == (plain, edge)
+    steps = Side(x, "lines", 1, None, (9,), (0,), None, 8, -3), replace(edge, run=None, granule=4)
+    text = Sides().show(steps, {"x": x})
+    assert text.startswith("(x lines×1 limits=(9,) granule=8 stride=-3)")
+    assert Sides().read(text, {"x": x}) == steps
 
 
 def test_products_are_collected():

@@ -76,18 +76,44 @@ class Operand:
             origin = f.gep(origin, self.depth(k)[0], element)
             if side.run is None:
                 return self._chained(g, origin, k, limit)
+        steps = self._steps(f, k)
 
         def address(
             offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
         ) -> _Place:
-            step = f.add(depth, llvm.const(k.type, more))
-            offset = f.add(offset, f.mul(step, run) if run else self.depth(f.add(k, step))[0])
+            if run is None:
+                offset = f.add(offset, steps(depth, more)[0])
+            else:
+                offset = f.add(offset, f.mul(f.add(depth, llvm.const(k.type, more)), run))
             if side.run is not None and side.run >= 0:
                 # Not negative: a register besides an address that all threads share.
                 offset = f.int_resize(offset, "i64", False)
             return _Place(f.gep(origin, offset, element))
 
         return address
+
+    def _steps(self, f: Function, k: Value) -> Callable[[Value, int], Sequence[Value]]:
+        """Writes where a step in depth is, so many behind one of a tile, and its coordinates.
+
+        What numbers of a granule share is computed once.
+        """
+        side, index = self.side, k.type
+        known: dict[tuple[str, int], Sequence[Value]] = {}
+
+        def place(depth: Value, more: int) -> Sequence[Value]:
+            inside = more % side.granule
+            key = depth.ref, more - inside
+            if side.granule == 1 or key not in known:
+                first = f.add(depth, llvm.const(index, more - inside))
+                known[key] = self.depth(f.add(k, first))
+            shifts = [inside * by for by in (side.stride, *side.shifts)] if inside else []
+            shifts += [0] * (len(known[key]) - len(shifts))
+            return [
+                f.add(x, llvm.const(index, by)) if by else x
+                for x, by in zip(known[key], shifts, strict=True)
+            ]
+
+        return place
 
     def _masked(self, g: GpuEmitter, k: Value, limit: Value | None) -> Address:
         """Addresses of lines and steps that may not be there.
@@ -106,8 +132,10 @@ class Operand:
         resource = g.buffers.resource(side.buffer)
         known: dict[tuple[str, str], _Place] = {}
 
-        def place(offset: Value, coords: list[Value], step: Value) -> _Place:
-            shifts = moved
+        steps = self._steps(f, k)
+
+        def place(offset: Value, coords: list[Value], depth: Value, more: int) -> _Place:
+            shifts, step = moved, f.add(depth, llvm.const(k.type, more))
             if run is not None:
                 offset = f.add(offset, f.mul(step, run))
                 shifts = [
@@ -115,7 +143,7 @@ class Operand:
                     for x, by in zip(moved, side.shifts, strict=True)
                 ]
             else:
-                along, *shifts = self.depth(f.add(k, step))
+                along, *shifts = steps(depth, more)
                 offset = f.add(offset, along)
             valid = f.icmp("slt", f.add(k, step), limit) if limit is not None else None
             behind: Value | None = None
@@ -124,12 +152,12 @@ class Operand:
             ):
                 at = f.add(coordinate, shift)
                 if j == side.edge:  # the nearest neighbors of which all are inside
-                    more = llvm.const(index, side.vector - 1)
+                    rest = llvm.const(index, side.vector - 1)
                     last = f.sub(extent, llvm.const(index, side.vector))
                     start = f.intrinsic("smax", index, at, llvm.zero(index))
                     behind = f.sub(at, f.intrinsic("smin", index, start, last))
                     offset = f.sub(offset, behind)
-                    at, extent = f.add(at, more), f.add(extent, more)
+                    at, extent = f.add(at, rest), f.add(extent, rest)
                 # Negative numbers are large unsigned ones: one comparison for both ends.
                 inside = f.icmp("ult", at, extent)
                 valid = inside if valid is None else f.and_(valid, inside)
@@ -150,10 +178,10 @@ class Operand:
             offset: Value, coords: list[Value], depth: Value, behind: int, more: int = 0
         ) -> _Place:
             if not alike:
-                return place(offset, coords, f.add(depth, llvm.const(k.type, more)))
+                return place(offset, coords, depth, more)
             key = offset.ref, depth.ref
             if key not in known:
-                known[key] = place(offset, coords, depth)
+                known[key] = place(offset, coords, depth, 0)
             found, steps = known[key].address, more * by_run
             if isinstance(found, _InResource):
                 there: Value | _InResource = replace(

@@ -17,6 +17,7 @@ Value = tile.Value
 
 MOST_LINES_TOGETHER = 4
 EDGE_BYTES = 8
+MOST_STEPS_TOGETHER = 16  # in depth: a cell has no more
 
 
 class SourcePlaces:
@@ -46,8 +47,10 @@ class SourcePlaces:
         along, vector, edge = contiguity(source, atom, program.ctx.gpu)
         run = run_of_tiles(source, depth)
         shifts = tuple(map(int, source.depth[-1].shifts)) if source.depth else (0,) * len(limits)
-        shifts = shifts if run is not None else ()
-        self.side = Side(buffer, along, vector, run, limits, shifts, edge)
+        granule = 1 if run is not None else granule_of_tiles(source, program.ctx.gpu)
+        shifts = shifts if run is not None or granule > 1 else ()
+        stride = int(source.depth[-1].stride) if granule > 1 else 0
+        self.side = Side(buffer, along, vector, run, limits, shifts, edge, granule, stride)
         base = k.const("index", source.offset)
         self.starts = [k.const("index", limit.start) for limit in source.limits]
         base, self.starts = self._moved(source.batch, batch, base, self.starts)
@@ -176,3 +179,11 @@ def run_of_tiles(source: Source, depth: int) -> int | None:
     inner = source.depth[-1]
     within = len(source.depth) == 1 or is_multiple(inner.extent, depth)
     return inner.stride if within and isinstance(inner.stride, int) else None
+
+
+def granule_of_tiles(source: Source, target: GpuTarget) -> int:
+    """Steps in depth that lie within a run of the innermost loop, where whole tiles do not."""
+    inner = source.depth[-1]
+    known = all(isinstance(n, int) for n in (inner.stride, *inner.shifts))
+    # Code for others was measured as it is.
+    return aligned(inner.extent, MOST_STEPS_TOGETHER) if known and target.is_amdgpu else 1
