@@ -366,7 +366,10 @@ class GpuTarget:
 
     @property
     def joins_kernels(self) -> bool:
-        """Whether small kernels of different code are one launch: on NVIDIA's it was not timed."""
+        """Whether small kernels of different code are one, and kernels sum what they have.
+
+        `schedule/gpu/joined.py` and `schedule/row_sums.py` say which. On NVIDIA's neither was timed.
+        """
         return self.is_amdgpu
 
     @property
