@@ -368,7 +368,7 @@ class GpuTarget:
     def joins_kernels(self) -> bool:
         """Whether small kernels of different code are one, and kernels sum what they have.
 
-        `schedule/gpu/joined.py` and `schedule/row_sums.py` say which. On NVIDIA's neither was timed.
+        `schedule/gpu/joined.py` and `schedule/row_sums.py` say which. On NVIDIA neither was timed.
         """
         return self.is_amdgpu
 
