@@ -19,7 +19,7 @@ from amdjax.find.problem import Problem
 from amdjax.jit.finding import estimates_of
 
 #: Of the estimates that come with the package; others, of the same form, are not followed.
-VERSION = "estimates 5"
+VERSION = "estimates 6"
 
 
 class Estimates:
