@@ -631,9 +631,8 @@ def _both(ours: str, triton: str) -> str:
 
 # Rows that need more instructions than Triton's, by a part of their name, and why.
 CAUSES: dict[str, str] = {
-    "layer norm gradient": "rows and sums over rows are two launches that read both arrays, where "
-    "a program of Triton's keeps sums of the rows it has; the last program of some columns adds "
-    "what the others have summed",
+    "layer norm gradient": "the last programs of some columns add what all others have summed of "
+    "them, where a program of Triton's keeps sums of its rows and a second launch adds those",
     "product": "of plans the one of the fewest estimated cycles is taken, not that of the fewest "
     "instructions: shallower tiles or smaller ones of more waves, which wait for less",
 }
