@@ -8,12 +8,14 @@ silent for a while; everything in the protocol is a length followed by bytes.
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import struct
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import llvmlite.binding as llvm
@@ -125,6 +127,8 @@ class Compiler:
             module = self._parse(text, context)
             try:
                 _run_passes(module, machine, opt, _cleaning(text))
+                if self._machine.triple.startswith("amdgcn") and "fptrunc" in text:
+                    module = self._with_signs(module, context)
                 with LLVM_LOCK:  # options are the process's
                     _reduce_strength(NO_STRENGTH_REDUCTION not in text)
                     return getattr(machine, method)(module)
@@ -132,6 +136,14 @@ class Compiler:
                 module.close()
         finally:
             context.close()
+
+    def _with_signs(self, module: llvm.ModuleRef, context: llvm.ContextRef) -> llvm.ModuleRef:
+        """The module, or in its place one whose products keep the sign of zero in 16 bits."""
+        text = str(module)
+        if (apart := rounded_apart(text)) == text:
+            return module
+        module.close()
+        return self._parse(apart, context)
 
     @staticmethod
     def _parse(text: str, context: llvm.ContextRef) -> llvm.ModuleRef:
@@ -145,6 +157,65 @@ class Compiler:
             module.close()
             raise CompileError(f"{error}\n{_shortened(text)}") from None
         return module
+
+
+_ASSIGNED = re.compile(r"^ +(%[\w.$-]+) = (\w+)(.*)", re.MULTILINE)
+_FUNCTION = re.compile(r"^define .*?^\}", re.MULTILINE | re.DOTALL)
+_NAMES = re.compile(r"%[\w.$-]+")
+_ROUNDED = re.compile(
+    r"^( +)(%[\w.$-]+) = fptrunc ((?:\w+ )*)(?:float|<(\d+) x float>) (%[\w.$-]+)"
+    r" to (?:half|<\d+ x half>)",
+    re.MULTILINE,
+)
+#: What may end in a product, and what LLVM looks through to see one.
+_PRODUCTS = frozenset({"fmul", "fdiv"})
+_TRANSPARENT = frozenset({"fneg", "freeze", "extractelement", "insertelement", "shufflevector"})
+
+
+def rounded_apart(text: str) -> str:
+    """A module for AMD GPUs that computes products in float before they are rounded to half.
+
+    LLVM makes one instruction of both, which adds a zero to the product: -0 becomes 0. What it does
+    not see through is without instructions, and comes after all passes: of factors that are half
+    themselves products are half, too, by then.
+
+    Args:
+      text: LLVM IR, optimized.
+    """
+
+    def function(match: re.Match[str]) -> str:
+        body = match[0]
+        made = {name: (opcode, rest) for name, opcode, rest in _ASSIGNED.findall(body)}
+
+        @cache
+        def multiplies(name: str) -> bool:
+            opcode, rest = made.get(name, ("", ""))
+            through = opcode in _TRANSPARENT and any(map(multiplies, _NAMES.findall(rest)))
+            return opcode in _PRODUCTS or through
+
+        def apart(rounding: re.Match[str]) -> str:
+            indent, result, flags, lanes, x = rounding.groups()
+            if not multiplies(x):
+                return rounding[0]
+            hidden = result.replace("%", "%apart.")
+            if lanes is None:
+                opaque = f'{indent}{hidden} = call float asm "", "=v,0"(float {x})\n'
+                return opaque + f"{indent}{result} = fptrunc {flags}float {hidden} to half"
+            lines, whole, before = [], f"<{lanes} x half>", "poison"
+            for i in range(int(lanes)):
+                at, after = f"{hidden}.{i}", f"{hidden}.{i}.all" if i + 1 < int(lanes) else result
+                lines += [
+                    f"{at} = extractelement <{lanes} x float> {x}, i32 {i}",
+                    f'{at}.made = call float asm "", "=v,0"(float {at})',
+                    f"{at}.half = fptrunc {flags}float {at}.made to half",
+                    f"{after} = insertelement {whole} {before}, half {at}.half, i32 {i}",
+                ]
+                before = after
+            return "\n".join(indent + line for line in lines)
+
+        return _ROUNDED.sub(apart, body)
+
+    return _FUNCTION.sub(function, text)
 
 
 def _cleaning(text: str) -> Sequence[str]:

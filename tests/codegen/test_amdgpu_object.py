@@ -9,6 +9,7 @@ from amdjax.codegen.gpu.amdgpu_object import (
     kernel_attributes,
     kernel_info,
 )
+from tests.support.emulation import TARGETS
 
 SCALE = """
 define amdgpu_kernel void @scale(ptr addrspace(1) %p, float %x, i16 %s, double %d) ATTRIBUTES {
@@ -92,6 +93,35 @@ def test_texts():
     assert "; Occupancy" not in assembly(scale(workgroup=64), "gfx942", verbose=False)
     assert "v_mul_f32" in assembly(scale(workgroup=64), "gfx942")
     assert ".amdhsa_code_object_version 5" in text
+
+
+ROUNDED = """
+define N @k(F %x, F %y) {
+  %p = fmul F %x, %y
+  VALUE
+  %r = fptrunc F %v to N
+  ret N %r
+}
+"""
+VECTOR = ROUNDED.replace("F", "<3 x float>").replace("N", "<3 x half>")
+SCALAR = ROUNDED.replace("F", "float").replace("N", "half")
+VALUES = {
+    "product": "%v = fadd float %p, -0.0",
+    "negated": "%v = fneg float %p",
+    "quotient": "%v = fdiv arcp afn float %p, %y",
+}
+
+
+@pytest.mark.parametrize("gfx", TARGETS)
+def test_products_are_rounded_to_half_by_an_instruction_of_its_own(gfx):
+    """One that does both adds a zero to products, whose sign is lost; sums have one that does."""
+    texts = [SCALAR.replace("VALUE", x) for x in VALUES.values()]
+    texts.append(VECTOR.replace("VALUE", "%v = fneg <3 x float> %p"))
+    for text in texts:
+        found = assembly(text, gfx)
+        assert "v_cvt_" in found and "fma_mix" not in found
+    contracted = "%v = call float @llvm.fma.f32(float %p, float %x, float %y)"
+    assert "fma_mixlo" in assembly(SCALAR.replace("VALUE", contracted), gfx)
 
 
 def test_ptx():

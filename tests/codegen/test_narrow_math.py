@@ -1,6 +1,8 @@
 """Functions for results of 16 bits, which GPUs compute from estimates: every argument there is."""
 
 import functools
+import itertools
+import types
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from amdjax.codegen.math.narrow import div
 from tests.support import math_harness as harness, narrow_oracle as oracle, tile_runner
 from tests.support.rough_estimates import estimate, roughly
 from tests.support.tile_runner import elementwise
+from tests.support.turns import in_turn
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
 
@@ -122,6 +125,34 @@ def test_rounding_on_gpus(dtype, gpu):
     np.testing.assert_array_equal(
         got.astype(np.float32), x.astype(oracle.DTYPES[dtype]).astype(np.float32)
     )
+
+
+#: What ends in a product, so that a zero has the sign of its factors'.
+PRODUCTS = {
+    "product": lambda k, x, y: x * y,
+    "negated": lambda k, x, y: -(x * y),
+    "of a sum": lambda k, x, y: x * (y + y),
+    "constant": lambda k, x, y: x * k.const("f32", 1.7, x.shape),
+    "quotient": lambda k, x, y: x / y,
+    "by a number": lambda k, x, y: x / k.const("f32", -8, x.shape),
+    "chosen": lambda k, x, y: k.select(y < k.const("f32", 0, y.shape), x * y, y * x * x),
+}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "name", "dtype"), in_turn(itertools.product(GPUS, PRODUCTS, oracle.DTYPES), 3)
+)
+def test_products_that_round_to_zero_have_their_sign(gpu, name, dtype):
+    """As numbers do that are too small for 16 bits."""
+    x, y = np.meshgrid(np.float32([0, 1e-30, 3, -0.0, -1e-30, -3] * 2), np.float32([1, -2, 5, -7]))
+    x, y = x.ravel(), y.ravel()
+    with tile_runner.using(gpu):
+        op = lambda k, x, y: k.convert(PRODUCTS[name](k, x, y), dtype)
+        got = elementwise(op, x, y, out=oracle.DTYPES[dtype])
+    numpy = types.SimpleNamespace(const=lambda _, n, shape: np.float32(n), select=np.where)
+    want = PRODUCTS[name](numpy, x, y).astype(oracle.DTYPES[dtype])
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
+    np.testing.assert_allclose(got.astype(np.float32), want.astype(np.float32), rtol=2.0**-7)
 
 
 def test_the_tile_language_names_these_functions():
