@@ -13,6 +13,7 @@ attribute of `config`, so that reading one on the dispatch path is a single attr
 from __future__ import annotations
 
 import contextlib
+import operator
 import threading
 import time
 import weakref
@@ -50,6 +51,7 @@ class TraceKey(tuple):
         return [row for row in rows if row[1] is not row[2] and row[1] != row[2]]
 
 
+_traced = operator.itemgetter(*_TRACED)
 _lock = threading.RLock()
 _trace_keys: dict[tuple[Any, ...], TraceKey] = {}
 _global_values = from_environment()
@@ -67,8 +69,8 @@ def _intern_trace_key(
     # Of those that have their first value nothing is said: a new one changes no key.
     values_of_users = ((c, contexts.get(c, c._global)) for c in _user_contexts)
     users = [(c, value) for c, value in values_of_users if value != c._default]
-    key = (mesh, *axes.items(), *users, *(values[name] for name in _TRACED))
-    return _trace_keys.setdefault(key, TraceKey(key))
+    key = (mesh, *axes.items(), *users, *_traced(values))
+    return _trace_keys.get(key) or _trace_keys.setdefault(key, TraceKey(key))
 
 
 class _ThreadView:

@@ -90,7 +90,6 @@ def bound(
     Raises:
       ValueError: an input is missing, unknown, given twice, or of another dtype or shape.
     """
-    shown = "; ".join(map(str, values))
     if len(args) > len(values):
         raise ValueError(f"{whose} takes {len(values)} inputs, got {len(args)}")
     given = dict(zip((v.name for v in values), args))
@@ -100,7 +99,8 @@ def bound(
             raise ValueError(f"input {name!r} is given twice")
         if name not in known:
             hint = did_you_mean(name, known)
-            raise ValueError(f"{whose} has no input {name!r}.{hint} Its inputs are {shown}")
+            told = f"Its inputs are {_shown(values)}"
+            raise ValueError(f"{whose} has no input {name!r}.{hint} {told}")
         given[name] = value
     sizes: dict[str, Any] | None = {} if names_are_equal else None
     for value in values:
@@ -109,8 +109,13 @@ def bound(
         elif "optional" in value.kind:
             given[value.name] = None
         elif value.name not in optional:
-            raise ValueError(f"input {value.name!r} is missing; the inputs are {shown}")
+            told = f"the inputs are {_shown(values)}"
+            raise ValueError(f"input {value.name!r} is missing; {told}")
     return given
+
+
+def _shown(values: Sequence[Value]) -> str:
+    return "; ".join(map(str, values))
 
 
 def _fitting(value: Value, given: Any, sizes: dict[str, Any] | None) -> Any:
