@@ -19,6 +19,7 @@ from amdjax.core.jaxpr import ClosedJaxpr
 from amdjax.core.pytree import PyTreeDef, tree_flatten, tree_leaves
 
 from .container import MANIFEST, ArtifactError, Data, Members, parsed_json
+from .file_map import files_of
 from .kernels import CHOICES, TargetKernels, log_differences, read_choices
 from .model import FileModel
 from .names import name_operations
@@ -145,6 +146,7 @@ class Artifact(FileModel):
         except Exception as e:
             raise _refused(MANIFEST, e) from None
         super().__init__(params, inputs, outputs, metadata, optional)
+        self._files = files_of(arrays.values())  # also those of a function, which no params are
         self._as_saved = dict(self.params)
         self._digest = weights_digest(self.manifest["hashes"][WEIGHTS])
 
@@ -168,6 +170,7 @@ class Artifact(FileModel):
     def __call__(self, *args: Any, **inputs: Any) -> Any:
         """The outputs by name, of inputs in their order or by name; or the function's results."""
         if not self._is_model:
+            self._check_files()
             return self.exported.call(*args, **inputs)
         return super().__call__(*args, **inputs)
 

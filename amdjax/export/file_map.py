@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import mmap
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +33,31 @@ class FileMap(mmap.mmap):
     Attributes:
       path: the file.
       status: its state when it was mapped.
+      handle: of the file, whatever is at `path`; closed with the map.
     """
 
     path: Path
     status: os.stat_result
+    handle: int | None = None
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        if self.handle is not None:
+            close(self.handle)
 
     def is_changed(self) -> bool:
-        """Whether the file was written to since."""
-        try:
-            now, then = os.stat(self.path), self.status
-        except OSError:
-            return False  # it is gone, but its contents stay
-        if (now.st_dev, now.st_ino) != (then.st_dev, then.st_ino):
-            return False  # another one is in its place
-        return (now.st_mtime_ns, now.st_size) != (then.st_mtime_ns, then.st_size)
+        """Whether the file was written to since, under whatever name it has now."""
+        assert self.handle is not None
+        now, then = os.fstat(self.handle), self.status
+        if (now.st_mtime_ns, now.st_size) != (then.st_mtime_ns, then.st_size):
+            return True
+        # The time of its last change may have been set, as copying with times does. That of its
+        # state cannot be, but it changes with links, names, owners and permissions as well.
+        others = attrgetter("st_nlink", "st_uid", "st_gid", "st_mode")
+        if now.st_ctime_ns == then.st_ctime_ns or others(now) != others(then):
+            return False
+        with contextlib.suppress(OSError):
+            return os.path.samestat(os.stat(self.path), now)
+        return False
 
     @cached_property
     def state(self) -> str | None:
@@ -66,6 +79,7 @@ def mapped(path: Path) -> bytes | FileMap:
         if not status.st_size:
             return b""  # which cannot be mapped
         made = FileMap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        made.handle = os.dup(file.fileno())
     made.path, made.status = path.absolute(), status
     return made
 
@@ -74,10 +88,10 @@ def contents(array: np.ndarray) -> bytes | None:
     """What tells an array from all others, without reading all of a large one.
 
     It is made of the state of the file that it is in, of its place and type, and of samples. None
-    for an array of another order than that of its bytes, and for a large one in no file, or in one
-    that was changed lately.
+    for an array of another order than that of its bytes, for one that may be written to, and for a
+    large one in no file, or in one that was changed lately.
     """
-    if not array.flags.c_contiguous or array.dtype.hasobject:
+    if array.flags.writeable or not array.flags.c_contiguous or array.dtype.hasobject:
         return None
     data = array.reshape(-1).view(np.uint8)
     told, whole = f"{array.dtype.str} {array.dtype.name} {array.shape}", 0

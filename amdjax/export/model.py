@@ -75,15 +75,18 @@ class FileModel:
     def __call__(self, *args: Any, **inputs: Any) -> dict[str, Any]:
         """The outputs by name, of inputs in their order or by name."""
         given = self._bound(args, inputs)
+        self._check_files()
+        with amdjax.enable_x64(True):
+            made = self._run(given)
+        return {v.name: made[v.name] for v in self.outputs}
+
+    def _check_files(self) -> None:
         for file in self._files:
             if file.is_changed():
                 raise self.error(
                     f"{file.path} was written over since it was loaded, and its weights with it; "
                     "load it again, and replace files by renaming others"
                 )
-        with amdjax.enable_x64(True):
-            made = self._run(given)
-        return {v.name: made[v.name] for v in self.outputs}
 
     def lower(self, *args: Any, **inputs: Any) -> tuple[Any, tuple[Any, ...]]:
         """What a call of such inputs runs.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+import amdjax.kernels  # noqa: F401  (registers the families, also after Ctrl-C in an import)
 from amdjax.core.dims import size_hint
 from amdjax.core.jaxpr import Literal, Var
 from amdjax.jit.schedule import epilogue, is_shaped

@@ -3,17 +3,20 @@
 A family is a folder with what it does on CPUs and on GPUs: `products/` (matrix products and
 convolutions), `attention/`, `sorting/`, `scan/`, `scatter/`, `update/`. `shaped.py` is what
 families are given, `loops.py` and `gpu_loops.py` are what they share.
+
+Families that have folders in their folders are registered from here: where Ctrl-C interrupted an
+import, these are there without the family, whose own import would need them as they are read.
 """
 
 from amdjax.kernels import (
     attention as attention,
-    products as products,
     scan as scan,
     scatter as scatter,
     shaped as _shaped,
     sorting as sorting,
     update as update,
 )
+from amdjax.kernels.products.cpu import dispatch as _products  # noqa: F401
 
 
 def register_for_gpus() -> None:

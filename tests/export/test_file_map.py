@@ -1,6 +1,8 @@
 """Weights that are used where they lie in files, and what is kept on disk of them."""
 
+import functools
 import os
+import shutil
 import threading
 
 import numpy as np
@@ -205,6 +207,66 @@ def test_a_file_that_is_written_over_is_refused(tmp_path, monkeypatch):
     os.utime(path, ns=(1, 1))
     with pytest.raises(OnnxError, match="written over"):
         model(X)
+
+
+def renamed(path):
+    """The name of a file that had another when it was loaded."""
+    os.rename(path, other := path.with_suffix(".old"))
+    return other
+
+
+def replaced(path):
+    """The other name of a file in whose place there is another."""
+    os.link(path, other := path.with_suffix(".old"))
+    os.replace(shutil.copy(path, path.with_suffix(".new")), path)
+    return other
+
+
+@pytest.mark.parametrize("kind", ["onnx", "artifact"])
+@pytest.mark.parametrize("name_of", [None, renamed, replaced])
+def test_a_file_is_written_over_whatever_its_name_and_times_are(
+    name_of, kind, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(file_map, "STANDING", -1e9)
+    ws, path = weights(), tmp_path / "m"
+    if kind == "onnx":
+        written(path, ws)
+    else:
+        constants = list(map(jnp.asarray, ws))
+        product = amdjax.jit(lambda x: functools.reduce(lambda x, w: jnp.tanh(x @ w), constants, x))
+        amdjax.export.export(product)(X).save(path)
+    os.utime(path, (1, 1))
+    model = load(path) if kind == "onnx" else amdjax.load_artifact(path)
+    name = name_of(path) if name_of else path
+    found = model(X)  # other names are no changes
+    (found,) = found.values() if kind == "onnx" else (found,)
+    np.testing.assert_allclose(found, reference(X, ws), rtol=0, atol=2e-5)
+    with open(name, "r+b") as file:
+        file.write(b"x")
+    if name_of is None:
+        os.utime(path, (1, 1))  # as copies have the times of their originals
+    with pytest.raises(ValueError, match="written over"):
+        model(X)
+
+
+def test_permissions_and_links_are_no_change(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(bytes(1 << 16))
+    file = mapped(path)
+    os.chmod(path, 0o400)
+    assert not file.is_changed()
+    os.chmod(path, 0o600)
+    os.link(path, tmp_path / "other")
+    assert not file.is_changed()
+    os.unlink(path)
+    assert not file.is_changed()
+
+
+def test_contents_of_what_may_change_are_not_told():
+    array = np.arange(10)
+    assert contents(array) is None
+    array.flags.writeable = False
+    assert contents(array) is not None
 
 
 def test_contents_differ(tmp_path, monkeypatch):

@@ -142,6 +142,7 @@ def test_an_exception_of_a_handler_is_that_of_the_call():
 
 def test_other_threads_go_on_while_the_main_thread_is_interrupted():
     said = run_interrupted("""
+        check_usable()  # else the other thread waits for imports, which may be interrupted
         flag = np.ones(1, np.float32)
         read = lambda x: flag[0]
         run = endless(lambda c: (lax.fori_loop(0, 1000, lambda i, d: d * 0.5 + 1.0, c[0]),
@@ -181,3 +182,27 @@ def test_donated_arguments_of_an_interrupted_call_are_gone():
             print(x.is_deleted())
     """)
     assert said == ["True"]
+
+
+@pytest.mark.parametrize("module", ["blocking", "micro_kernel", "dispatch"])
+def test_an_interrupted_import_is_done_by_the_next_call(module):
+    """Modules that were read stay without the packages that they are in."""
+    program = f"""
+        from importlib.machinery import SourceFileLoader
+
+        read = SourceFileLoader.exec_module
+        def interrupted(loader, module):
+            if module.__name__ == "amdjax.kernels.products.cpu.{module}":
+                SourceFileLoader.exec_module = read
+                raise KeyboardInterrupt
+            return read(loader, module)
+        SourceFileLoader.exec_module = interrupted
+        try:
+            check_usable()
+        except KeyboardInterrupt:
+            check_usable()
+            print("usable")
+    """
+    run = [sys.executable, "-c", HEAD + textwrap.dedent(program)]
+    done = subprocess.run(run, capture_output=True, text=True, check=False)
+    assert done.stdout == "usable\n", done.stderr

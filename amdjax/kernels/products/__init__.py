@@ -39,5 +39,3 @@ Which file is asked when, in this order:
   - `gpu/contraction.py`: all others; `tiling.py` chooses the instruction, the tile and split-K,
     `operands.py` says where elements lie.
 """
-
-from amdjax.kernels.products.cpu import dispatch as dispatch
