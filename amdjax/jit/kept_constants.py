@@ -7,6 +7,7 @@ known without reading them.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Sequence
 from threading import Thread
@@ -45,4 +46,5 @@ def keep_constants(key: bytes, made: Sequence[Buffer]) -> None:
     """Keep what was computed, while other work goes on."""
     if sum(b.nbytes for b in made) >= LEAST and object_cache().maps:
         parts = [b.as_numpy((b.nbytes,), np.uint8) for b in made]
-        Thread(target=object_cache().put_mapped, args=(key, parts)).start()
+        with contextlib.suppress(RuntimeError):  # no thread can be started, as while Python ends
+            Thread(target=object_cache().put_mapped, args=(key, parts)).start()

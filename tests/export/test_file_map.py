@@ -114,6 +114,21 @@ def test_packed_weights_are_mapped(packed, tmp_path):
     assert packed() == 2
 
 
+def test_packed_weights_are_not_kept_where_no_thread_starts(kept, tmp_path, monkeypatch):
+    """Too many threads, or a call while Python ends."""
+    asked = []
+
+    class Refused(threading.Thread):
+        def start(self):
+            asked.append(self)
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(kept_constants, "Thread", Refused)
+    ws = weights()
+    check(load(written(tmp_path / "m.onnx", ws)), ws)
+    assert len(asked) == 1
+
+
 def test_packed_weights_of_what_is_made_of_weights(packed, tmp_path):
     """Values that follow from parameters are told by how they do."""
     ws = weights()
