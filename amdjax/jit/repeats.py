@@ -72,6 +72,8 @@ class Repeats:
         step.equation(single.eqn)
         step.code.append((ctx.resident, *(x in ctx.fixed for x in single.eqn.invars)))
         step.code += [tuple(x.aval for x in e.invars) for e in ctx.neighbors]
+        # A product whose results nothing reads writes nothing, unlike one that nothing is behind.
+        step.code.append(None if epilogue is None else len(epilogue.stored))
         for v in epilogue.stored if epilogue else ():
             step.code.append(step.number(v))
         for r in roots:

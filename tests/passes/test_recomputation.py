@@ -195,3 +195,23 @@ def test_random_programs_compute_the_same(monkeypatch, seed, which):
     program, inputs = draw(9000 + seed, 16)
     with memory_limit(1):
         check(program, inputs, Traced("amdjax"), ["derivative"])
+
+
+@pytest.mark.parametrize("kinds,features,limit", [("stt", 64, 448_915), ("eeset", 128, 1_120_000)])
+def test_products_that_nothing_reads_any_more_are_told_from_others(kinds, features, limit):
+    """What is computed again leaves a product without readers, of the shapes of one with some."""
+    generator = np.random.default_rng(0)
+    shapes = [(features, features)] * len(kinds)
+    ws = [generator.standard_normal(s, dtype=np.float32) / features**0.5 for s in shapes]
+    x = generator.standard_normal((256, features), dtype=np.float32)
+
+    def loss(ws, x):
+        for w, kind in zip(ws, kinds):
+            h = x @ w
+            x = {"s": jnp.sin(h) * h, "t": jnp.tanh(h) + x, "e": jnp.exp(-h * h) + x}[kind]
+        return (x * x).mean()
+
+    gradient = amdjax.grad(loss)
+    found = amdjax.jit(gradient, compiler_options={"memory_limit": limit})(ws, x)
+    for one, other in zip(found, amdjax.jit(gradient)(ws, x)):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
