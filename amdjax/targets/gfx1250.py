@@ -1,4 +1,4 @@
-"""gfx1250, as far as LLVM knows it: waves of 32, 1024 VGPRs, 320 KiB of LDS.
+"""gfx1250, as far as LLVM knows it: waves of 32, 320 KiB of LDS.
 
 Source: "User Guide for AMDGPU Backend". No product figures are published; the device is a guess for
 the schedule, and the matrix unit is left out until its operand layout is documented.
@@ -17,7 +17,7 @@ TARGETS = (
         lds_per_cu=320 << 10,
         lds_granule=2048,
         lds_banks=64,
-        vgprs=1024,
+        vgprs=512,  # half of those that can be named: LLVM spills some before it uses so many
         agprs=0,
         sgprs=106,
         max_waves=16,

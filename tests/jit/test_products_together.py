@@ -52,7 +52,11 @@ FUNCTIONS = {
 
 
 def launches(f, args, target, off=""):
-    compiled = amdjax.jit(f).lower(*args).compile(target, compiler_options={"disabled_passes": off})
+    compiled = (
+        amdjax.jit(f)
+        .lower(*args)
+        .compile(target, compiler_options={"disabled_passes": f"fuse_product_chains,{off}"})
+    )
     plan = compiled.as_text("plan")
     return plan.count("CALL product")
 

@@ -186,7 +186,7 @@ def test_one_plan_of_attention_serves_any_length(gfx, monkeypatch):
 #: Instructions, of those of a static program: tiles of rows keep their masks, extents are read, and
 #: what is one loop divides by them, where the static program has tiles of two loops.
 RATIOS = {
-    "map": 1.0, "rows of one length": 1.0, "one number a row": 1.29, "softmax": 1.13,
+    "map": 1.0, "rows of one length": 1.0, "one number a row": 1.45, "softmax": 1.13,
     "layer norm of one length": 1.25,
 }  # fmt: skip
 

@@ -59,7 +59,7 @@ BLOCK = ["b, t, 128", "128, 384", "128, 128", "128, 512", "512, 128"]
 PROGRAMS = {
     "map": (["b, t"], lambda x: x + 1, 11),
     "rows of one length": (["b, t, 64"], lambda x: nn.gelu(x) * 2 + x, 10),
-    "sums of rows": (["b, t, 64"], lambda x: x.sum(1), 11),
+    "sums of rows": (["b, t, 64"], lambda x: x.sum(1), 12),
     "softmax": (["b, t"], lambda x: nn.softmax(x, -1), 19),
     "gradient of a layer norm": (["b, t, 256"], gradient(norm, 0), 12),
     "product of so many rows": (["b, t, 128", "128, 96"], jnp.matmul, 6),
