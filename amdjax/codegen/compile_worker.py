@@ -195,7 +195,7 @@ def rounded_apart(text: str) -> str:
 
         def apart(rounding: re.Match[str]) -> str:
             indent, result, flags, lanes, x = rounding.groups()
-            if not multiplies(x):
+            if "nsz" in flags or not multiplies(x):
                 return rounding[0]
             hidden = result.replace("%", "%apart.")
             if lanes is None:

@@ -110,7 +110,8 @@ def _escaped(text: str) -> str:
     )
 
 
-_LOCATION = re.compile(r"\t\.loc\t\d+ (\d+) ")
+#: A line of the text itself, which is file 0; LLVM gives a line of the user to what it joins.
+_LOCATION = re.compile(r"\t\.loc\t0 (\d+) ")
 _FOR_DEBUGGERS = re.compile(r"\.Ltmp\d+:|\.Lfunc_begin\d+:|\t\.file\t|\t\.cfi_|\t\.loc\t")
 
 

@@ -251,8 +251,11 @@ class Builder:
     def select(self, cond: Value, a: Value, b: Value) -> Value:
         return self.op("select", cond, a, b)
 
-    def convert(self, x: Value, dtype: str) -> Value:
-        return x if x.dtype == dtype else self._pure_op(ops.Convert, (x,), TileType(dtype, x.shape))
+    def convert(self, x: Value, dtype: str, nsz: bool = False) -> Value:
+        if x.dtype == dtype:
+            return x
+        attrs = {"nsz": True} if nsz else {}
+        return self._pure_op(ops.Convert, (x,), TileType(dtype, x.shape), **attrs)
 
     def bitcast(self, x: Value, dtype: str) -> Value:
         return x if x.dtype == dtype else self._pure_op(ops.Bitcast, (x,), TileType(dtype, x.shape))

@@ -7,7 +7,7 @@ import pytest
 
 from amdjax import targets, tile
 from amdjax.codegen import llvm
-from amdjax.codegen.debug_info import SourceLines
+from amdjax.codegen.debug_info import SourceLines, with_source
 from amdjax.codegen.elf.format import ElfFile
 from amdjax.codegen.elf.linker import link
 from amdjax.codegen.gpu.amdgpu_object import compile_object
@@ -127,3 +127,9 @@ def test_text_is_escaped():
     code = link(compile_object(str(module), target))
     lines = {text for _, text in CodeObject(code).debug.lines}
     assert 'a.tile:2: é "quoted" \\22 back' in lines
+
+
+def test_lines_of_the_user_are_none_of_the_text():
+    rows = ["\t.loc\t0 2 0", "\tv_add", "\t.loc\t1 233 0", "\tv_mul", "\t.loc\t1 1 0", "\tv_sub"]
+    shown = with_source("\n".join(rows), "first\nsecond", {})
+    assert shown.splitlines() == [";   2  second", "\tv_add", "\tv_mul", "\tv_sub"]

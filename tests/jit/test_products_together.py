@@ -52,11 +52,8 @@ FUNCTIONS = {
 
 
 def launches(f, args, target, off=""):
-    compiled = (
-        amdjax.jit(f)
-        .lower(*args)
-        .compile(target, compiler_options={"disabled_passes": f"fuse_product_chains,{off}"})
-    )
+    options = {"disabled_passes": f"fuse_product_chains,{off}"}
+    compiled = amdjax.jit(f).lower(*args).compile(target, compiler_options=options)
     plan = compiled.as_text("plan")
     return plan.count("CALL product")
 

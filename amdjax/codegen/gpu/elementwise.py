@@ -95,6 +95,8 @@ def lower_convert(g: GpuEmitter, op: ops.Convert) -> list[Rep]:
         g.types.index.elem if d == "index" else d
         for d in (op.operands[0].dtype, op.results[0].dtype)
     )
+    if op.nsz and (source, to) == ("f32", "f16") and g.isa.target.is_amdgpu:
+        return _each(g, op, lambda x: g.f.cast("fptrunc nsz", x, "half"))
     return _each(g, op, lambda x: converted(g, x, source, to))
 
 

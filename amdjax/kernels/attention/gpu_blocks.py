@@ -359,9 +359,9 @@ def divided(number: Value, parts: int) -> tuple[Value | None, Value]:
 
 
 def as_operand(k: tile.Builder, x: Value, cut: Blocking) -> Value:
-    """A tile as it is multiplied."""
+    """A tile as it is multiplied: sums begin with 0, to which -0 adds nothing."""
     to = "f32" if cut.atom.operand == "xf32" else cut.atom.operand
-    return x if to == x.dtype else k.convert(k.convert(x, "f32"), to)
+    return x if to == x.dtype else k.convert(k.convert(x, "f32"), to, nsz=True)
 
 
 def inside(

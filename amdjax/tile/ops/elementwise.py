@@ -208,9 +208,13 @@ class _Cast(Op):
 
 
 class Convert(_Cast, name="convert", traits=Trait.PURE | Trait.ELEMENTWISE):
-    """The same numbers in another dtype, rounded to nearest even or saturated."""
+    """The same numbers in another dtype, rounded to nearest even or saturated.
+
+    Of no signed zeros (`nsz`) zero may have any sign.
+    """
 
     __slots__ = ()
+    nsz = Found(False)
 
 
 class ConvertClamped(_Cast, name="convert_clamped", traits=Trait.PURE | Trait.ELEMENTWISE):
